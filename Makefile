@@ -1,0 +1,46 @@
+# Everything starts from python3 and nothing else: the first target that needs it makes .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help run test lint format bench crash clean
+
+help:
+	@echo "make run     talk to it in the terminal (offline, no key)"
+	@echo "make test    the tests"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make bench   speed and size, as ratios to a baseline of the same run"
+	@echo "make crash   the long durability test: 200 times kill -9"
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $(READY)
+
+run: $(READY)
+	$(BIN)/palaver chat
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python -m pip install --quiet -r bench/requirements.txt
+	$(BIN)/python -m bench
+
+crash: $(READY)
+	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

@@ -1,0 +1,453 @@
+"""From what a caller hands in to what is stored: checked, canonical, counted. Pure.
+
+Every refusal names the field and the limit. Nothing here looks at a database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from palaver.errors import InvalidInput, TooLarge
+from palaver.identity import canonical_json, digest, from_json, micros, new_salt
+from palaver.model import (
+    ROLES,
+    Attachment,
+    Content,
+    File,
+    Image,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+)
+
+MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
+MAX_METADATA = 64 * 1024
+MAX_BATCH = 1_000
+MAX_NAME = 512  # bytes of an id, a key, an actor
+MAX_TITLE = 1_000
+MAX_PREVIEW = 160  # characters
+MAX_PARTICIPANTS = 1_000
+MAX_ATTACHMENTS = 100
+MAX_FILE = 50_000_000  # bytes
+MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
+
+# An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
+_NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+Counter = Callable[[str], int]
+Passages = Callable[[str], tuple[str, ...]]
+
+PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]] = {
+    "text": Text,
+    "image": Image,
+    "file": File,
+    "reasoning": Reasoning,
+}
+PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A turn, ready to be stored: every text as it will stand in the row."""
+
+    id: str
+    role: Role
+    actor: str
+    content: str
+    is_parts: bool = False
+    tool_calls: str | None = None
+    tool_results: str | None = None
+    attachments: str | None = None
+    sources: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    token_count: int = 0
+    model: str | None = None
+    adapter: str | None = None
+    finish_reason: str | None = None
+    metadata: str | None = None
+    idempotency_key: str | None = None
+    created: int | None = None
+    salt: bytes = b""
+    passages: tuple[str, ...] = ()
+    preview: str | None = None
+
+
+def content_hash(draft: Draft, created: int) -> bytes:
+    """The fingerprint of everything in a turn that must never change."""
+    return digest(
+        (
+            "palaver/turn/1",
+            draft.salt,
+            draft.id,
+            draft.role,
+            draft.actor,
+            int(draft.is_parts),
+            draft.content,
+            draft.tool_calls,
+            draft.tool_results,
+            draft.attachments,
+            draft.sources,
+            draft.prompt_tokens,
+            draft.completion_tokens,
+            draft.token_count,
+            draft.model,
+            draft.adapter,
+            draft.finish_reason,
+            draft.metadata,
+            draft.idempotency_key,
+            created,
+        )
+    )
+
+
+def same_request(draft: Draft, stored: Draft) -> bool:
+    """Whether a retry says what the first call said. Counters and clocks may differ."""
+    return all(
+        getattr(draft, name) == getattr(stored, name)
+        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "attachments", "metadata")
+    )
+
+
+# ---- checking ------------------------------------------------------------------------------------------------------
+
+
+def clean_text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"must be text, not {type(value).__name__}")
+    if "\0" in value:
+        raise InvalidInput(field, "holds U+0000, which no database keeps")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "holds half of a surrogate pair, which is not valid Unicode") from None
+    return value
+
+
+def clean_name(field: str, value: object, limit: int = MAX_NAME) -> str:
+    """A short text that identifies something: not empty, bounded."""
+    text = clean_text(field, value)
+    if not text:
+        raise InvalidInput(field, "must not be empty")
+    if len(text.encode()) > limit:
+        raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
+    return text
+
+
+def optional_name(field: str, value: object, limit: int = MAX_NAME) -> str | None:
+    return None if value is None else clean_name(field, value, limit)
+
+
+def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
+    """`value` as canonical JSON text."""
+    try:
+        text = canonical_json(value)
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
+        raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
+    if _NUL_ESCAPE.search(text):
+        raise InvalidInput(field, "holds U+0000, which no database keeps")
+    if len(text.encode()) > limit:
+        raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
+    return text
+
+
+def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str | None:
+    """A JSON object as text; nothing when it is empty."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, f"must be a mapping, not {type(value).__name__}")
+    return clean_json(field, dict(value), limit) if value else None
+
+
+def clean_moment(field: str, value: object) -> int:
+    """A point in time; a naive one is taken as UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(field, "is not an ISO 8601 time") from None
+    if not isinstance(value, datetime):
+        raise InvalidInput(field, f"must be a datetime, not {type(value).__name__}")
+    return micros(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def clean_count(field: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise InvalidInput(field, "must be a whole number, zero or more")
+    return value
+
+
+def clean_limit(field: str, value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise InvalidInput(field, f"must be a whole number from 0 to {most:,}")
+    return value
+
+
+def clean_ttl(value: object) -> int | None:
+    """Seconds, kept as microseconds."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:
+        raise InvalidInput("ttl", f"must be seconds, more than 0 and at most {MAX_TTL:,}")
+    return max(1, round(value * 1_000_000))
+
+
+def clean_role(value: object) -> Role:
+    for role in ROLES:
+        if value == role:
+            return role
+    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}")
+
+
+# ---- content, both ways --------------------------------------------------------------------------------------------
+
+
+def encode_part(part: Part | Mapping[str, Any] | str) -> dict[str, Any]:
+    if isinstance(part, str):
+        part = Text(part)
+    if isinstance(part, Mapping):
+        part = decode_part(part)
+    fields: dict[str, Any] = {"type": PART_NAMES[type(part)], **part.extra}
+    for name in part.__dataclass_fields__:
+        value = getattr(part, name)
+        if name != "extra" and value is not None:
+            fields[name] = clean_text(f"content.{name}", value)
+    return fields
+
+
+def decode_part(data: Mapping[str, Any]) -> Part:
+    kind = data.get("type")
+    cls = PART_TYPES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InvalidInput("content.type", f"must be one of {', '.join(PART_TYPES)}")
+    known = {name: data[name] for name in cls.__dataclass_fields__ if name in data and name != "extra"}
+    extra = {name: value for name, value in data.items() if name not in known and name != "type"}
+    try:
+        part = cls(**known, extra=extra)
+    except TypeError:
+        raise InvalidInput("content", f"a {kind} part needs its text") from None
+    if isinstance(part, Image | File) and part.url is None and part.attachment is None:
+        raise InvalidInput("content", f"a {kind} part needs a url or an attachment")
+    return part
+
+
+def encode_content(content: object) -> tuple[str, bool]:
+    """The stored text, and whether it is parts (canonical JSON) or plain text."""
+    if isinstance(content, str):
+        return clean_text("content", content), False
+    if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
+        if not all(isinstance(part, str | Mapping | Text | Image | File | Reasoning) for part in content):
+            raise InvalidInput("content", "must be text or a list of parts")
+        return clean_json("content", [encode_part(part) for part in content]), True
+    raise InvalidInput("content", f"must be text or a list of parts, not {type(content).__name__}")
+
+
+def decode_content(text: str, is_parts: bool) -> Content:
+    if not is_parts:
+        return text
+    return tuple(decode_part(part) for part in from_json(text))
+
+
+def words(content: Content) -> str:
+    """The text of a content that a reader would search or count."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, Text))
+
+
+def encode_calls(calls: object) -> str | None:
+    if not calls:
+        return None
+    encoded = []
+    for call in _items("tool_calls", calls):
+        data = call if isinstance(call, Mapping) else {"id": call.id, "name": call.name, "arguments": call.arguments}
+        encoded.append(
+            {
+                "id": clean_name("tool_calls.id", data.get("id")),
+                "name": clean_name("tool_calls.name", data.get("name")),
+                "arguments": data.get("arguments", {}),
+            }
+        )
+    _distinct("tool_calls.id", [call["id"] for call in encoded])
+    return clean_json("tool_calls", encoded)
+
+
+def encode_results(results: object) -> str | None:
+    if not results:
+        return None
+    encoded = []
+    for result in _items("tool_results", results):
+        if isinstance(result, ToolResult):
+            result = {"id": result.id, "content": result.content, "is_error": result.is_error}
+        data = {"id": clean_name("tool_results.id", result.get("id")), "content": result.get("content", "")}
+        if result.get("is_error"):
+            data["is_error"] = True
+        encoded.append(data)
+    _distinct("tool_results.id", [result["id"] for result in encoded])
+    return clean_json("tool_results", encoded)
+
+
+def decode_calls(text: str | None) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(**call) for call in from_json(text)) if text else ()
+
+
+def decode_results(text: str | None) -> tuple[ToolResult, ...]:
+    return tuple(ToolResult(**result) for result in from_json(text)) if text else ()
+
+
+def encode_attachments(attachments: Iterable[Attachment]) -> str | None:
+    """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
+    rows = [
+        {
+            "id": one.id,
+            "filename": one.filename,
+            "media_type": one.media_type,
+            "bytes": one.bytes,
+            "sha256": one.sha256,
+        }
+        for one in attachments
+    ]
+    if len(rows) > MAX_ATTACHMENTS:
+        raise TooLarge("attachments", size=len(rows), limit=MAX_ATTACHMENTS, unit="files")
+    return canonical_json(rows) if rows else None
+
+
+def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
+    return tuple(Attachment(**one, turn=turn) for one in from_json(text)) if text else ()
+
+
+def _items(field: str, value: object) -> Sequence[Any]:
+    kinds = (Mapping, ToolCall, ToolResult)
+    if (
+        isinstance(value, str | bytes)
+        or not isinstance(value, Sequence)
+        or not all(isinstance(v, kinds) for v in value)
+    ):
+        raise InvalidInput(field, "must be a list of objects")
+    return value
+
+
+def _distinct(field: str, ids: list[str]) -> None:
+    if len(set(ids)) < len(ids):
+        raise InvalidInput(field, "must be different within one turn")
+
+
+# ---- the whole turn ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    token_count: int
+    passages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where drafts are made: the counter and the passage splitter in use."""
+
+    count: Counter
+    passages: Passages
+
+    def draft(
+        self,
+        id: str,
+        role: object,
+        content: object,
+        *,
+        actor: str,
+        tool_calls: object = None,
+        tool_results: object = None,
+        attachments: Sequence[Attachment] = (),
+        sources: object = None,
+        tokens: TokenUsage | Mapping[str, Any] | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        created: object = None,
+    ) -> Draft:
+        role = clean_role(role)
+        stored, is_parts = encode_content(content)
+        calls, results = encode_calls(tool_calls), encode_results(tool_results)
+        _check_roles(role, calls, results)
+        size = sum(len(text.encode()) for text in (stored, calls, results) if text)
+        if size > MAX_CONTENT:
+            raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
+        usage = clean_usage(tokens)
+        return self.finish(
+            Draft(
+                id=id,
+                role=role,
+                actor=clean_name("actor", actor),
+                content=stored,
+                is_parts=is_parts,
+                tool_calls=calls,
+                tool_results=results,
+                attachments=encode_attachments(attachments),
+                sources=clean_json("sources", _items("sources", sources), MAX_METADATA) if sources else None,
+                prompt_tokens=usage.prompt,
+                completion_tokens=usage.completion,
+                model=optional_name("model", model),
+                adapter=optional_name("adapter", adapter),
+                finish_reason=optional_name("finish_reason", finish_reason),
+                metadata=clean_mapping("metadata", metadata),
+                idempotency_key=optional_name("idempotency_key", idempotency_key),
+                created=None if created is None else clean_moment("created", created),
+                salt=new_salt(),
+            )
+        )
+
+    def finish(self, draft: Draft) -> Draft:
+        """Count the turn and cut it into passages for the text index."""
+        text = words(decode_content(draft.content, draft.is_parts))
+        measured = self.measure(text, draft.tool_calls, draft.tool_results)
+        return replace(
+            draft,
+            token_count=measured.token_count,
+            passages=measured.passages,
+            preview=preview(text) if draft.role == "user" else None,
+        )
+
+    def measure(self, text: str, *others: str | None) -> Measured:
+        """What a text weighs, with the tool fields beside it, and what of it can be searched."""
+        counted = "\n".join(part for part in (text, *others) if part)
+        return Measured(self.count(counted) if counted else 0, self.passages(text) if text else ())
+
+
+def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:
+    if tokens is None:
+        return TokenUsage()
+    if isinstance(tokens, Mapping):
+        tokens = TokenUsage(tokens.get("prompt"), tokens.get("completion"))
+    return TokenUsage(clean_count("tokens.prompt", tokens.prompt), clean_count("tokens.completion", tokens.completion))
+
+
+def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
+    if calls and role != "assistant":
+        raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {role} turn")
+    if results and role != "tool":
+        raise InvalidInput("tool_results", f"belong to a tool turn, not to a {role} turn")
+    if role == "tool" and not results:
+        raise InvalidInput("tool_results", "a tool turn needs the results it brings")
+
+
+def preview(text: str) -> str | None:
+    """The first line that says something, cut to fit a list."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), None)
+    if line is None or len(line) <= MAX_PREVIEW:
+        return line
+    return line[: MAX_PREVIEW - 1].rstrip() + "…"

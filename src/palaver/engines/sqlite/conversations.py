@@ -1,0 +1,185 @@
+"""Conversations: getting, listing, searching, changing. Each function is one transaction."""
+
+from __future__ import annotations
+
+from palaver.audit import DETAILS, Details, details_hash
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.forgetting import bury, expired_thread
+from palaver.engines.sqlite.rows import Row, TurnRow, conversation, who
+from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, tenant_word
+from palaver.identity import canonical_json, genesis
+from palaver.model import ConversationInfo, Found, Match, Scope
+from palaver.ports import Changes, ConversationSpec, Listing, Search
+
+CANDIDATES = 500  # passages that a search looks at
+MATCHES = 3  # turns shown per conversation
+
+
+def get(tx: Tx, scope: Scope, id: str) -> ConversationInfo:
+    return _info(tx, find(tx, scope, id)[0])
+
+
+def _info(tx: Tx, cid: int) -> ConversationInfo:
+    row = tx.one(Q.conversation, cid=cid)
+    assert row is not None
+    return conversation(row)
+
+
+def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
+    if spec.key is not None:
+        row = tx.one(Q.find_key, tenant=scope.tenant, owner=spec.owner, key=spec.key)
+        if row is not None:
+            cid, id, expires_at = row
+            if expires_at is None or expires_at > tx.now:
+                return _info(tx, cid)
+            bury(expired_thread(tx, scope, id), "expire")
+    return _create(tx, scope, spec)
+
+
+def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
+    details = Details(
+        id=spec.id,
+        owner=spec.owner,
+        key=spec.key,
+        workspace=spec.workspace,
+        agent=spec.agent,
+        model=spec.model,
+        title=spec.title,
+        participants=canonical_json(spec.participants),
+        metadata=spec.metadata,
+        settings=spec.settings,
+        ttl=spec.ttl,
+    )
+    hash = details_hash(spec.salt, details)
+    values = {name: getattr(details, name) for name in DETAILS}
+    tx.all(
+        Q.create,
+        tenant=scope.tenant,
+        **values,
+        expires_at=None if spec.ttl is None else tx.now + spec.ttl,
+        tip_hash=genesis(spec.id),
+        salt=spec.salt,
+        content_hash=hash,
+        created=tx.now,
+    )
+    row = tx.one(Q.find_expired, tenant=scope.tenant, id=spec.id)
+    assert row is not None
+    thread = Thread(tx, scope, row)
+    _enrol(thread, spec.participants)
+    if title_pid := _index_title(thread, spec.title_terms):
+        tx.run(Q.save_title_pid, cid=thread.cid, title_pid=title_pid)
+    thread.log("create", thread.updated, content_hash=hash)
+    thread.save()
+    return _info(tx, thread.cid)
+
+
+def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
+    for actor in participants:
+        thread.tx.run(Q.add_participant, actor=actor, cid=thread.cid)
+
+
+def _index_title(thread: Thread, terms: str | None) -> int | None:
+    if not terms:
+        return None
+    pid = thread.next_pid()
+    thread.index(pid, None, (terms,))
+    return pid
+
+
+def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
+    thread = open_thread(tx, scope, id)
+    row = tx.one(Q.details, cid=thread.cid)
+    assert row is not None
+    *stored, title_pid = row
+    details = Details(*stored)
+    for name in changes.fields:
+        value = getattr(changes, name)
+        setattr(details, name, canonical_json(value) if name == "participants" else value)
+    if "title" in changes.fields:
+        if title_pid is not None:
+            thread.unindex(title_pid, 1)
+            tx.scrub = True
+            tx.run(Q.mark_unscrubbed)
+        title_pid = _index_title(thread, changes.title_terms)
+    if "participants" in changes.fields:
+        tx.run(Q.drop_participants, cid=thread.cid)
+        _enrol(thread, changes.participants)
+    hash = details_hash(changes.salt, details)
+    values = {name: getattr(details, name) for name in DETAILS if name not in ("id", "owner", "key")}
+    tx.run(Q.save_details, cid=thread.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
+    thread.ttl = details.ttl
+    thread.log("update", thread.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
+    thread.save()
+    return _info(tx, thread.cid)
+
+
+def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
+    updated, id = listing.before or (None, None)
+    rows = tx.all(
+        Q.list,
+        now=tx.now,
+        owner=listing.owner,
+        in_workspace=listing.workspace,
+        agent=listing.agent,
+        before_updated=updated,
+        before_id=id,
+        limit=listing.limit,
+        **who(scope),
+    )
+    return [conversation(row) for row in rows]
+
+
+# ---- searching -----------------------------------------------------------------------------------------------------
+
+
+def search(tx: Tx, scope: Scope, query: Search) -> list[Found]:
+    """Conversations with a title or a turn that holds every stem; title matches first, then the most recent."""
+    by_conversation: dict[int, list[Row]] = {}
+    for row in _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND "):
+        by_conversation.setdefault(row[0], []).append(row)
+    found = [_found(tx, cid, rows, query) for cid, rows in by_conversation.items()]
+    found.sort(key=lambda one: (one.in_title, one.conversation.updated), reverse=True)
+    return found[: query.limit]
+
+
+def _found(tx: Tx, cid: int, rows: list[Row], query: Search) -> Found:
+    turns = list(dict.fromkeys(tid for _, tid, _ in rows if tid is not None))[:MATCHES]
+    terms = {tid: terms for _, tid, terms in rows}
+    return Found(
+        _info(tx, cid),
+        tuple(_match(tx, tid, terms[tid], query) for tid in turns),
+        in_title=any(tid is None for _, tid, _ in rows),
+    )
+
+
+def matches(tx: Tx, scope: Scope, query: Search) -> list[Match]:
+    """Turns of one conversation that hold any stem; those with the most different ones first, then the latest."""
+    assert query.conversation is not None
+    cid = find(tx, scope, query.conversation)[0]
+    rows = _passages(tx, scope, query, f"scope : c{cid}", " OR ")
+    best: dict[int, str] = {}
+    for _, tid, terms in rows:
+        if tid is not None:
+            best[tid] = f"{best[tid]} {terms}" if tid in best else terms
+    ranked = sorted(best, key=lambda tid: (len(_held(best[tid], query)), tid), reverse=True)
+    return [_match(tx, tid, best[tid], query) for tid in ranked[: query.limit]]
+
+
+def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> list[Row]:
+    words = [f'"{stem}"' for stem in query.stems] + ([f'"{query.prefix}" *'] if query.prefix else [])
+    match = f"({where}) AND terms : ({joiner.join(words)})"
+    return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **who(scope))
+
+
+def _match(tx: Tx, tid: int, terms: str, query: Search) -> Match:
+    row = tx.one(Q.turn_by_tid, tid=tid)
+    assert row is not None
+    return Match(TurnRow(*row[:-1]).turn(row[-1]), _held(terms, query))
+
+
+def _held(terms: str, query: Search) -> tuple[str, ...]:
+    held = set(terms.split(" "))
+    wanted = [stem for stem in query.stems if stem in held]
+    if query.prefix:
+        wanted += sorted({term for term in held if term.startswith(query.prefix)} - set(wanted))
+    return tuple(wanted)

@@ -1,0 +1,234 @@
+"""The Engine port over one SQLite file. Every method is one transaction: a read on a reader, a write on the writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from palaver.engines.sqlite import conversations, forgetting, records, streams, turns
+from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
+from palaver.engines.sqlite.rows import event, who
+from palaver.engines.sqlite.thread import Q, find, open_thread
+from palaver.engines.sqlite.watch import Hub
+from palaver.errors import AttachmentNotFound, ConversationNotFound
+from palaver.identity import canonical_json, micros, moment
+from palaver.model import Attachment, Branch, ConversationInfo, Event, Found, Match, Scope, Stats, Turn
+from palaver.ports import (
+    Append,
+    Audit,
+    Changes,
+    Chunk,
+    Clock,
+    ConversationSpec,
+    History,
+    Listing,
+    Record,
+    Removed,
+    Seal,
+    Search,
+    Signal,
+)
+
+
+@asynccontextmanager
+async def open_sqlite(url: str, clock: Clock) -> AsyncIterator[SQLiteEngine]:
+    engine = await asyncio.to_thread(SQLiteEngine, Address.parse(url), clock)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+class SQLiteEngine:
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self.address, self.clock = address, clock
+        self.readers = Readers(address, clock)
+        self.hub = Hub(self.readers)
+        self.writer = Writer(address, clock, self.hub.committed)
+
+    async def close(self) -> None:
+        await self.hub.close()
+        await asyncio.to_thread(self.readers.close)
+        await asyncio.to_thread(self.writer.close)
+
+    # ---- conversations
+
+    async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
+        return await self.writer.submit(lambda tx: conversations.get_or_create(tx, scope, spec))
+
+    async def conversation(self, scope: Scope, id: str) -> ConversationInfo:
+        return await self.readers.run(lambda tx: conversations.get(tx, scope, id))
+
+    async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
+        return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
+
+    async def search(self, scope: Scope, search: Search) -> list[Found]:
+        return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
+
+    async def matches(self, scope: Scope, search: Search) -> list[Match]:
+        return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
+
+    async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
+        return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))
+
+    # ---- turns
+
+    async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+        return await self.writer.submit(lambda tx: turns.append(tx, scope, conversation, batch))
+
+    async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
+        return await self.readers.run(lambda tx: turns.history(tx, scope, conversation, query))
+
+    async def turn(self, scope: Scope, conversation: str, id: str) -> Turn:
+        return await self.readers.run(lambda tx: turns.turn(tx, scope, conversation, id))
+
+    async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]:
+        return await self.readers.run(lambda tx: turns.branches(tx, scope, conversation, turn))
+
+    async def switch(self, scope: Scope, conversation: str, turn: str) -> None:
+        await self.writer.submit(lambda tx: turns.switch(tx, scope, conversation, turn))
+
+    # ---- streams
+
+    async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
+        return await self.writer.submit(lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
+
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+        return await self.writer.submit(lambda tx: streams.chunk(tx, scope, conversation, turn, chunk, lease))
+
+    async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
+        await self.writer.submit(lambda tx: streams.renew(tx, scope, conversation, turn, lease))
+
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn:
+        return await self.writer.submit(lambda tx: streams.commit(tx, scope, conversation, turn, seal))
+
+    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn:
+        return await self.writer.submit(lambda tx: streams.abort(tx, scope, conversation, turn, tail))
+
+    async def seal_expired(self) -> int:
+        return await self.writer.submit(streams.seal_expired)
+
+    async def next_lease_end(self) -> datetime | None:
+        rows = await self.readers.run(lambda tx: tx.all(Q.next_lease_end))
+        return None if rows[0][0] is None else moment(rows[0][0])
+
+    # ---- forgetting
+
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed:
+        return await self._remove(lambda tx: forgetting.forget_turn(tx, scope, conversation, turn))
+
+    async def reset(self, scope: Scope, conversation: str) -> Removed:
+        return await self._remove(lambda tx: forgetting.reset(tx, scope, conversation))
+
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Removed:
+        return await self._remove(lambda tx: forgetting.forget_conversation(tx, scope, conversation))
+
+    async def expire(self, scope: Scope) -> Removed:
+        return await self._remove(lambda tx: forgetting.expire(tx, scope))
+
+    async def _remove(self, work: Any) -> Removed:
+        removed: Removed = await self.writer.submit(work)
+        return replace(removed, scrubbed=not self.writer.unscrubbed)
+
+    async def scrub(self) -> bool:
+        """Try once more to cut old bytes out of the WAL. True when none are left."""
+        if self.writer.unscrubbed:
+            await self.writer.submit(lambda tx: setattr(tx, "scrub", True))
+        return not self.writer.unscrubbed
+
+    async def doomed_blobs(self, limit: int) -> list[str]:
+        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.doomed, limit=limit))]
+
+    async def blobs_deleted(self, paths: Sequence[str]) -> None:
+        def work(tx: Tx) -> None:
+            for path in paths:
+                tx.run(Q.redeemed, path=path)
+
+        await self.writer.submit(work)
+
+    # ---- attachments
+
+    async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
+        def work(tx: Tx) -> Attachment:
+            thread = open_thread(tx, scope, conversation)
+            values = {name: getattr(attachment, name) for name in attachment.__dataclass_fields__ if name != "turn"}
+            tx.run(Q.add_attachment, cid=thread.cid, tid=None, created=thread.tick(), **values)
+            thread.log("attach", thread.updated, payload={"attachment": attachment.id})
+            thread.save()
+            return attachment
+
+        return await self.writer.submit(work)
+
+    async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
+        def work(tx: Tx) -> Attachment:
+            row = tx.one(Q.attachment, cid=find(tx, scope, conversation)[0], id=id)
+            if row is None:
+                raise AttachmentNotFound(id)
+            return Attachment(*row)
+
+        return await self.readers.run(work)
+
+    # ---- the log
+
+    async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]:
+        def work(tx: Tx) -> list[Event]:
+            found = tx.one(Q.find_any, id=conversation, **who(scope))
+            if found is None:
+                raise ConversationNotFound(conversation)
+            rows = tx.all(
+                Q.events,
+                cid=found[0],
+                after=audit.after,
+                turn=audit.turn,
+                since=audit.since,
+                until=audit.until,
+                kinds=None if audit.kinds is None else canonical_json(audit.kinds),
+                actors=None if audit.actors is None else canonical_json(audit.actors),
+                limit=audit.limit,
+            )
+            return [event(row, conversation) for row in rows]
+
+        return await self.readers.run(work)
+
+    def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]:
+        return self.hub.watch(conversation)
+
+    # ---- whole conversations
+
+    async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
+        """All pages come from one snapshot, on a connection of its own."""
+        db = await asyncio.to_thread(self.readers.connect)
+        try:
+            with translated(self.address.path):
+                await asyncio.to_thread(lambda: db.execute("BEGIN").fetchall())
+                pages = records.pages(Tx(db, micros(self.clock.now())), scope, conversation)
+                while (page := await asyncio.to_thread(next, pages, None)) is not None:
+                    yield page
+        finally:
+            db.close()
+
+    async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
+        return await self.writer.submit(lambda tx: records.restore(tx, scope, records_))
+
+    async def stats(self, scope: Scope) -> Stats:
+        found = await self.readers.run(lambda tx: records.stats(tx, scope))
+        return replace(found, storage={**self.storage(), **found.storage})
+
+    def storage(self) -> dict[str, Any]:
+        path = self.address.path
+        wal = path.with_name(path.name + "-wal")
+        return {
+            "engine": "sqlite",
+            "sqlite": apsw.sqlite_lib_version(),
+            "file": str(path),
+            "bytes": path.stat().st_size,
+            "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+            "synchronous": self.address.synchronous,
+            "commits": self.writer.commits,
+        }

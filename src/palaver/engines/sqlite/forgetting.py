@@ -1,0 +1,123 @@
+"""Deleting for good. Each function is one transaction; the writer cuts the WAL before it reports success."""
+
+from __future__ import annotations
+
+from itertools import starmap
+
+from palaver.drafts import decode_calls, decode_results
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.rows import TurnRow, who
+from palaver.engines.sqlite.thread import Q, Thread, open_thread
+from palaver.identity import key_hash
+from palaver.model import Scope
+from palaver.ports import Removed
+
+EXPIRE_BATCH = 100
+
+
+def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
+    thread = open_thread(tx, scope, conversation)
+    row = thread.turn(turn)
+    if row.status == "forgotten":
+        return Removed()
+    rows = [row, *_results_of(thread, row)]
+    for one in rows:
+        _forget(thread, one)
+        thread.log("forget", thread.tick(), turn=one.id)
+    thread.refresh_preview()
+    thread.save()
+    _scrub_later(tx)
+    return Removed(turns=tuple(one.id for one in rows))
+
+
+def _results_of(thread: Thread, row: TurnRow) -> list[TurnRow]:
+    """The turns that answer the calls of `row`. An id that a later turn calls again belongs to that one from there."""
+    open_calls = {call.id for call in decode_calls(row.tool_calls)}
+    found: list[TurnRow] = []
+    if not open_calls:
+        return found
+    for other in starmap(TurnRow, thread.tx.all(Q.tool_turns_after, cid=thread.cid, seq=row.seq)):
+        open_calls -= {call.id for call in decode_calls(other.tool_calls)}
+        if open_calls & {result.id for result in decode_results(other.tool_results)}:
+            found.append(other)
+    return found
+
+
+def _forget(thread: Thread, row: TurnRow) -> None:
+    """Leave a stub: that something was said here, by whom and when, and nothing of what it was."""
+    tx = thread.tx
+    if row.first_pid is not None:
+        thread.unindex(row.first_pid, row.passages)
+    tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
+    tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
+    tx.run(Q.close_stream, tid=row.tid)
+    key = row.idempotency_key
+    tx.run(Q.stub, tid=row.tid, idempotency_key=None if key is None else key_hash(thread.id, key))
+    if row.active:
+        thread.turn_count -= 1
+        thread.token_count -= row.token_count
+
+
+def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
+    """Forget every turn and keep the conversation."""
+    thread = open_thread(tx, scope, conversation)
+    rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=thread.cid)]
+    for row in rows:
+        _forget(thread, row)
+    tx.run(Q.doom_blobs, cid=thread.cid)
+    tx.run(Q.drop_attachments, cid=thread.cid)
+    thread.log("reset", thread.tick())
+    thread.preview = None
+    thread.save()
+    _scrub_later(tx)
+    return Removed(turns=tuple(row.id for row in rows))
+
+
+def forget_conversation(tx: Tx, scope: Scope, conversation: str) -> Removed:
+    bury(open_thread(tx, scope, conversation), "forget")
+    return Removed(conversations=(conversation,))
+
+
+def expire(tx: Tx, scope: Scope) -> Removed:
+    """Delete conversations whose time is up; some at a time, so that writers can go in between."""
+    ids = [row[0] for row in tx.all(Q.expired, now=tx.now, limit=EXPIRE_BATCH, **who(scope))]
+    for id in ids:
+        bury(expired_thread(tx, scope, id), "expire")
+    return Removed(conversations=tuple(ids))
+
+
+def expired_thread(tx: Tx, scope: Scope, id: str) -> Thread:
+    row = tx.one(Q.find_expired, tenant=scope.tenant, id=id)
+    assert row is not None
+    return Thread(tx, scope, row)
+
+
+def bury(thread: Thread, kind: str) -> None:
+    """Delete everything but the log, and close the log with a tombstone."""
+    tx, cid = thread.tx, thread.cid
+    for row in starmap(TurnRow, tx.all(Q.remembered, cid=cid)):
+        if row.first_pid is not None:
+            thread.unindex(row.first_pid, row.passages)
+    details = tx.one(Q.details, cid=cid)
+    assert details is not None
+    if (title_pid := details[-1]) is not None:
+        thread.unindex(title_pid, 1)
+    for statement in (
+        Q.doom_blobs,
+        Q.drop_attachments,
+        Q.drop_streams,
+        Q.drop_turns,
+        Q.drop_participants,
+    ):
+        tx.run(statement, cid=cid)
+    at = thread.tick()
+    thread.log(kind, at)
+    thread.turn_count, thread.token_count, thread.preview, thread.ttl = 0, 0, None, None
+    thread.save()
+    tx.run(Q.bury, cid=cid, at=at)
+    _scrub_later(tx)
+
+
+def _scrub_later(tx: Tx) -> None:
+    tx.run(Q.mark_unscrubbed)
+    tx.scrub = True

@@ -1,0 +1,142 @@
+-- The spine: conversations, turns, streams, files, the text index and the log.
+-- Times are microseconds since 1970, UTC. `cid`, `tid`, `pid` are numbers of this file and never leave the engine.
+
+CREATE TABLE conversations (
+  cid INTEGER PRIMARY KEY,
+  tenant TEXT NOT NULL,
+  id TEXT NOT NULL,
+  owner TEXT NOT NULL,                       -- '' when the application itself is the owner
+  key TEXT,
+  workspace TEXT,
+  agent TEXT,
+  model TEXT,
+  title TEXT,
+  title_pid INTEGER,                         -- the title's passage in the text index
+  preview TEXT,
+  participants TEXT NOT NULL DEFAULT '[]',
+  metadata TEXT,
+  settings TEXT,
+  ttl INTEGER,
+  expires_at INTEGER,
+  turn_count INTEGER NOT NULL DEFAULT 0,     -- of the active view
+  token_count INTEGER NOT NULL DEFAULT 0,
+  next_seq INTEGER NOT NULL DEFAULT 0,
+  next_n INTEGER NOT NULL DEFAULT 1,
+  tip_hash BLOB NOT NULL,
+  salt BLOB,
+  content_hash BLOB,                         -- of the fields that only an `update` event may change
+  created INTEGER NOT NULL,
+  updated INTEGER NOT NULL,                  -- strictly increasing: the clock of this conversation
+  gone INTEGER                               -- when it was deleted for good; only the log remains
+) STRICT;
+
+CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
+CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) WHERE key IS NOT NULL AND gone IS NULL;
+CREATE INDEX conversations_newest ON conversations (tenant, updated) WHERE gone IS NULL;
+CREATE INDEX conversations_expiring ON conversations (expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
+
+-- Who takes part, one row each: `participants` of the conversation in a form that an index can answer.
+CREATE TABLE participants (
+  actor TEXT NOT NULL,
+  cid INTEGER NOT NULL REFERENCES conversations,
+  PRIMARY KEY (actor, cid)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX participants_of ON participants (cid);
+
+CREATE TABLE turns (
+  tid INTEGER PRIMARY KEY,
+  cid INTEGER NOT NULL REFERENCES conversations,
+  id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  parent TEXT,                               -- slot of the turn before
+  slot TEXT,                                 -- NULL: its own id
+  active INTEGER NOT NULL,
+  superseded_by TEXT,
+  status TEXT NOT NULL,
+  role TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  is_parts INTEGER NOT NULL DEFAULT 0,
+  content TEXT,
+  tool_calls TEXT,
+  tool_results TEXT,
+  attachments TEXT,
+  sources TEXT,
+  prompt_tokens INTEGER,
+  completion_tokens INTEGER,
+  token_count INTEGER NOT NULL DEFAULT 0,
+  model TEXT,
+  adapter TEXT,
+  finish_reason TEXT,
+  metadata TEXT,
+  idempotency_key TEXT,
+  salt BLOB,
+  content_hash BLOB,
+  created INTEGER NOT NULL,
+  first_pid INTEGER,                         -- its passages are first_pid … first_pid + passages - 1
+  passages INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE UNIQUE INDEX turns_by_id ON turns (cid, id);
+CREATE UNIQUE INDEX turns_by_seq ON turns (cid, seq);
+-- The hot read path, and it holds one turn per place.
+CREATE UNIQUE INDEX turns_active ON turns (cid, position) WHERE active = 1;
+CREATE INDEX turns_inactive ON turns (cid, position) WHERE active = 0;
+CREATE UNIQUE INDEX turns_by_key ON turns (cid, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- One row per pending turn: until when its writer is believed to be alive.
+CREATE TABLE streams (
+  tid INTEGER PRIMARY KEY REFERENCES turns,
+  cid INTEGER NOT NULL REFERENCES conversations,
+  lease_until INTEGER NOT NULL,
+  next_chunk INTEGER NOT NULL DEFAULT 0,
+  length INTEGER NOT NULL DEFAULT 0          -- characters so far
+) STRICT;
+CREATE INDEX streams_by_lease ON streams (lease_until);
+
+CREATE TABLE attachments (
+  aid INTEGER PRIMARY KEY,
+  cid INTEGER NOT NULL REFERENCES conversations,
+  tid INTEGER REFERENCES turns,              -- NULL until a turn takes it
+  id TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  filename TEXT NOT NULL,
+  media_type TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  sha256 TEXT NOT NULL,
+  path TEXT NOT NULL,
+  created INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX attachments_by_id ON attachments (cid, id);
+CREATE INDEX attachments_of ON attachments (cid, tid);
+
+-- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot keep one.
+CREATE TABLE doomed_blobs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+  cid INTEGER NOT NULL REFERENCES conversations,
+  n INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  turn TEXT,
+  actor TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  payload TEXT,
+  content_hash BLOB,
+  hash BLOB NOT NULL,
+  PRIMARY KEY (cid, n)
+) STRICT, WITHOUT ROWID;
+
+-- What the text index holds, kept beside it: FTS5 must be told the very words when it is to remove them.
+CREATE TABLE passages (
+  pid INTEGER PRIMARY KEY,
+  cid INTEGER NOT NULL,
+  tid INTEGER,                               -- NULL: the conversation's title
+  terms TEXT NOT NULL
+) STRICT;
+
+-- `scope` holds one word each for conversation, owner and tenant, so that a search is cut down inside the index.
+CREATE VIRTUAL TABLE text_index USING fts5 (scope, terms, content = '', tokenize = "ascii tokenchars '_'");
+INSERT INTO text_index (text_index, rank) VALUES ('secure-delete', 1);
+
+-- Small facts about this file, such as an unfinished scrub.
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;

@@ -1,0 +1,340 @@
+-- Every statement of the SQLite engine, by name. {name} stands for another statement of this file.
+
+-- allowed: who may see a conversation `c`; the only place that says so
+c.tenant = :tenant AND (
+  :sight = 'tenant'
+  OR c.owner = :user
+  OR (:sight = 'workspace' AND c.workspace = :workspace)
+  OR EXISTS (SELECT 1 FROM participants p WHERE p.actor = :user AND p.cid = c.cid)
+)
+
+-- visible: allowed, and still there
+{allowed} AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now)
+
+-- conversation_columns: what a ConversationInfo is made of
+c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
+c.settings, c.turn_count, c.token_count, c.next_seq, c.ttl, c.expires_at, c.created, c.updated
+
+-- turn_columns: what a Turn is made of
+t.tid, t.id, t.seq, t.position, t.parent, t.slot, t.active, t.superseded_by, t.status, t.role, t.actor, t.is_parts,
+t.content, t.tool_calls, t.tool_results, t.attachments, t.sources, t.prompt_tokens, t.completion_tokens, t.token_count,
+t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.content_hash, t.created, t.first_pid,
+t.passages
+
+-- node_columns: the shape of a turn, without what it says
+t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
+
+-- find: a conversation by its id, with what a write needs to know
+SELECT c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.updated, c.turn_count, c.token_count, c.preview, c.ttl
+FROM conversations c WHERE c.id = :id AND {visible}
+
+-- find_gone: whether an id that was not found was deleted here
+SELECT 1 FROM conversations c
+WHERE c.id = :id AND {allowed} AND (c.gone IS NOT NULL OR c.expires_at <= :now)
+
+-- find_any: a conversation for its log, also after its end
+SELECT c.cid FROM conversations c WHERE c.id = :id AND {allowed}
+
+-- find_key: a conversation by the app's own name, expired ones included
+SELECT c.cid, c.id, c.expires_at FROM conversations c
+WHERE c.tenant = :tenant AND c.owner = :owner AND c.key = :key AND c.gone IS NULL
+
+-- conversation: what is known of one
+SELECT {conversation_columns} FROM conversations c WHERE c.cid = :cid
+
+-- conversation_record: the same, whole, for export and verify
+SELECT c.* FROM conversations c WHERE c.cid = :cid
+
+-- create: a new conversation
+INSERT INTO conversations (tenant, id, owner, key, workspace, agent, model, title, participants, metadata, settings, ttl,
+  expires_at, tip_hash, salt, content_hash, created, updated)
+VALUES (:tenant, :id, :owner, :key, :workspace, :agent, :model, :title, :participants, :metadata, :settings, :ttl,
+  :expires_at, :tip_hash, :salt, :content_hash, :created, :created)
+RETURNING cid
+
+-- list: newest first, from a cursor on
+SELECT {conversation_columns} FROM conversations c
+WHERE {visible}
+  AND (:owner IS NULL OR c.owner = :owner)
+  AND (:in_workspace IS NULL OR c.workspace = :in_workspace)
+  AND (:agent IS NULL OR c.agent = :agent)
+  AND (:before_updated IS NULL OR c.updated < :before_updated OR (c.updated = :before_updated AND c.id < :before_id))
+ORDER BY c.updated DESC, c.id DESC LIMIT :limit
+
+-- details: the fields that an update event covers
+SELECT c.id, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.participants, c.metadata, c.settings, c.ttl,
+  c.title_pid
+FROM conversations c WHERE c.cid = :cid
+
+-- save_details: those fields, after a change
+UPDATE conversations SET workspace = :workspace, agent = :agent, model = :model, title = :title, title_pid = :title_pid,
+  participants = :participants, metadata = :metadata, settings = :settings, ttl = :ttl, salt = :salt,
+  content_hash = :content_hash
+WHERE cid = :cid
+
+-- save_title_pid: where the title stands in the text index
+UPDATE conversations SET title_pid = :title_pid WHERE cid = :cid
+
+-- save_thread: what every write changes, once per transaction
+UPDATE conversations SET next_seq = :next_seq, next_n = :next_n, tip_hash = :tip_hash, updated = :updated,
+  turn_count = :turn_count, token_count = :token_count, preview = :preview, expires_at = :expires_at
+WHERE cid = :cid
+
+-- add_participant: one row each, for the predicate
+INSERT OR IGNORE INTO participants (actor, cid) VALUES (:actor, :cid)
+
+-- drop_participants: before they are written anew, and when the conversation goes
+DELETE FROM participants WHERE cid = :cid
+
+-- log: one event
+INSERT INTO events (cid, n, kind, turn, actor, at, payload, content_hash, hash)
+VALUES (:cid, :n, :kind, :turn, :actor, :at, :payload, :content_hash, :hash)
+
+-- tip: the last turn of the active view
+SELECT t.position, coalesce(t.slot, t.id) FROM turns t WHERE t.cid = :cid AND t.active = 1
+ORDER BY t.position DESC LIMIT 1
+
+-- add_turn: one turn
+INSERT INTO turns (cid, id, seq, position, parent, slot, active, status, role, actor, is_parts, content, tool_calls,
+  tool_results, attachments, sources, prompt_tokens, completion_tokens, token_count, model, adapter, finish_reason,
+  metadata, idempotency_key, salt, content_hash, created, first_pid, passages)
+VALUES (:cid, :id, :seq, :position, :parent, :slot, 1, :status, :role, :actor, :is_parts, :content, :tool_calls,
+  :tool_results, :attachments, :sources, :prompt_tokens, :completion_tokens, :token_count, :model, :adapter,
+  :finish_reason, :metadata, :idempotency_key, :salt, :content_hash, :created, :first_pid, :passages)
+RETURNING tid
+
+-- turn: by its id
+SELECT {turn_columns} FROM turns t WHERE t.id = :id AND t.cid = :cid
+
+-- turn_by_key: what a retry finds; the second form is what forgetting leaves of a key
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.idempotency_key IN (:key, :hashed)
+
+-- active_at: who holds a place in the view
+SELECT t.id FROM turns t WHERE t.cid = :cid AND t.position = :position AND t.active = 1
+
+-- active_from: the suffix that an edit discards
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position AND t.active = 1 ORDER BY t.position
+
+-- shelve: out of the active view, displaced by another turn
+UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND id = :id AND active = 1 RETURNING token_count
+
+-- unshelve: back into the active view
+UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND id = :id AND active = 0 RETURNING token_count
+
+-- displace: an aborted turn, by its retry
+UPDATE turns SET superseded_by = :by WHERE cid = :cid AND id = :id
+
+-- first_words: where the preview comes from
+SELECT t.is_parts, t.content FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position LIMIT 1
+
+-- nodes_from: the shape of the tree from a position on
+SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position ORDER BY t.seq
+
+-- slot_nodes: the versions in one slot
+SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND (t.id = :slot OR t.slot = :slot)
+
+-- versions: the alternatives at one place, below one parent
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.position = :position AND t.parent IS :parent AND t.status IN ('complete', 'pending')
+ORDER BY t.seq
+
+-- branch_places: the places with a turn that is off the path
+SELECT DISTINCT t.position, t.parent FROM turns t
+WHERE t.cid = :cid AND t.active = 0 AND t.status IN ('complete', 'pending') ORDER BY t.position
+
+-- cursor: where a turn stands
+SELECT t.position, t.seq FROM turns t WHERE t.id = :id AND t.cid = :cid
+
+-- history_active: the active view, backwards
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
+ORDER BY t.position DESC LIMIT :limit
+
+-- history_active_forwards: the active view from a cursor on
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
+ORDER BY t.position LIMIT :limit
+
+-- history_all: everything that was ever said, in order of arrival
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.seq < :before AND t.seq > :after AND t.status != 'forgotten' AND {history_filter}
+ORDER BY t.seq DESC LIMIT :limit
+
+-- history_all_forwards: the same from a cursor on
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.seq < :before AND t.seq > :after AND t.status != 'forgotten' AND {history_filter}
+ORDER BY t.seq LIMIT :limit
+
+-- history_filter: what narrows a history
+(:since IS NULL OR t.created >= :since) AND (:until IS NULL OR t.created < :until)
+AND (:roles IS NULL OR t.role IN (SELECT value FROM json_each(:roles)))
+AND (:actors IS NULL OR t.actor IN (SELECT value FROM json_each(:actors)))
+
+-- open_stream: the lease of a pending turn
+INSERT INTO streams (tid, cid, lease_until) VALUES (:tid, :cid, :lease_until)
+
+-- stream: what is known of a pending turn's writer
+SELECT s.next_chunk, s.length FROM streams s WHERE s.tid = :tid
+
+-- extend_stream: one chunk, and a sign of life
+UPDATE streams SET next_chunk = :next_chunk, length = :length, lease_until = max(lease_until, :lease_until)
+WHERE tid = :tid
+
+-- renew_stream: a sign of life
+UPDATE streams SET lease_until = max(lease_until, :lease_until) WHERE tid = :tid
+
+-- close_stream: it has ended
+DELETE FROM streams WHERE tid = :tid
+
+-- extend_turn: the text so far
+UPDATE turns SET content = content || :text WHERE tid = :tid
+
+-- commit_turn: a pending turn becomes complete
+UPDATE turns SET status = 'complete', tool_calls = :tool_calls, sources = :sources, prompt_tokens = :prompt_tokens,
+  completion_tokens = :completion_tokens, token_count = :token_count, model = :model, adapter = :adapter,
+  finish_reason = :finish_reason, metadata = :metadata, content_hash = :content_hash, first_pid = :first_pid,
+  passages = :passages
+WHERE tid = :tid
+
+-- abort_turn: a pending turn is cut; its text stays for the record
+UPDATE turns SET status = 'aborted', active = 0, superseded_by = CASE WHEN active = 1 THEN id ELSE superseded_by END,
+  content_hash = :content_hash
+WHERE tid = :tid
+
+-- expired_streams: whose writer has been silent for too long
+SELECT s.tid, c.tenant, c.id FROM streams s JOIN conversations c ON c.cid = s.cid WHERE s.lease_until <= :now LIMIT 100
+
+-- pending_turn: a pending turn by its number
+SELECT {turn_columns} FROM turns t WHERE t.tid = :tid
+
+-- next_lease_end: when the next writer may be taken for dead
+SELECT min(lease_until) FROM streams
+
+-- last_pid: passages are numbered one after another
+SELECT coalesce(max(pid), 0) FROM passages
+
+-- add_passage: what the index will hold
+INSERT INTO passages (pid, cid, tid, terms) VALUES (:pid, :cid, :tid, :terms)
+
+-- index_passage: the index itself
+INSERT INTO text_index (rowid, scope, terms) VALUES (:pid, :scope, :terms)
+
+-- passage_range: the passages of one turn
+SELECT pid, terms FROM passages WHERE pid >= :first AND pid < :end
+
+-- unindex_passage: FTS5 wants to hear the very words
+INSERT INTO text_index (text_index, rowid, scope, terms) VALUES ('delete', :pid, :scope, :terms)
+
+-- drop_passages: beside the index
+DELETE FROM passages WHERE pid >= :first AND pid < :end
+
+-- search: passages that match, the newest first, inside what the scope may see
+SELECT p.cid, p.tid, p.terms FROM text_index x
+JOIN passages p ON p.pid = x.rowid
+JOIN conversations c ON c.cid = p.cid
+LEFT JOIN turns t ON t.tid = p.tid
+WHERE x.text_index MATCH :match AND {visible} AND (p.tid IS NULL OR t.active = 1)
+ORDER BY x.rowid DESC LIMIT :limit
+
+-- turn_by_tid: by the number inside this file
+SELECT {turn_columns}, c.id FROM turns t JOIN conversations c ON c.cid = t.cid WHERE t.tid = :tid
+
+-- tool_turns_after: where the results of a call may be, and where its id was used again
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.seq > :seq AND (t.tool_results IS NOT NULL OR t.tool_calls IS NOT NULL) ORDER BY t.seq
+
+-- remembered: every turn that still says something
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.status != 'forgotten' ORDER BY t.seq
+
+-- stub: what remains of a forgotten turn
+UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
+  attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
+  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL,
+  first_pid = NULL, passages = 0
+WHERE tid = :tid
+
+-- doom_turn_blobs: the files of a turn, to be removed after the commit
+INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid AND tid = :tid
+
+-- drop_turn_attachments: their rows
+DELETE FROM attachments WHERE cid = :cid AND tid = :tid
+
+-- doom_blobs: every file of a conversation
+INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid
+
+-- drop_attachments: their rows
+DELETE FROM attachments WHERE cid = :cid
+
+-- drop_streams: nobody may write to them any more
+DELETE FROM streams WHERE cid = :cid
+
+-- drop_turns: with the whole conversation
+DELETE FROM turns WHERE cid = :cid
+
+-- bury: what remains of a conversation is its log
+UPDATE conversations SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, title_pid = NULL,
+  preview = NULL, participants = '[]', metadata = NULL, settings = NULL, ttl = NULL, expires_at = NULL, salt = NULL,
+  content_hash = NULL, turn_count = 0, token_count = 0, gone = :at
+WHERE cid = :cid
+
+-- expired: conversations past their time, inside what the scope may see
+SELECT c.id FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expires_at <= :now LIMIT :limit
+
+-- find_expired: one of them, for deletion
+SELECT c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.updated, c.turn_count, c.token_count, c.preview, c.ttl
+FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
+
+-- mark_unscrubbed: old bytes may be in the WAL until it is truncated
+INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', '1')
+
+-- doomed: files to remove
+SELECT path FROM doomed_blobs LIMIT :limit
+
+-- redeemed: a file that is removed
+DELETE FROM doomed_blobs WHERE path = :path
+
+-- add_attachment: a stored file
+INSERT INTO attachments (cid, tid, id, owner, filename, media_type, bytes, sha256, path, created)
+VALUES (:cid, :tid, :id, :owner, :filename, :media_type, :bytes, :sha256, :path, :created)
+
+-- attachment: by its id
+SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
+LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.id = :id
+
+-- bind_attachment: a turn takes a file that no turn has
+UPDATE attachments SET tid = :tid WHERE cid = :cid AND id = :id AND tid IS NULL RETURNING aid
+
+-- events: the log, filtered
+SELECT e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash FROM events e
+WHERE e.cid = :cid AND e.n > :after
+  AND (:turn IS NULL OR e.turn = :turn)
+  AND (:since IS NULL OR e.at >= :since) AND (:until IS NULL OR e.at < :until)
+  AND (:kinds IS NULL OR e.kind IN (SELECT value FROM json_each(:kinds)))
+  AND (:actors IS NULL OR e.actor IN (SELECT value FROM json_each(:actors)))
+ORDER BY e.n LIMIT :limit
+
+-- event_records: the log, as stored
+SELECT e.* FROM events e WHERE e.cid = :cid ORDER BY e.n
+
+-- turn_records: the turns, as stored, with their passages
+SELECT t.*, (SELECT json_group_array(p.terms ORDER BY p.pid) FROM passages p
+  WHERE p.pid >= t.first_pid AND p.pid < t.first_pid + t.passages) AS terms
+FROM turns t WHERE t.cid = :cid ORDER BY t.seq
+
+-- attachment_records: the files, as recorded
+SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
+
+-- known: whether a conversation id is taken in this tenant, and how far its log goes
+SELECT next_n, tip_hash FROM conversations WHERE tenant = :tenant AND id = :id
+
+-- stats: counts inside what the scope may see
+SELECT count(*), coalesce(sum(c.turn_count), 0), coalesce(sum(c.token_count), 0), coalesce(sum(c.next_n - 1), 0)
+FROM conversations c WHERE {visible}
+
+-- attachment_stats: the same for files
+SELECT count(*), coalesce(sum(a.bytes), 0) FROM attachments a JOIN conversations c ON c.cid = a.cid WHERE {visible}
+
+-- file_stats: what the file holds that is not done yet
+SELECT (SELECT count(*) FROM streams), (SELECT count(*) FROM doomed_blobs),
+  (SELECT count(*) FROM meta WHERE name = 'scrub')

@@ -1,0 +1,119 @@
+"""Whole conversations, row by row: for verify, export and import; and the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.conversations import get
+from palaver.engines.sqlite.rows import who
+from palaver.engines.sqlite.thread import Q, Thread, find
+from palaver.errors import AlreadyImported, ConversationGone
+from palaver.identity import from_json
+from palaver.model import ConversationInfo, Scope, Stats
+from palaver.ports import Record, RecordKind
+
+PAGE = 1_000
+# Numbers of one file, meaningless in another.
+LOCAL = frozenset({"cid", "tid", "aid", "first_pid", "passages", "title_pid"})
+
+
+def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
+    """Everything stored of a conversation, in the order that `Verifier` wants."""
+    cid = find(tx, scope, conversation)[0]
+    sources: list[tuple[RecordKind, str]] = [
+        ("conversation", Q.conversation_record),
+        ("event", Q.event_records),
+        ("turn", Q.turn_records),
+        ("attachment", Q.attachment_records),
+    ]
+    for kind, sql in sources:
+        yield from _pages(tx, kind, sql, cid)
+
+
+def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record]]:
+    cursor = tx.db.execute(sql, {"cid": cid})
+    page: list[Record] = []
+    for row in cursor:
+        names = [column[0] for column in cursor.description]
+        page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _portable(row: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in row.items() if name not in LOCAL}
+    if kept.get("terms") == "[]":
+        kept["terms"] = None
+    return kept
+
+
+# ---- bringing one in -----------------------------------------------------------------------------------------------
+
+
+def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
+    """Store a conversation exactly as it was exported. None when it is here already, the same to the last event."""
+    row = dict(records[0].row)
+    known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
+    if known is not None:
+        if known != (row["next_n"], row["tip_hash"]):
+            raise AlreadyImported(row["id"])
+        return None
+    title_terms = row.pop("title_terms", None)
+    row["tenant"] = scope.tenant
+    cid = _insert(tx, "conversations", row)
+    found = tx.one(Q.find_expired, tenant=scope.tenant, id=row["id"])
+    if found is None:
+        raise ConversationGone(row["id"])
+    thread = Thread(tx, scope, found)
+    for actor in from_json(row["participants"]):
+        tx.run(Q.add_participant, actor=actor, cid=cid)
+    if title_terms:
+        pid = thread.next_pid()
+        thread.index(pid, None, (title_terms,))
+        tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
+    turns: dict[str, int] = {}
+    for record in records[1:]:
+        _restore_row(thread, record, turns)
+    return get(tx, scope, row["id"])
+
+
+def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
+    row = {**record.row, "cid": thread.cid}
+    if record.kind == "event":
+        _insert(thread.tx, "events", row)
+    elif record.kind == "attachment":
+        turn = row.pop("turn")
+        _insert(thread.tx, "attachments", {**row, "tid": turns[turn] if turn else None})
+    elif record.kind == "turn":
+        passages = from_json(row.pop("terms") or "[]")
+        first_pid = thread.next_pid() if passages else None
+        tid = _insert(thread.tx, "turns", {**row, "first_pid": first_pid, "passages": len(passages)})
+        turns[row["id"]] = tid
+        if first_pid:
+            thread.index(first_pid, tid, passages)
+        if row["status"] == "pending":
+            thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now)
+
+
+def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
+    """An imported row. Column names come from our own schema, never from the file."""
+    known = [column[1] for column in tx.all(f"PRAGMA table_info({table})")]
+    names = [name for name in known if name in row]
+    tx.run(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})", **row)
+    return tx.db.last_insert_rowid()
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------
+
+
+def stats(tx: Tx, scope: Scope) -> Stats:
+    conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **who(scope))[0]
+    attachments, size = tx.all(Q.attachment_stats, now=tx.now, **who(scope))[0]
+    streams, doomed, unscrubbed = tx.all(Q.file_stats)[0]
+    storage = {"open_streams": streams, "files_to_delete": doomed, "scrub_pending": bool(unscrubbed)}
+    return Stats(conversations, turns, tokens, events, attachments, size, storage)

@@ -1,0 +1,157 @@
+"""From rows to values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from palaver.drafts import Draft, decode_attachments, decode_calls, decode_content, decode_results
+from palaver.identity import from_json, moment
+from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
+from palaver.tree import Node
+
+Row = tuple[Any, ...]
+
+
+def who(scope: Scope) -> dict[str, Any]:
+    """The parameters of the predicate `allowed`."""
+    return {"tenant": scope.tenant, "user": scope.user, "sight": scope.sight, "workspace": scope.workspace}
+
+
+def conversation(row: Row) -> ConversationInfo:
+    (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
+    turn_count, token_count, next_seq, ttl, expires_at, created, updated = rest
+    return ConversationInfo(
+        id=id,
+        tenant=tenant,
+        owner=owner,
+        key=key,
+        workspace=workspace,
+        agent=agent,
+        model=model,
+        title=title,
+        preview=preview,
+        participants=tuple(from_json(participants)),
+        metadata=from_json(metadata) if metadata else {},
+        settings=from_json(settings) if settings else {},
+        turn_count=turn_count,
+        token_count=token_count,
+        next_seq=next_seq,
+        ttl=None if ttl is None else ttl / 1_000_000,
+        expires_at=None if expires_at is None else moment(expires_at),
+        created=moment(created),
+        updated=moment(updated),
+    )
+
+
+@dataclass(slots=True)
+class TurnRow:
+    """A row of `turns`, in the order of `turn_columns`."""
+
+    tid: int
+    id: str
+    seq: int
+    position: int
+    parent: str | None
+    slot: str | None
+    active: int
+    superseded_by: str | None
+    status: str
+    role: Any
+    actor: str
+    is_parts: int
+    content: str | None
+    tool_calls: str | None
+    tool_results: str | None
+    attachments: str | None
+    sources: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    token_count: int
+    model: str | None
+    adapter: str | None
+    finish_reason: str | None
+    metadata: str | None
+    idempotency_key: str | None
+    salt: bytes | None
+    content_hash: bytes | None
+    created: int
+    first_pid: int | None
+    passages: int
+
+    def draft(self) -> Draft:
+        """What was handed in, as far as it is stored."""
+        return Draft(
+            id=self.id,
+            role=self.role,
+            actor=self.actor,
+            content=self.content or "",
+            is_parts=bool(self.is_parts),
+            tool_calls=self.tool_calls,
+            tool_results=self.tool_results,
+            attachments=self.attachments,
+            sources=self.sources,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            token_count=self.token_count,
+            model=self.model,
+            adapter=self.adapter,
+            finish_reason=self.finish_reason,
+            metadata=self.metadata,
+            idempotency_key=self.idempotency_key,
+            created=self.created,
+            salt=self.salt or b"",
+        )
+
+    def turn(self, conversation: str) -> Turn:
+        return Turn(
+            id=self.id,
+            conversation=conversation,
+            seq=self.seq,
+            position=self.position,
+            role=self.role,
+            actor=self.actor,
+            content=decode_content(self.content or "", bool(self.is_parts)),
+            created=moment(self.created),
+            status=self.status,  # type: ignore[arg-type]
+            tool_calls=decode_calls(self.tool_calls),
+            tool_results=decode_results(self.tool_results),
+            attachments=decode_attachments(self.attachments, self.id),
+            sources=tuple(from_json(self.sources)) if self.sources else (),
+            tokens=usage(self.prompt_tokens, self.completion_tokens),
+            token_count=self.token_count,
+            model=self.model,
+            adapter=self.adapter,
+            finish_reason=self.finish_reason,
+            metadata=from_json(self.metadata) if self.metadata else {},
+            idempotency_key=self.idempotency_key,
+            parent=self.parent,
+            slot=self.slot or self.id,
+            active=bool(self.active),
+            superseded_by=self.superseded_by,
+            content_hash=self.content_hash.hex() if self.content_hash else None,
+        )
+
+
+def usage(prompt: int | None, completion: int | None) -> TokenUsage | None:
+    return None if prompt is None and completion is None else TokenUsage(prompt, completion)
+
+
+def node(row: Row) -> Node:
+    id, seq, position, parent, slot, active, superseded_by, status = row
+    return Node(id, seq, position, parent, slot, bool(active), superseded_by, status)
+
+
+def event(row: Row, conversation: str) -> Event:
+    n, kind, turn, actor, at, payload, content_hash, hash = row
+    return Event(
+        n=n,
+        conversation=conversation,
+        kind=kind,
+        actor=actor,
+        at=moment(at),
+        turn=turn,
+        payload=from_json(payload) if payload else {},
+        content_hash=content_hash.hex() if content_hash else None,
+        hash=hash.hex(),
+    )

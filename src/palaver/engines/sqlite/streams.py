@@ -1,0 +1,170 @@
+"""Turns that are stored while they are written. Each function is one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from palaver.drafts import MAX_CONTENT, content_hash
+from palaver.engines.sqlite import turns
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.rows import TurnRow
+from palaver.engines.sqlite.thread import Q, Thread, open_thread
+from palaver.errors import (
+    ConversationGone,
+    ConversationNotFound,
+    InvalidInput,
+    StreamMoved,
+    StreamSealed,
+    TooLarge,
+    TurnGone,
+)
+from palaver.model import Scope, Turn
+from palaver.ports import Append, Chunk, Seal
+
+
+def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
+    thread = open_thread(tx, scope, conversation)
+    draft = batch.drafts[0]
+    before = thread.turn_by_key(draft.idempotency_key) if draft.idempotency_key else None
+    if before is not None:
+        if before.status == "forgotten":
+            raise TurnGone(before.id)
+        return before.turn(conversation)
+    turns._expect(thread, batch)
+    row = turns.add_pending(thread, draft, batch.replaces, batch.discard_after)
+    tx.run(Q.open_stream, tid=row.tid, cid=thread.cid, lease_until=tx.now + lease)
+    thread.save()
+    return row.turn(conversation)
+
+
+def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: Chunk, lease: int) -> int:
+    """Add a piece, and answer with the number of the next one."""
+    thread = open_thread(tx, scope, conversation)
+    row = _pending(thread, turn)
+    expected = _extend(thread, row, piece, tx.now + lease)
+    thread.save()
+    return expected
+
+
+def _extend(thread: Thread, row: TurnRow, piece: Chunk, lease_until: int) -> int:
+    found = thread.tx.one(Q.stream, tid=row.tid)
+    assert found is not None  # a pending turn has its row in `streams`
+    expected, length = found
+    if piece.n > expected:
+        raise InvalidInput("n", f"chunk {expected} has not arrived yet, so chunk {piece.n} cannot be stored")
+    if piece.n < expected or not piece.text:
+        return int(expected)
+    size = len((row.content or "").encode()) + len(piece.text.encode())
+    if size > MAX_CONTENT:
+        raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
+    end = length + len(piece.text)
+    thread.tx.run(Q.extend_turn, tid=row.tid, text=piece.text)
+    thread.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=end, lease_until=lease_until)
+    thread.log("chunk", thread.tick(), actor=row.actor, turn=row.id, payload={"from": length, "to": end})
+    row.content = (row.content or "") + piece.text
+    return int(expected) + 1
+
+
+def renew(tx: Tx, scope: Scope, conversation: str, turn: str, lease: int) -> None:
+    thread = open_thread(tx, scope, conversation)
+    tx.run(Q.renew_stream, tid=_pending(thread, turn).tid, lease_until=tx.now + lease)
+
+
+def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn:
+    thread = open_thread(tx, scope, conversation)
+    row = thread.kept_turn(turn)
+    if row.status == "complete" and row.content == seal.content:
+        return row.turn(conversation)  # the answer to an earlier try of this commit got lost
+    _require_pending(row)
+    if seal.tail is not None:
+        _extend(thread, row, seal.tail, tx.now)
+    if row.content != seal.content:
+        raise StreamMoved(turn)
+    _complete(thread, row, seal)
+    thread.save()
+    return thread.turn(turn).turn(conversation)
+
+
+def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
+    draft = replace(
+        row.draft(),
+        tool_calls=seal.tool_calls,
+        sources=seal.sources,
+        prompt_tokens=seal.prompt_tokens,
+        completion_tokens=seal.completion_tokens,
+        token_count=seal.token_count,
+        model=seal.model or row.model,
+        adapter=seal.adapter or row.adapter,
+        finish_reason=seal.finish_reason,
+        metadata=seal.metadata or row.metadata,
+    )
+    hash = content_hash(draft, row.created)
+    first_pid = thread.next_pid() if seal.passages else None
+    thread.tx.run(
+        Q.commit_turn,
+        tid=row.tid,
+        tool_calls=draft.tool_calls,
+        sources=draft.sources,
+        prompt_tokens=draft.prompt_tokens,
+        completion_tokens=draft.completion_tokens,
+        token_count=draft.token_count,
+        model=draft.model,
+        adapter=draft.adapter,
+        finish_reason=draft.finish_reason,
+        metadata=draft.metadata,
+        content_hash=hash,
+        first_pid=first_pid,
+        passages=len(seal.passages),
+    )
+    if first_pid:
+        thread.index(first_pid, row.tid, seal.passages)
+    thread.tx.run(Q.close_stream, tid=row.tid)
+    thread.log("commit", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
+    if row.active:
+        thread.token_count += draft.token_count - row.token_count
+        if row.role == "user":
+            thread.refresh_preview()
+
+
+def abort(tx: Tx, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn:
+    thread = open_thread(tx, scope, conversation)
+    row = thread.kept_turn(turn)
+    if row.status == "aborted":
+        return row.turn(conversation)
+    _require_pending(row)
+    if tail is not None:
+        _extend(thread, row, tail, tx.now)
+    _cut(thread, row)
+    return thread.turn(turn).turn(conversation)
+
+
+def _cut(thread: Thread, row: TurnRow) -> None:
+    turns.abort(thread, row)
+    thread.save()
+
+
+def seal_expired(tx: Tx) -> int:
+    """Cut the streams whose writer has been silent for longer than its lease, whoever's they are."""
+    sealed = 0
+    for tid, tenant, conversation in tx.all(Q.expired_streams, now=tx.now):
+        scope = Scope(tenant, None, sight="tenant")
+        try:
+            thread = open_thread(tx, scope, conversation)
+        except (ConversationNotFound, ConversationGone):
+            continue  # past its time to live: `expire` takes the stream with it
+        row = tx.one(Q.pending_turn, tid=tid)
+        assert row is not None
+        _cut(thread, TurnRow(*row))
+        sealed += 1
+    return sealed
+
+
+def _pending(thread: Thread, turn: str) -> TurnRow:
+    row = thread.kept_turn(turn)
+    _require_pending(row)
+    return row
+
+
+def _require_pending(row: TurnRow) -> None:
+    if row.status != "pending":
+        raise StreamSealed(row.id, row.status)

@@ -1,0 +1,210 @@
+"""Appending, reading and switching turns. Each function is one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palaver import tree
+from palaver.drafts import Draft, content_hash, same_request
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.rows import TurnRow, node
+from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
+from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
+from palaver.identity import canonical_json
+from palaver.model import Branch, Scope, Turn
+from palaver.ports import Append, History
+
+END = 2**62
+
+
+def append(tx: Tx, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+    thread = open_thread(tx, scope, conversation)
+    rows = [_stored_before(thread, draft) for draft in batch.drafts]
+    if None in rows:
+        _expect(thread, batch)
+        rows = _add(thread, batch, rows)
+        thread.save()
+    return [row.turn(conversation) for row in rows if row]
+
+
+def _stored_before(thread: Thread, draft: Draft) -> TurnRow | None:
+    """The turn that an earlier try of the same call stored."""
+    if draft.idempotency_key is None:
+        return None
+    row = thread.turn_by_key(draft.idempotency_key)
+    if row is None:
+        return None
+    if row.status == "forgotten":
+        raise TurnGone(row.id)
+    if not same_request(draft, row.draft()):
+        raise IdempotencyConflict(row.id)
+    return row
+
+
+def _expect(thread: Thread, batch: Append) -> None:
+    if batch.expected_seq is not None and batch.expected_seq != thread.next_seq:
+        raise AppendConflict(expected=batch.expected_seq, found=thread.next_seq)
+
+
+def _add(thread: Thread, batch: Append, rows: list[TurnRow | None]) -> list[TurnRow | None]:
+    if batch.replaces is not None:
+        return [replace(thread, batch.drafts[0], batch.replaces, batch.discard_after, "complete")]
+    position, slot = thread.tip()
+    for index, draft in enumerate(batch.drafts):
+        if rows[index] is None:
+            position += 1
+            rows[index] = row = thread.insert(draft, position, slot, None, "complete")
+            slot = draft.id
+            thread.log("append", thread.updated, actor=draft.actor, turn=draft.id, content_hash=row.content_hash)
+    return rows
+
+
+def add_pending(thread: Thread, draft: Draft, replaces: str | None, discard_after: bool) -> TurnRow:
+    if replaces is not None:
+        return replace(thread, draft, replaces, discard_after, "pending")
+    position, slot = thread.tip()
+    row = thread.insert(draft, position + 1, slot, None, "pending")
+    thread.log("open", thread.updated, actor=draft.actor, turn=draft.id)
+    return row
+
+
+def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: str) -> TurnRow:
+    """A new version of a turn, at its place; with `discard_after` also instead of all that followed."""
+    old = thread.kept_turn(id)
+    if not old.active and (old.status != "aborted" or old.superseded_by != old.id):
+        raise TurnSuperseded(id, by=old.superseded_by)
+    _check_place(thread, old, discard_after)
+    for loser in _losers(thread, old, discard_after):
+        if loser.status == "pending":
+            abort(thread, loser)
+        else:
+            thread.shelve(loser.id, by=draft.id)
+    if old.status in ("aborted", "pending"):
+        thread.tx.run(Q.displace, cid=thread.cid, id=old.id, by=draft.id)
+    slot = None if discard_after else old.slot or old.id
+    row = thread.insert(draft, old.position, old.parent, slot, status)
+    payload: dict[str, Any] = {"replaces": id}
+    if discard_after:
+        payload["discard_after"] = True
+    kind = "append" if status == "complete" else "open"
+    thread.log(kind, thread.updated, actor=draft.actor, turn=draft.id, payload=payload, content_hash=row.content_hash)
+    thread.refresh_preview()
+    return row
+
+
+def _check_place(thread: Thread, old: TurnRow, discard_after: bool) -> None:
+    """The place of an aborted turn may have been taken by somebody else meanwhile."""
+    if old.active or discard_after:
+        return
+    holder = thread.tx.one(Q.active_at, cid=thread.cid, position=old.position)
+    if holder:
+        raise TurnSuperseded(old.id, by=holder[0])
+
+
+def _losers(thread: Thread, old: TurnRow, discard_after: bool) -> list[TurnRow]:
+    if discard_after:
+        return [TurnRow(*row) for row in thread.tx.all(Q.active_from, cid=thread.cid, position=old.position)]
+    return [old] if old.active else []
+
+
+def abort(thread: Thread, row: TurnRow) -> None:
+    """Seal a pending turn as cut. Its text stays for the record, out of the active view."""
+    hash = content_hash(row.draft(), row.created)
+    thread.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
+    thread.tx.run(Q.close_stream, tid=row.tid)
+    thread.log("abort", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
+    if row.active:
+        thread.turn_count -= 1
+        thread.token_count -= row.token_count
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def history(tx: Tx, scope: Scope, conversation: str, query: History) -> list[Turn]:
+    cid = find(tx, scope, conversation)[0]
+    which = int(query.include_superseded)  # a cursor is a position in the view, or a seq in the whole record
+    values = {
+        "cid": cid,
+        "before": END if query.before is None else _cursor(tx, cid, query.before)[which],
+        "after": -1 if query.after is None else _cursor(tx, cid, query.after)[which],
+        "since": query.since,
+        "until": query.until,
+        "roles": None if query.roles is None else canonical_json(query.roles),
+        "actors": None if query.participants is None else canonical_json(query.participants),
+        "limit": query.limit,
+    }
+    # After a cursor one reads on; without one, one wants the latest.
+    forwards = query.after is not None and query.before is None
+    name = ("history_all" if query.include_superseded else "history_active") + ("_forwards" if forwards else "")
+    rows = tx.all(getattr(Q, name), **values)
+    if not forwards:
+        rows.reverse()
+    return [TurnRow(*row).turn(conversation) for row in rows]
+
+
+def _cursor(tx: Tx, cid: int, id: str) -> tuple[int, int]:
+    row = tx.one(Q.cursor, cid=cid, id=id)
+    if row is None:
+        raise TurnNotFound(id)
+    return row[0], row[1]
+
+
+def turn(tx: Tx, scope: Scope, conversation: str, id: str) -> Turn:
+    row = tx.one(Q.turn, cid=find(tx, scope, conversation)[0], id=id)
+    if row is None:
+        raise TurnNotFound(id)
+    found = TurnRow(*row)
+    if found.status == "forgotten":
+        raise TurnGone(id)
+    return found.turn(conversation)
+
+
+# ---- branches ------------------------------------------------------------------------------------------------------
+
+
+def branches(tx: Tx, scope: Scope, conversation: str, id: str | None) -> list[Branch]:
+    cid = find(tx, scope, conversation)[0]
+    if id is not None:
+        row = tx.one(Q.turn, cid=cid, id=id)
+        if row is None:
+            raise TurnNotFound(id)
+        here = TurnRow(*row)
+        places = [(here.position, here.parent)]
+    else:
+        places = [(row[0], row[1]) for row in tx.all(Q.branch_places, cid=cid)]
+    return [Branch(position, _versions(tx, cid, conversation, position, parent)) for position, parent in places]
+
+
+def _versions(tx: Tx, cid: int, conversation: str, position: int, parent: str | None) -> tuple[Turn, ...]:
+    rows = tx.all(Q.versions, cid=cid, position=position, parent=parent)
+    return tuple(TurnRow(*row).turn(conversation) for row in rows)
+
+
+def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
+    thread = open_thread(tx, scope, conversation)
+    target = thread.kept_turn(id)
+    if target.active:
+        return
+    if target.status == "aborted":
+        raise TurnSuperseded(id, by=None)
+    nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=_divergence(thread, target))]
+    flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
+    for one in flip.off:
+        thread.shelve(one.id, by=flip.by)
+    for one in flip.on:
+        thread.unshelve(one.id)
+    thread.log("switch", thread.tick(), turn=id)
+    thread.refresh_preview()
+    thread.save()
+
+
+def _divergence(thread: Thread, target: TurnRow) -> int:
+    """The lowest position that the switch may touch: where the path to `target` leaves the active one."""
+    position, slot = target.position, target.parent
+    while slot is not None:
+        versions = [node(row) for row in thread.tx.all(Q.slot_nodes, cid=thread.cid, slot=slot)]
+        if not versions or any(one.active for one in versions):
+            break
+        position, slot = versions[0].position, versions[0].parent
+    return position

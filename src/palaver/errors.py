@@ -1,0 +1,202 @@
+"""Everything Palaver raises on purpose, as one tree.
+
+    PalaverError
+    ├── InvalidInput (ValueError)      names the field, and the limit where there is one
+    │   └── TooLarge
+    ├── NotFound (LookupError)         also what another tenant's id looks like
+    │   ├── ConversationNotFound
+    │   ├── TurnNotFound
+    │   └── AttachmentNotFound
+    ├── Gone (LookupError)             was here, was deleted for good, will not come back
+    │   ├── ConversationGone
+    │   └── TurnGone
+    ├── Conflict                       somebody else moved the thread on; read again, then decide
+    │   ├── AppendConflict             expected one sequence number, found another
+    │   ├── IdempotencyConflict        the same key with other content
+    │   ├── TurnSuperseded             the turn to replace was replaced already
+    │   ├── StreamSealed               the stream was committed, aborted or taken over
+    │   ├── StreamMoved                a commit that does not know the whole text
+    │   └── AlreadyImported            the conversation is here already and differs
+    ├── PermissionDenied               the scope lacks a right
+    ├── VerificationFailed             the log and the rows disagree; names the first bad row
+    ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
+    ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
+    ├── StoreClosed
+    └── EngineError                    the database could not do it; says nothing about what it holds
+        ├── EngineUnavailable          busy, locked or out of reach: try again
+        ├── SchemaMissing
+        ├── DatabaseTooNew
+        ├── DatabaseCorrupt
+        ├── DatabaseReadOnly
+        ├── DatabaseFull
+        └── NotADatabase               a file that is something else
+
+Errors carry data (attributes), and never the content of a turn, a key or a token.
+"""
+
+from __future__ import annotations
+
+
+class PalaverError(Exception):
+    """Base of everything Palaver raises on purpose."""
+
+
+class InvalidInput(PalaverError, ValueError):
+    def __init__(self, field: str, problem: str) -> None:
+        self.field, self.problem = field, problem
+        super().__init__(f"{field}: {problem}")
+
+
+class TooLarge(InvalidInput):
+    def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
+        self.size, self.limit, self.unit = size, limit, unit
+        super().__init__(field, f"{size:,} {unit} is over the limit of {limit:,} {unit}")
+
+
+class NotFound(PalaverError, LookupError):
+    """Nothing there, as far as this scope can see."""
+
+
+class ConversationNotFound(NotFound):
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        super().__init__(f"no conversation {conversation!r}")
+
+
+class TurnNotFound(NotFound):
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        super().__init__(f"no turn {turn!r} in this conversation")
+
+
+class AttachmentNotFound(NotFound):
+    def __init__(self, attachment: str) -> None:
+        self.attachment = attachment
+        super().__init__(f"no attachment {attachment!r} in this conversation")
+
+
+class Gone(PalaverError, LookupError):
+    """Deleted for good."""
+
+
+class ConversationGone(Gone):
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        super().__init__(
+            f"conversation {conversation!r} was deleted for good; store.conversation(key) starts a new one"
+        )
+
+
+class TurnGone(Gone):
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        super().__init__(f"turn {turn!r} was forgotten; a retry cannot bring it back")
+
+
+class Conflict(PalaverError):
+    """The thread moved on. Nothing was written."""
+
+
+class AppendConflict(Conflict):
+    def __init__(self, *, expected: int, found: int) -> None:
+        self.expected, self.found = expected, found
+        super().__init__(f"the thread moved on: expected the next seq to be {expected}, found {found}")
+
+
+class IdempotencyConflict(Conflict):
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        super().__init__(f"this idempotency_key stored turn {turn!r} with other content")
+
+
+class TurnSuperseded(Conflict):
+    def __init__(self, turn: str, *, by: str | None) -> None:
+        self.turn, self.by = turn, by
+        super().__init__(f"turn {turn!r} is no longer in the active view" + (f"; {by!r} took its place" if by else ""))
+
+
+class StreamSealed(Conflict):
+    def __init__(self, turn: str, status: str) -> None:
+        self.turn, self.status = turn, status
+        super().__init__(f"the stream of turn {turn!r} is sealed ({status}); nothing more can be written to it")
+
+
+class StreamMoved(Conflict):
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        super().__init__(f"the stream of turn {turn!r} has moved on: read it again, then commit")
+
+
+class AlreadyImported(Conflict):
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        super().__init__(f"conversation {conversation!r} is here already, with another history")
+
+
+class PermissionDenied(PalaverError):
+    def __init__(self, right: str) -> None:
+        self.right = right
+        super().__init__(f"this scope lacks the right {right!r}")
+
+
+class VerificationFailed(PalaverError):
+    def __init__(self, conversation: str, row: str, problem: str) -> None:
+        self.conversation, self.row, self.problem = conversation, row, problem
+        super().__init__(f"conversation {conversation}, {row}: {problem}")
+
+
+class ScrubPending(PalaverError):
+    """The rows are deleted and stay deleted; old bytes remain in the WAL until the other reader lets go."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "deleted; another process is reading, so old bytes stay in the WAL for now. "
+            "They are removed as soon as it lets go: by this store, or by whoever opens the file next."
+        )
+
+
+class MissingExtra(PalaverError, ImportError):
+    def __init__(self, extra: str, what: str) -> None:
+        self.extra = extra
+        super().__init__(f'{what} needs an optional dependency: pip install "palaver[{extra}]"')
+
+
+class StoreClosed(PalaverError):
+    def __init__(self) -> None:
+        super().__init__("the store is closed")
+
+
+class EngineError(PalaverError):
+    """The database could not do it. Says nothing about what it holds."""
+
+
+class EngineUnavailable(EngineError):
+    """Busy, locked or out of reach. The call may be tried again."""
+
+
+class SchemaMissing(EngineError):
+    """The database has no Palaver schema. `palaver migrate` makes it."""
+
+
+class DatabaseTooNew(EngineError):
+    def __init__(self, *, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(
+            f"the database has schema {found}, this version of Palaver knows up to {known}: upgrade Palaver"
+        )
+
+
+class DatabaseCorrupt(EngineError):
+    """The file is damaged. Restore a backup, or try `palaver doctor`."""
+
+
+class DatabaseReadOnly(EngineError):
+    """The file or its folder cannot be written."""
+
+
+class DatabaseFull(EngineError):
+    """No space left. Nothing was written."""
+
+
+class NotADatabase(EngineError):
+    """The file is something else, and was left alone."""

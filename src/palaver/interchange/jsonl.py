@@ -1,0 +1,156 @@
+"""Conversations as lines of JSON: every row as it is stored, so that nothing is lost on the way there and back.
+
+One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "end", …}`. Bytes are base64. A
+conversation ends with an `end` line, so that a file that was cut short is noticed. The hash chain travels along: an
+imported conversation verifies, and one that was changed on the way is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaver.audit import Verifier
+from palaver.blobs import blob_path
+from palaver.conversation import Conversation
+from palaver.drafts import decode_content, words
+from palaver.errors import InvalidInput
+from palaver.identity import canonical_json, file_hash
+from palaver.ports import Record
+from palaver.recall.terms import passages, terms
+from palaver.store import Store
+
+FORMAT = "palaver/1"
+BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash"})
+# Rebuilt at import from what the rows say.
+DERIVED = frozenset({"terms", "tenant", "path"})
+KINDS = ("conversation", "event", "turn", "attachment")
+
+
+# ---- out -----------------------------------------------------------------------------------------------------------
+
+
+async def export_lines(talk: Conversation) -> AsyncIterator[str]:
+    """The lines of one conversation."""
+    rows = 0
+    async for page in talk.records():
+        for record in page:
+            rows += 1
+            yield _line(record.kind, {name: _out(name, v) for name, v in record.row.items() if name not in DERIVED})
+            if record.kind == "attachment":
+                data = await talk.read_attachment(record.row["id"])
+                yield _line("file", {"id": record.row["id"], "data": b64encode(data).decode()})
+    yield _line("end", {"format": FORMAT, "rows": rows})
+
+
+def _line(kind: str, row: Mapping[str, Any]) -> str:
+    return json.dumps({"kind": kind, **row}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _out(name: str, value: Any) -> Any:
+    return b64encode(value).decode() if name in BINARY and value is not None else value
+
+
+# ---- in ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Dump:
+    """One conversation, read back and not yet believed."""
+
+    records: list[Record] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
+    """The conversations in a file, one after another."""
+    dump: Dump | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = _parse(number, line)
+        kind = row.pop("kind", None)
+        if kind == "conversation":
+            _expect(number, dump is None, "the conversation before it has no end line")
+            dump = Dump()
+        if dump is None:
+            raise InvalidInput(f"line {number}", "a conversation line should come first")
+        if kind == "end":
+            _expect(number, row.get("rows") == len(dump.records), "rows are missing before it")
+            yield dump
+            dump = None
+        elif kind == "file":
+            dump.files[row["id"]] = b64decode(row["data"])
+        elif kind in KINDS:
+            dump.records.append(Record(kind, row))
+        else:
+            raise InvalidInput(f"line {number}", f"nothing is known of the kind {kind!r}")
+    if dump is not None:
+        raise InvalidInput("file", "it was cut short: the last conversation has no end line")
+
+
+def _parse(number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise InvalidInput(f"line {number}", "is not a JSON object")
+        return {name: b64decode(v) if name in BINARY and v is not None else v for name, v in row.items()}
+    except (ValueError, TypeError) as problem:
+        if isinstance(problem, InvalidInput):
+            raise
+        raise InvalidInput(f"line {number}", "is not JSON as an export writes it") from None
+
+
+def _expect(number: int, fits: bool, problem: str) -> None:
+    if not fits:
+        raise InvalidInput(f"line {number}", problem)
+
+
+async def import_dump(store: Store, dump: Dump) -> Conversation | None:
+    """Verify a conversation, then store it. None when it is here already."""
+    try:
+        verifier = Verifier()
+        verifier.feed(dump.records)
+        verifier.finish()
+        records = [_rebuilt(record) for record in dump.records]
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise InvalidInput("file", f"a row lacks a field, or has it in another form ({problem})") from None
+    for record in records:
+        if record.kind == "attachment":
+            _check_file(record.row, dump.files)
+    return await store.restore(records, dump.files)
+
+
+def _check_file(row: dict[str, Any], files: Mapping[str, bytes]) -> None:
+    data = files.get(row["id"])
+    if data is None or file_hash(data) != row["sha256"]:
+        raise InvalidInput("file", f"the bytes of attachment {row['id']} are missing or were changed")
+
+
+def _rebuilt(record: Record) -> Record:
+    """The row with what an export leaves out: its search terms, and a path of its own for a file."""
+    row = dict(record.row)
+    if record.kind == "conversation":
+        row["title_terms"] = " ".join(terms(row["title"])) if row["title"] else None
+    elif record.kind == "turn" and row["status"] == "complete":
+        row["terms"] = canonical_json(passages(words(decode_content(row["content"], bool(row["is_parts"])))))
+    elif record.kind == "turn":
+        row["terms"] = None
+    elif record.kind == "attachment":
+        row["path"] = blob_path(row["owner"], "imported", row["filename"])
+    return Record(record.kind, row)
+
+
+# ---- plain messages ------------------------------------------------------------------------------------------------
+
+
+def read_messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Lines of `{"role": …, "content": …}` with any other field of a turn."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            row = _parse(number, line)
+            _expect(number, "role" in row, 'has no "role"')
+            yield row

@@ -1,0 +1,266 @@
+"""The values: frozen, typed, and blind to where they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+Role = Literal["user", "assistant", "system", "tool"]
+Status = Literal["pending", "complete", "aborted", "forgotten"]
+Sight = Literal["own", "workspace", "tenant"]
+
+ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
+
+
+# ---- content -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image by URL (`https:` or `data:`) or by the id of an attachment."""
+
+    url: str | None = None
+    attachment: str | None = None
+    media_type: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file by URL or by the id of an attachment."""
+
+    url: str | None = None
+    attachment: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What a model thought aloud; `signature` is the provider's, kept verbatim."""
+
+    text: str
+    signature: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+Part = Text | Image | File | Reasoning
+Content = str | tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """`arguments` is a JSON object, or the model's own string when that is not valid JSON."""
+
+    id: str
+    name: str
+    arguments: Any = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to the call with the same `id`; `content` is text or any JSON value."""
+
+    id: str
+    content: Any = ""
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """What the provider reported, where it did."""
+
+    prompt: int | None = None
+    completion: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A stored file. `bytes` is its size; `path` is where the blobs have it, when it was read from there."""
+
+    id: str
+    filename: str
+    media_type: str
+    bytes: int
+    sha256: str
+    path: str = ""
+    owner: str = ""
+    turn: str | None = None
+
+
+# ---- the thread ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One entry of a conversation, as stored."""
+
+    id: str
+    conversation: str
+    seq: int
+    position: int
+    role: Role
+    actor: str
+    content: Content
+    created: datetime
+    status: Status = "complete"
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    sources: tuple[Mapping[str, Any], ...] = ()
+    tokens: TokenUsage | None = None
+    token_count: int = 0
+    model: str | None = None
+    adapter: str | None = None
+    finish_reason: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    parent: str | None = None
+    slot: str | None = None
+    active: bool = True
+    superseded_by: str | None = None
+    content_hash: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The words of the turn: its text, or its text parts joined by newlines."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationInfo:
+    """What is known of a conversation, at the moment of reading."""
+
+    id: str
+    tenant: str
+    owner: str
+    key: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    title: str | None = None
+    preview: str | None = None
+    participants: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    turn_count: int = 0
+    token_count: int = 0
+    next_seq: int = 0
+    ttl: float | None = None
+    expires_at: datetime | None = None
+    created: datetime
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One row of the log. It names the turn and never holds its content."""
+
+    n: int
+    conversation: str
+    kind: str
+    actor: str
+    at: datetime
+    turn: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    content_hash: str | None = None
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One place in the thread with more than one version; exactly one of them, or none, is active."""
+
+    position: int
+    turns: tuple[Turn, ...]
+
+    @property
+    def active(self) -> Turn | None:
+        return next((turn for turn in self.turns if turn.active), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A turn that a search found; `terms` are the query's stems that it holds."""
+
+    turn: Turn
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A conversation that a search found, with its best turns. `in_title` is true when the title matched."""
+
+    conversation: ConversationInfo
+    matches: tuple[Match, ...]
+    in_title: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some conversations, newest first, and where to go on (None: that was all)."""
+
+    items: tuple[ConversationInfo, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What `verify` went through without finding a fault."""
+
+    conversation: str
+    events: int
+    turns: int
+    attachments: int
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts inside one scope's tenant, and facts about the storage."""
+
+    conversations: int
+    turns: int
+    tokens: int
+    events: int
+    attachments: int
+    attachment_bytes: int
+    storage: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---- who is asking -------------------------------------------------------------------------------------------------
+
+READ, WRITE, SYSTEM, ADMIN = "read", "write", "system", "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who is asking, and what they may do.
+
+    A scope with a user sees the conversations which that user owns or takes part in. `sight` widens it to a workspace
+    or to the tenant. `admin` lets it act for other owners. A scope without a user is the application itself.
+    """
+
+    tenant: str = "default"
+    user: str | None = None
+    rights: frozenset[str] = frozenset({READ, WRITE, SYSTEM})
+    sight: Sight = "own"
+    workspace: str | None = None
+
+    @classmethod
+    def of(cls, tenant: str, user: str | None) -> Scope:
+        """The scope of a person, or of the application when there is no user."""
+        if user is None:
+            return cls(tenant, None, frozenset({READ, WRITE, SYSTEM, ADMIN}), "tenant")
+        return cls(tenant, user)

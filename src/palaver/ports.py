@@ -1,0 +1,274 @@
+"""What Palaver asks of the outside: small protocols, and the values that travel through them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from palaver.drafts import Draft
+from palaver.model import (
+    Attachment,
+    Branch,
+    ConversationInfo,
+    Event,
+    Found,
+    Match,
+    Scope,
+    Stats,
+    Turn,
+)
+
+# ---- what travels --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSpec:
+    """What a conversation is created with. JSON fields are canonical text."""
+
+    id: str
+    owner: str
+    key: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    title: str | None = None
+    title_terms: str | None = None
+    participants: tuple[str, ...] = ()
+    metadata: str | None = None
+    settings: str | None = None
+    ttl: int | None = None
+    salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """New values for the named fields of a conversation; `fields` says which."""
+
+    fields: frozenset[str]
+    title: str | None = None
+    title_terms: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    participants: tuple[str, ...] = ()
+    metadata: str | None = None
+    settings: str | None = None
+    ttl: int | None = None
+    salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Turns to store together, or not at all."""
+
+    drafts: tuple[Draft, ...]
+    expected_seq: int | None = None
+    replaces: str | None = None
+    discard_after: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Piece number `n` of a stream. A number that was written before changes nothing."""
+
+    n: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """How a stream ends well: its whole text, as the writer knows it, and what goes with it."""
+
+    content: str
+    token_count: int
+    passages: tuple[str, ...]
+    preview: str | None = None
+    tail: Chunk | None = None
+    tool_calls: str | None = None
+    sources: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    model: str | None = None
+    adapter: str | None = None
+    finish_reason: str | None = None
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Which turns to read. Every field only narrows the choice; the latest `limit` of them, oldest first."""
+
+    limit: int = 50
+    before: str | None = None
+    after: str | None = None
+    since: int | None = None
+    until: int | None = None
+    include_superseded: bool = False
+    participants: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which conversations to list, newest first. `before` is the (updated, id) of the last one seen."""
+
+    limit: int = 50
+    owner: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    before: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Stems to look for in titles and turns; the last one may be the beginning of a word."""
+
+    stems: tuple[str, ...]
+    prefix: str | None = None
+    limit: int = 20
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Which events to read, in the order of their numbers."""
+
+    after: int = 0
+    limit: int = 1_000
+    kinds: tuple[str, ...] | None = None
+    actors: tuple[str, ...] | None = None
+    turn: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+RecordKind = Literal["conversation", "event", "turn", "attachment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored row, as it is: what `verify` reads, and what export and import carry."""
+
+    kind: RecordKind
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a deletion took with it. `paths` are files that the caller must remove; `scrubbed` is false while old
+    bytes are still in the WAL because another process reads it."""
+
+    conversations: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    scrubbed: bool = True
+
+
+# ---- the ports -----------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+
+class Ids(Protocol):
+    def __call__(self) -> str: ...
+
+
+class Counter(Protocol):
+    """Counts tokens, offline and exactly; `name` says which table it uses."""
+
+    name: str
+
+    def __call__(self, text: str) -> int: ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length; `name` is stored with each vector."""
+
+    name: str
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+
+class ChatModel(Protocol):
+    """Answers a list of messages, piece by piece."""
+
+    name: str
+
+    def stream(self, messages: Sequence[dict[str, Any]]) -> AsyncIterator[str]: ...
+
+
+class Blobs(Protocol):
+    """Keeps the bytes of attachments. A path is made of plain names and slashes."""
+
+    async def put(self, path: str, data: bytes) -> None: ...
+
+    async def get(self, path: str) -> bytes: ...
+
+    async def delete(self, path: str) -> None:
+        """Remove the file; one that is not there is removed already."""
+        ...
+
+
+class Signal(Protocol):
+    """Tells a reader that there may be something new."""
+
+    async def wait(self) -> None:
+        """Return when something may have changed since the last return."""
+        ...
+
+
+class Engine(Protocol):
+    """A database. Every method is one transaction, sees only what `scope` may see, and calls no model."""
+
+    async def close(self) -> None: ...
+
+    # conversations
+    async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo: ...
+    async def conversation(self, scope: Scope, id: str) -> ConversationInfo: ...
+    async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]: ...
+    async def search(self, scope: Scope, search: Search) -> list[Found]: ...
+    async def matches(self, scope: Scope, search: Search) -> list[Match]: ...
+    async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo: ...
+
+    # turns
+    async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]: ...
+    async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]: ...
+    async def turn(self, scope: Scope, conversation: str, id: str) -> Turn: ...
+    async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]: ...
+    async def switch(self, scope: Scope, conversation: str, turn: str) -> None: ...
+
+    # streams; a lease is how many microseconds the writer may be silent
+    async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn: ...
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int: ...
+    async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None: ...
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn: ...
+    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn: ...
+    async def seal_expired(self) -> int: ...
+    async def next_lease_end(self) -> datetime | None: ...
+
+    # forgetting
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed: ...
+    async def reset(self, scope: Scope, conversation: str) -> Removed: ...
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Removed: ...
+    async def expire(self, scope: Scope) -> Removed: ...
+    async def scrub(self) -> bool: ...
+    async def doomed_blobs(self, limit: int) -> list[str]: ...
+    async def blobs_deleted(self, paths: Sequence[str]) -> None: ...
+
+    # attachments
+    async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment: ...
+    async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment: ...
+
+    # the log
+    async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]: ...
+    def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]: ...
+
+    # whole conversations, row by row
+    def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]: ...
+    async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None: ...
+    async def stats(self, scope: Scope) -> Stats: ...

@@ -1,0 +1,354 @@
+"""An open database, seen by one scope. It hands out conversations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+from palaver.blobs import FolderBlobs
+from palaver.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
+from palaver.drafts import (
+    MAX_PARTICIPANTS,
+    MAX_TITLE,
+    Desk,
+    clean_limit,
+    clean_mapping,
+    clean_name,
+    clean_text,
+    clean_ttl,
+    optional_name,
+)
+from palaver.errors import EngineUnavailable, InvalidInput, MissingExtra, PermissionDenied, TooLarge
+from palaver.identity import new_id, new_salt
+from palaver.listing import decode_cursor, encode_cursor
+from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Scope, Stats, Turn
+from palaver.models.tokens import BpeCounter
+from palaver.ports import (
+    Blobs,
+    Changes,
+    Clock,
+    ConversationSpec,
+    Counter,
+    Engine,
+    Ids,
+    Listing,
+    Record,
+    Removed,
+    Search,
+)
+from palaver.recall.terms import passages, terms
+
+DEFAULT_URL = "sqlite:///palaver.db"
+STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
+STREAM_FLUSH = 0.25
+BLOB_BATCH = 100
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a store is made of. All scopes of one open database share them."""
+
+    engine: Engine
+    blobs: Blobs
+    desk: Desk
+    ids: Ids
+    stream_lease: float = STREAM_LEASE
+    stream_flush: float = STREAM_FLUSH
+
+
+class Store:
+    """An open database, seen by one scope. `palaver.open(url)` makes one."""
+
+    def __init__(self, parts: Parts, scope: Scope) -> None:
+        self.parts, self.scope = parts, scope
+        self.engine, self.blobs, self.desk, self.ids = parts.engine, parts.blobs, parts.desk, parts.ids
+        self.stream_lease, self.stream_flush = parts.stream_lease, parts.stream_flush
+
+    def __repr__(self) -> str:
+        return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
+
+    def scoped(self, scope: Scope) -> Store:
+        """The same database for another caller."""
+        return Store(self.parts, _clean_scope(scope))
+
+    def require(self, right: str) -> None:
+        if right not in self.scope.rights:
+            raise PermissionDenied(right)
+
+    def require_owner(self, info: ConversationInfo) -> None:
+        """What concerns the whole conversation is for its owner, or for an admin."""
+        if self.scope.user != info.owner:
+            self.require(ADMIN)
+
+    # ---- conversations
+
+    async def conversation(self, key: str | None = None, *, owner: str | None = None, **fields: Any) -> Conversation:
+        """The conversation with the app's own name `key`, created when there is none; without a key, a new one.
+
+        `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
+        """
+        self.require(WRITE)
+        if owner is None:
+            owner = self.scope.user or ""
+        elif owner != self.scope.user:
+            self.require(ADMIN)
+            owner = clean_name("owner", owner)
+        changes = self.changes(fields)
+        spec = ConversationSpec(
+            id=self.ids(),
+            owner=owner,
+            key=optional_name("key", key),
+            workspace=changes.workspace,
+            agent=changes.agent,
+            model=changes.model,
+            title=changes.title,
+            title_terms=changes.title_terms,
+            participants=changes.participants,
+            metadata=changes.metadata,
+            settings=changes.settings,
+            ttl=changes.ttl,
+            salt=changes.salt,
+        )
+        return Conversation(self, await self.engine.open_conversation(self.scope, spec))
+
+    async def get(self, id: str) -> Conversation:
+        """The conversation with this id."""
+        self.require(READ)
+        return Conversation(self, await self.engine.conversation(self.scope, clean_name("id", id)))
+
+    def changes(self, fields: Mapping[str, Any]) -> Changes:
+        """Fields of a conversation, checked."""
+        unknown = fields.keys() - CONVERSATION_FIELDS
+        if unknown:
+            known = ", ".join(CONVERSATION_FIELDS)
+            raise InvalidInput(
+                sorted(unknown)[0], f"is not a field of a conversation that can be set; those are {known}"
+            )
+        title = optional_name("title", fields.get("title"), MAX_TITLE)
+        return Changes(
+            fields=frozenset(fields),
+            title=title,
+            title_terms=" ".join(terms(title)) if title else None,
+            workspace=optional_name("workspace", fields.get("workspace")),
+            agent=optional_name("agent", fields.get("agent")),
+            model=optional_name("model", fields.get("model")),
+            participants=_clean_participants(fields.get("participants") or ()),
+            metadata=clean_mapping("metadata", fields.get("metadata")),
+            settings=clean_mapping("settings", fields.get("settings")),
+            ttl=clean_ttl(fields.get("ttl")),
+            salt=new_salt(),
+        )
+
+    async def conversations(
+        self,
+        *,
+        owner: str | None = None,
+        workspace: str | None = None,
+        agent: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """What this scope may see, most recently used first. `page.cursor` leads to the next page."""
+        self.require(READ)
+        limit = clean_limit("limit", limit, MAX_READ)
+        listing = Listing(
+            limit=limit + 1,
+            owner=owner,
+            workspace=optional_name("workspace", workspace),
+            agent=optional_name("agent", agent),
+            before=None if cursor is None else decode_cursor(cursor),
+        )
+        found = await self.engine.conversations(self.scope, listing)
+        items = tuple(found[:limit])
+        return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
+
+    async def search(self, text: str, *, limit: int = 20) -> list[Found]:
+        """Conversations with these words in their title or text. The last word may be the beginning of one."""
+        self.require(READ)
+        text = clean_text("text", text)
+        stems = list(dict.fromkeys(terms(text)))[:64]
+        prefix = stems.pop() if stems and not text[-1].isspace() else None
+        if not stems and prefix is None:
+            return []
+        query = Search(stems=tuple(stems), prefix=prefix, limit=clean_limit("limit", limit, 1_000))
+        return await self.engine.search(self.scope, query)
+
+    # ---- the log
+
+    async def audit(
+        self,
+        conversation: str,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Iterable[str] | None = None,
+        actors: Iterable[str] | None = None,
+        turn: Turn | str | None = None,
+        since: Any = None,
+        until: Any = None,
+    ) -> list[Event]:
+        """The log of a conversation, also after it was deleted: then the tombstone is its last event."""
+        self.require(READ)
+        query = audit_query(after, limit, kinds, actors, turn, since, until)
+        return await self.engine.events(self.scope, clean_name("conversation", conversation), query)
+
+    # ---- keeping house
+
+    async def expire(self) -> list[str]:
+        """Delete the conversations whose time to live is over, and return their ids."""
+        self.require(WRITE)
+        gone: list[str] = []
+        while True:
+            removed = await self.engine.expire(self.scope)
+            gone.extend(removed.conversations)
+            if not removed.conversations:
+                return gone
+            await self.finish_removal(removed)
+
+    async def finish_removal(self, removed: Removed) -> None:
+        """After rows were deleted: their files too, and the bytes in the WAL."""
+        await self.delete_doomed_blobs()
+        check_scrubbed(removed)
+
+    async def delete_doomed_blobs(self) -> None:
+        while paths := await self.engine.doomed_blobs(BLOB_BATCH):
+            for path in paths:
+                await self.blobs.delete(path)
+            await self.engine.blobs_deleted(paths)
+
+    async def settle(self) -> None:
+        """Wait until everything that was put off is done."""
+        await self.engine.seal_expired()
+        await self.delete_doomed_blobs()
+        check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
+
+    async def stats(self) -> Stats:
+        """Counts inside what this scope may see, and facts about the storage."""
+        self.require(READ)
+        return await self.engine.stats(self.scope)
+
+    async def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
+        """Bring in an exported conversation, exactly as it was. None when it is here already."""
+        self.require(WRITE)
+        self.require(ADMIN)
+        for record in records:
+            if record.kind == "attachment":
+                await self.blobs.put(record.row["path"], files[record.row["id"]])
+        info = await self.engine.restore(self.scope, records)
+        return None if info is None else Conversation(self, info)
+
+
+CONVERSATION_FIELDS = ("title", "workspace", "agent", "model", "participants", "metadata", "settings", "ttl")
+
+
+def _clean_participants(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput("participants", "must be a list of names")
+    names = tuple(dict.fromkeys(clean_name("participants", one) for one in value))
+    if len(names) > MAX_PARTICIPANTS:
+        raise TooLarge("participants", size=len(names), limit=MAX_PARTICIPANTS, unit="names")
+    return names
+
+
+def _clean_scope(scope: Scope) -> Scope:
+    clean_name("tenant", scope.tenant)
+    optional_name("user", scope.user)
+    optional_name("workspace", scope.workspace)
+    return scope
+
+
+# ---- opening -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open(
+    url: str = DEFAULT_URL,
+    *,
+    tenant: str = "default",
+    user: str | None = None,
+    scope: Scope | None = None,
+    files: Path | str | None = None,
+    blobs: Blobs | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    counter: Counter | None = None,
+    stream_lease: float = STREAM_LEASE,
+    stream_flush: float = STREAM_FLUSH,
+) -> AsyncIterator[Store]:
+    """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
+
+    Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
+    attachments (beside the database file by default). `memory:` is a database that is gone when the block ends.
+    """
+    scope = _clean_scope(scope or Scope.of(tenant, user))
+    async with AsyncExitStack() as stack:
+        if url == "memory:":
+            folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
+            url = f"sqlite:///{folder}/memory.db"
+        engine = await stack.enter_async_context(open_engine(url, clock or SystemClock()))
+        parts = Parts(
+            engine=engine,
+            blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
+            desk=Desk(counter or BpeCounter(), passages),
+            ids=ids or new_id,
+            stream_lease=_clean_seconds("stream_lease", stream_lease),
+            stream_flush=_clean_seconds("stream_flush", stream_flush),
+        )
+        store = Store(parts, scope)
+        await engine.seal_expired()
+        await store.delete_doomed_blobs()
+        reaper = asyncio.create_task(_reap(engine, stream_lease), name="palaver-reaper")
+        stack.push_async_callback(_stop, reaper)
+        yield store
+
+
+def open_engine(url: str, clock: Clock) -> AbstractAsyncContextManager[Engine]:
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        try:
+            from palaver.engines.sqlite import open_sqlite
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("all", "The SQLite engine") from problem
+        return open_sqlite(url, clock)
+    raise InvalidInput("url", f"no engine for {scheme or url!r}: use sqlite:///file.db")
+
+
+def default_folder(url: str) -> Path:
+    """Attachments lie beside the database file."""
+    path = Path(urlsplit(url).path[1:])
+    return path.with_name(path.name + "-files")
+
+
+def _clean_seconds(field: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86_400:
+        raise InvalidInput(field, "must be seconds, more than 0 and less than a day")
+    return value
+
+
+async def _reap(engine: Engine, lease: float) -> None:
+    """Seal the streams of writers that died, soon after their lease."""
+    while True:
+        await asyncio.sleep(max(0.05, lease / 3))
+        try:
+            end = await engine.next_lease_end()
+            if end is not None:
+                await engine.seal_expired()
+        except EngineUnavailable:
+            continue  # busy now: there is a next time
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

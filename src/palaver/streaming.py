@@ -1,0 +1,152 @@
+"""A turn that is durable while it is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from palaver.drafts import clean_text
+from palaver.errors import EngineUnavailable, InvalidInput, PalaverError
+from palaver.model import TokenUsage, Turn
+from palaver.ports import Chunk
+
+if TYPE_CHECKING:
+    from palaver.conversation import Conversation
+
+
+class TurnWriter:
+    """`async with talk.stream("assistant") as out: await out.write(…)`
+
+    Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
+    so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
+    """
+
+    def __init__(self, talk: Conversation, role: str, *, flush: float | str, options: Mapping[str, Any]) -> None:
+        if flush != "end" and (isinstance(flush, str | bool) or flush < 0):
+            raise InvalidInput("flush", 'must be seconds, zero or more, or "end"')
+        self.turn: Turn | None = None
+        self._talk, self._role, self._flush, self._options = talk, role, flush, dict(options)
+        self._final: dict[str, Any] = {}
+        self._stored: list[str] = []
+        self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
+        self._buffer: list[str] = []
+        self._chunk = 0
+        self._dirty = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: PalaverError | None = None
+        self._writing = asyncio.Lock()
+
+    @property
+    def text(self) -> str:
+        """Everything written so far."""
+        return "".join([*self._stored, self._unsent, *self._buffer])
+
+    def finish(
+        self,
+        *,
+        tokens: TokenUsage | Mapping[str, Any] | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        tool_calls: Any = None,
+        sources: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What becomes known only at the end. It is stored with the commit."""
+        given = {
+            "tokens": tokens, "model": model, "adapter": adapter, "finish_reason": finish_reason,
+            "tool_calls": tool_calls, "sources": sources, "metadata": metadata,
+        }  # fmt: skip
+        self._final.update({name: value for name, value in given.items() if value is not None})
+
+    async def write(self, text: str) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._buffer.append(clean_text("text", text))
+        self._dirty.set()
+
+    async def __aenter__(self) -> Self:
+        if self._flush != "end":
+            self.turn = await self._talk.append_open(self._role, **self._options)
+            self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop_tasks()
+        if kind is None:
+            await self._commit()
+        else:
+            # Also when this task is being cancelled: the text so far must reach the disk first.
+            await asyncio.shield(self._abort(problem))
+
+    async def _commit(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.turn is None:
+            options = {**self._options, **self._final}
+            self.turn = await self._talk.append(self._role, self.text, **options)
+            return
+        await self._send()
+        tail = Chunk(n=self._chunk, text="".join(self._buffer))
+        self.turn = await self._talk._commit_stream(self.turn, self.text, tail, self._final)
+
+    async def _abort(self, problem: BaseException | None) -> None:
+        try:
+            if self.turn is None:
+                self.turn = await self._talk.append_open(self._role, **self._options)
+            await self._send()
+            tail = Chunk(n=self._chunk, text="".join(self._buffer))
+            self.turn = await self._talk._abort_stream(self.turn, tail)
+        except PalaverError as second:
+            if problem is not None:
+                problem.add_note(f"and the stream could not be sealed: {second}")
+
+    async def _flush_now_and_then(self) -> None:
+        assert not isinstance(self._flush, str)
+        try:
+            while True:
+                await self._dirty.wait()
+                await asyncio.sleep(self._flush)
+                await self._write_out()
+        except PalaverError as problem:
+            self._failure = problem  # the next write raises it
+
+    async def _write_out(self) -> None:
+        async with self._writing:
+            self._dirty.clear()
+            if not self._unsent:
+                self._unsent, self._buffer = "".join(self._buffer), []
+            try:
+                await self._send()
+            except EngineUnavailable:
+                self._dirty.set()  # tried again after the next pause; nothing is dropped
+
+    async def _send(self) -> None:
+        if self._unsent and self.turn is not None:
+            await self._talk.append_chunk(self.turn, self._chunk, self._unsent)
+            self._stored.append(self._unsent)
+            self._unsent = ""
+            self._chunk += 1
+
+    async def _keep_lease(self) -> None:
+        """A sign of life that does not depend on how fast the model talks."""
+        assert self.turn is not None
+        try:
+            while True:
+                await asyncio.sleep(self._talk._lease / 3)
+                await self._talk._renew_stream(self.turn)
+        except PalaverError as problem:
+            self._failure = problem
+
+    async def _stop_tasks(self) -> None:
+        """Let a flush that is under way finish, so that chunk numbers and text agree; then stop."""
+        if not self._tasks:
+            return
+        async with self._writing:
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,182 @@
+"""The tree of turns: positions, versions and branches. Pure.
+
+Every turn has a *slot*: its own id, or, when it replaced another turn in place, the id of that turn's slot. `parent` is
+the slot of the turn before it. So the versions of one message share what follows, and "edit and regenerate" starts a
+sibling slot with a thread of its own. One path through the tree is active; that path is what `history()` shows.
+
+A turn that leaves the path remembers in `superseded_by` what displaced it. Of several siblings that are all off the
+path, the one that was on it last is therefore the one which no sibling displaced; switching back restores exactly
+that path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Node:
+    """The shape of a turn: where it stands, without what it says."""
+
+    id: str
+    seq: int
+    position: int
+    parent: str | None
+    slot: str
+    active: bool
+    superseded_by: str | None
+    status: str
+
+    @property
+    def usable(self) -> bool:
+        return self.status in ("complete", "pending")
+
+
+@dataclass(slots=True)
+class Flip:
+    """What a switch changes: `off` leaves the path, displaced by `by`; `on` joins it."""
+
+    off: list[Node] = field(default_factory=list)
+    on: list[Node] = field(default_factory=list)
+    by: str = ""
+
+
+def switch(nodes: Sequence[Node], target: Node) -> Flip:
+    """How to make the active path lead through `target`.
+
+    `nodes` must hold every turn from the position where the path of `target` leaves the active one.
+    """
+    tree = _Tree(nodes)
+    path = [*tree.above(target), target, *tree.below(target)]
+    wanted = {node.id for node in path}
+    divergence = min((node.position for node in path if not node.active), default=target.position)
+    flip = Flip(by=next((node.id for node in path if node.position == divergence), target.id))
+    flip.off = [node for node in nodes if node.active and node.id not in wanted and node.position >= divergence]
+    flip.on = [node for node in path if not node.active]
+    return flip
+
+
+class _Tree:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.slots: dict[str, list[Node]] = {}
+        self.children: dict[str | None, list[Node]] = {}
+        for node in nodes:
+            self.slots.setdefault(node.slot, []).append(node)
+            self.children.setdefault(node.parent, []).append(node)
+
+    def above(self, node: Node) -> list[Node]:
+        """The inactive turns that lead to `node`, from the active path downwards."""
+        path: list[Node] = []
+        slot = node.parent
+        while slot is not None and slot in self.slots:
+            version = self._version(slot)
+            if version is None or version.active:
+                break
+            path.append(version)
+            slot = version.parent
+        return path[::-1]
+
+    def below(self, node: Node) -> list[Node]:
+        """What follows `node`: at each step the child that was on the path last."""
+        path: list[Node] = []
+        slot: str | None = node.slot
+        while slot is not None:
+            slot = self._favourite(self.children.get(slot, ()))
+            if slot is None:
+                break
+            version = self._version(slot)
+            if version is not None:
+                path.append(version)
+        return path
+
+    def _version(self, slot: str) -> Node | None:
+        """The version of a slot that is active, or was last."""
+        return _last_shown([node for node in self.slots[slot] if node.usable or node.active])
+
+    def _favourite(self, children: Iterable[Node]) -> str | None:
+        """The slot, among siblings, that is on the path or was last."""
+        siblings = list(children)
+        usable = [node for node in siblings if node.usable or node.active]
+        best = _last_shown(usable, among=siblings) if usable else (max(siblings, key=_seq) if siblings else None)
+        return best.slot if best else None
+
+
+def _seq(node: Node) -> int:
+    return node.seq
+
+
+def _last_shown(nodes: Sequence[Node], among: Sequence[Node] | None = None) -> Node | None:
+    if not nodes:
+        return None
+    rivals = {node.id for node in (among or nodes)}
+    shown = [node for node in nodes if node.active] or [node for node in nodes if node.superseded_by not in rivals]
+    return max(shown or nodes, key=_seq)
+
+
+class Path:
+    """The tree, built from the log alone: what `verify` compares the rows with."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.active: list[Node] = []
+        self.next_seq = 0
+
+    def add(self, id: str, *, replaces: str | None, discard_after: bool, status: str) -> None:
+        if replaces is None:
+            tip = self.active[-1] if self.active else None
+            node = self._node(id, tip.position + 1 if tip else 0, tip.slot if tip else None, None, status)
+            self.active.append(node)
+        else:
+            self._replace(id, self.nodes[replaces], discard_after, status)
+
+    def _replace(self, id: str, old: Node, discard_after: bool, status: str) -> None:
+        node = self._node(id, old.position, old.parent, None if discard_after else old.slot, status)
+        at = bisect_left(self.active, old.position, key=lambda n: n.position)
+        end = len(self.active) if discard_after else at + (at < len(self.active) and self.active[at] is old)
+        for loser in self.active[at:end]:
+            loser.active, loser.superseded_by = False, id
+        if old.status == "aborted":
+            old.superseded_by = id
+        self.active[at:end] = [node]
+
+    def _node(self, id: str, position: int, parent: str | None, slot: str | None, status: str) -> Node:
+        node = Node(id, self.next_seq, position, parent, slot or id, True, None, status)
+        self.nodes[id] = node
+        self.next_seq += 1
+        return node
+
+    def abort(self, id: str) -> None:
+        node = self.nodes[id]
+        node.status = "aborted"
+        if node.active:
+            node.superseded_by = id
+        self._drop(node)
+
+    def commit(self, id: str) -> None:
+        self.nodes[id].status = "complete"
+
+    def forget(self, id: str) -> None:
+        node = self.nodes[id]
+        node.status = "forgotten"
+        self._drop(node)
+
+    def switch(self, id: str) -> None:
+        flip = switch(list(self.nodes.values()), self.nodes[id])
+        apply(flip)
+        gone = {node.id for node in flip.off}
+        kept = [node for node in self.active if node.id not in gone]
+        self.active = sorted([*kept, *flip.on], key=lambda n: n.position)
+
+    def _drop(self, node: Node) -> None:
+        if node.active:
+            node.active = False
+            del self.active[bisect_left(self.active, node.position, key=lambda n: n.position)]
+
+
+def apply(flip: Flip) -> None:
+    for node in flip.off:
+        node.active, node.superseded_by = False, flip.by
+    for node in flip.on:
+        node.active, node.superseded_by = True, None
