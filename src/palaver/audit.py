@@ -36,11 +36,11 @@ class Details:
 
 
 DETAILS = tuple(field.name for field in fields(Details))
-DRAFT = tuple(field.name for field in fields(Draft) if field.name not in ("passages", "preview"))
+DRAFT = tuple(field.name for field in fields(Draft) if field.name != "preview")
 # What a forgotten turn must not hold any more.
 EMPTY_IN_A_STUB = (
     "content", "tool_calls", "tool_results", "attachments", "sources", "metadata", "salt", "model", "adapter",
-    "finish_reason", "prompt_tokens", "completion_tokens", "first_pid", "terms",
+    "finish_reason", "prompt_tokens", "completion_tokens",
 )  # fmt: skip
 
 
@@ -78,6 +78,9 @@ class Verifier:
         self._match("conversation", self.turns == len(self.path.nodes), "turns are missing at the end")
         self._match("conversation", row["turn_count"] == self.turn_count, "turn_count does not fit its turns")
         self._match("conversation", row["token_count"] == self.token_count, "token_count does not fit its turns")
+        tip = self.path.active[-1] if self.path.active else None
+        told = (tip.position, tip.slot) if tip else (-1, None)
+        self._match("conversation", (row["tip_position"], row["tip_slot"]) == told, "its tip does not fit the log")
         details = Details(**{name: row[name] for name in DETAILS})
         fits = details_hash(row["salt"], details) == row["content_hash"] == self.details
         self._match("conversation", fits, "its title, owner, settings or other details were changed")
@@ -199,7 +202,7 @@ class Verifier:
 
     def _check_content(self, name: str, row: dict[str, Any]) -> None:
         draft = Draft(**{field: row[field] for field in DRAFT})
-        hash = content_hash(draft, row["created"])
+        hash = content_hash(row["id"], draft, row["created"])
         fits = hash == row["content_hash"] == self.hashes.get(row["id"])
         self._match(name, fits, "its content is not what was stored")
 

@@ -254,12 +254,9 @@ class Conversation:
         if calls and turn.role != "assistant":
             raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
         usage = clean_usage(tokens)
-        counted = self._store.desk.measure(text, calls)
         return Seal(
             content=text,
-            token_count=counted.token_count,
-            passages=counted.passages,
-            preview=None,
+            token_count=self._store.desk.measure(text, calls),
             tail=tail,
             tool_calls=calls,
             sources=clean_json("sources", list(sources)) if sources else None,

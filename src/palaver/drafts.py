@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,7 +45,6 @@ MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 Counter = Callable[[str], int]
-Passages = Callable[[str], tuple[str, ...]]
 
 PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]] = {
     "text": Text,
@@ -58,7 +57,7 @@ PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A turn, ready to be stored: every text as it will stand in the row."""
+    """A turn, ready to be stored: every text as it will stand in the row. `id` gets its last letters from the seq."""
 
     id: str
     role: Role
@@ -79,17 +78,16 @@ class Draft:
     idempotency_key: str | None = None
     created: int | None = None
     salt: bytes = b""
-    passages: tuple[str, ...] = ()
     preview: str | None = None
 
 
-def content_hash(draft: Draft, created: int) -> bytes:
+def content_hash(id: str, draft: Draft, created: int) -> bytes:
     """The fingerprint of everything in a turn that must never change."""
     return digest(
         (
             "palaver/turn/1",
             draft.salt,
-            draft.id,
+            id,
             draft.role,
             draft.actor,
             int(draft.is_parts),
@@ -349,17 +347,10 @@ def _distinct(field: str, ids: list[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    token_count: int
-    passages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Desk:
-    """Where drafts are made: the counter and the passage splitter in use."""
+    """Where drafts are made, with the counter in use."""
 
     count: Counter
-    passages: Passages
 
     def draft(
         self,
@@ -388,44 +379,34 @@ class Desk:
         if size > MAX_CONTENT:
             raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
         usage = clean_usage(tokens)
-        return self.finish(
-            Draft(
-                id=id,
-                role=role,
-                actor=clean_name("actor", actor),
-                content=stored,
-                is_parts=is_parts,
-                tool_calls=calls,
-                tool_results=results,
-                attachments=encode_attachments(attachments),
-                sources=clean_json("sources", _items("sources", sources), MAX_METADATA) if sources else None,
-                prompt_tokens=usage.prompt,
-                completion_tokens=usage.completion,
-                model=optional_name("model", model),
-                adapter=optional_name("adapter", adapter),
-                finish_reason=optional_name("finish_reason", finish_reason),
-                metadata=clean_mapping("metadata", metadata),
-                idempotency_key=optional_name("idempotency_key", idempotency_key),
-                created=None if created is None else clean_moment("created", created),
-                salt=new_salt(),
-            )
+        text = words(decode_content(stored, is_parts))
+        return Draft(
+            id=id,
+            role=role,
+            actor=clean_name("actor", actor),
+            content=stored,
+            is_parts=is_parts,
+            tool_calls=calls,
+            tool_results=results,
+            attachments=encode_attachments(attachments),
+            sources=clean_json("sources", _items("sources", sources), MAX_METADATA) if sources else None,
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            model=optional_name("model", model),
+            adapter=optional_name("adapter", adapter),
+            finish_reason=optional_name("finish_reason", finish_reason),
+            metadata=clean_mapping("metadata", metadata),
+            idempotency_key=optional_name("idempotency_key", idempotency_key),
+            created=None if created is None else clean_moment("created", created),
+            salt=new_salt(),
+            token_count=self.measure(text, calls, results),
+            preview=preview(text) if role == "user" else None,
         )
 
-    def finish(self, draft: Draft) -> Draft:
-        """Count the turn and cut it into passages for the text index."""
-        text = words(decode_content(draft.content, draft.is_parts))
-        measured = self.measure(text, draft.tool_calls, draft.tool_results)
-        return replace(
-            draft,
-            token_count=measured.token_count,
-            passages=measured.passages,
-            preview=preview(text) if draft.role == "user" else None,
-        )
-
-    def measure(self, text: str, *others: str | None) -> Measured:
-        """What a text weighs, with the tool fields beside it, and what of it can be searched."""
-        counted = "\n".join(part for part in (text, *others) if part)
-        return Measured(self.count(counted) if counted else 0, self.passages(text) if text else ())
+    def measure(self, *texts: str | None) -> int:
+        """What the words and the tool fields of a turn weigh."""
+        counted = "\n".join(text for text in texts if text)
+        return self.count(counted) if counted else 0
 
 
 def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:

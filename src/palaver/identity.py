@@ -24,6 +24,8 @@ TURN_TAG, EVENT_TAG, CONVERSATION_TAG, KEY_TAG = (
 )
 
 SALT_BYTES = 16
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ID_LENGTH, STAMP = 26, 7  # 45 random bits stay, per millisecond and conversation
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = b"\xff\xff\xff\xff"
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -31,6 +33,26 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 def new_id() -> str:
     return str(ULID())
+
+
+def stamp(id: str, seq: int) -> str:
+    """The id with its turn's seq in its last seven letters, so that the id alone says where to look."""
+    digits = []
+    for _ in range(STAMP):
+        seq, digit = divmod(seq, 32)
+        digits.append(CROCKFORD[digit])
+    return id[:-STAMP] + "".join(reversed(digits))
+
+
+def stamped_seq(id: str) -> int | None:
+    """The seq that an id claims; None when it is no id of ours."""
+    seq = 0
+    for letter in id[-STAMP:]:
+        digit = CROCKFORD.find(letter)
+        if digit < 0:
+            return None
+        seq = seq * 32 + digit
+    return seq if len(id) == ID_LENGTH else None
 
 
 def new_salt() -> bytes:

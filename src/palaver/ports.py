@@ -35,7 +35,6 @@ class ConversationSpec:
     agent: str | None = None
     model: str | None = None
     title: str | None = None
-    title_terms: str | None = None
     participants: tuple[str, ...] = ()
     metadata: str | None = None
     settings: str | None = None
@@ -49,7 +48,6 @@ class Changes:
 
     fields: frozenset[str]
     title: str | None = None
-    title_terms: str | None = None
     workspace: str | None = None
     agent: str | None = None
     model: str | None = None
@@ -84,8 +82,6 @@ class Seal:
 
     content: str
     token_count: int
-    passages: tuple[str, ...]
-    preview: str | None = None
     tail: Chunk | None = None
     tool_calls: str | None = None
     sources: str | None = None

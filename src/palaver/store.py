@@ -43,7 +43,7 @@ from palaver.ports import (
     Removed,
     Search,
 )
-from palaver.recall.terms import passages, terms
+from palaver.recall.terms import terms
 
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
@@ -114,7 +114,6 @@ class Store:
             agent=changes.agent,
             model=changes.model,
             title=changes.title,
-            title_terms=changes.title_terms,
             participants=changes.participants,
             metadata=changes.metadata,
             settings=changes.settings,
@@ -140,7 +139,6 @@ class Store:
         return Changes(
             fields=frozenset(fields),
             title=title,
-            title_terms=" ".join(terms(title)) if title else None,
             workspace=optional_name("workspace", fields.get("workspace")),
             agent=optional_name("agent", fields.get("agent")),
             model=optional_name("model", fields.get("model")),
@@ -301,7 +299,7 @@ async def open(
         parts = Parts(
             engine=engine,
             blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
-            desk=Desk(counter or BpeCounter(), passages),
+            desk=Desk(counter or BpeCounter()),
             ids=ids or new_id,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),

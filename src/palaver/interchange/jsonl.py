@@ -16,17 +16,15 @@ from typing import Any
 from palaver.audit import Verifier
 from palaver.blobs import blob_path
 from palaver.conversation import Conversation
-from palaver.drafts import decode_content, words
 from palaver.errors import InvalidInput
-from palaver.identity import canonical_json, file_hash
+from palaver.identity import file_hash
 from palaver.ports import Record
-from palaver.recall.terms import passages, terms
 from palaver.store import Store
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash"})
 # Rebuilt at import from what the rows say.
-DERIVED = frozenset({"terms", "tenant", "path"})
+DERIVED = frozenset({"tenant", "path"})
 KINDS = ("conversation", "event", "turn", "attachment")
 
 
@@ -131,15 +129,9 @@ def _check_file(row: dict[str, Any], files: Mapping[str, bytes]) -> None:
 
 
 def _rebuilt(record: Record) -> Record:
-    """The row with what an export leaves out: its search terms, and a path of its own for a file."""
+    """The row with what an export leaves out: a path of its own for a file."""
     row = dict(record.row)
-    if record.kind == "conversation":
-        row["title_terms"] = " ".join(terms(row["title"])) if row["title"] else None
-    elif record.kind == "turn" and row["status"] == "complete":
-        row["terms"] = canonical_json(passages(words(decode_content(row["content"], bool(row["is_parts"])))))
-    elif record.kind == "turn":
-        row["terms"] = None
-    elif record.kind == "attachment":
+    if record.kind == "attachment":
         row["path"] = blob_path(row["owner"], "imported", row["filename"])
     return Record(record.kind, row)
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 
 import Stemmer
 
+# Which rules made the words of an index. Another version of the stemmer makes other words.
+ANALYZER = f"1/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Nobody searches for a longer word, and an index must not be fed a megabyte without a space.
 MAX_TERM = 64

@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 READERS = 4
 BATCH = 256
+CHORES_AT, CHORES_AFTER_SECONDS = 256, 0.05
 SCRUB_RETRY_SECONDS = 1.0
 SCRUB_WAIT_MILLISECONDS = 1_000
 # A second writer waits this long for the first; appends take well under a millisecond each.
@@ -116,13 +117,15 @@ def connect(address: Address, *, readonly: bool) -> apsw.Connection:
     return db
 
 
-def prepare(address: Address) -> apsw.Connection:
-    """Open the writing connection, and bring the schema up to date."""
+def prepare(address: Address, setup: Work[None]) -> apsw.Connection:
+    """Open the writing connection, bring the schema up to date, and run `setup`."""
     with translated(address.path):
         db = connect(address, readonly=False)
         try:
             _refuse_strangers(db, address.path)
             _migrate(db)
+            with db:
+                setup(Tx(db, 0))
         except BaseException:
             db.close()
             raise
@@ -195,6 +198,11 @@ class Tx:
     def run(self, sql: str, **values: Any) -> None:
         self.db.execute(sql, values)
 
+    def insert(self, sql: str, **values: Any) -> int:
+        """Run it, and answer with the new row's number."""
+        self.db.execute(sql, values)
+        return self.db.last_insert_rowid()
+
 
 Work = Callable[[Tx], T]
 
@@ -211,10 +219,20 @@ class _Job:
 class Writer:
     """One thread that owns the writing connection. What is queued while it commits shares the next commit."""
 
-    def __init__(self, address: Address, clock: Clock, committed: Callable[[set[str]], None]) -> None:
-        self.address, self.clock, self.committed = address, clock, committed
+    def __init__(
+        self,
+        address: Address,
+        clock: Clock,
+        *,
+        setup: Work[None],
+        chores: Work[int],
+        committed: Callable[[set[str]], None],
+    ) -> None:
+        """`chores` is what may wait a moment: it is done when nothing else is, or when enough has piled up."""
+        self.address, self.clock, self.committed, self.chores = address, clock, committed, chores
+        self._chores_due = 1
         self.commits = 0
-        self.db = prepare(address)
+        self.db = prepare(address, setup)
         self.unscrubbed = self._marked_unscrubbed()
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
@@ -239,21 +257,24 @@ class Writer:
     def _run(self) -> None:
         waiting: deque[_Job] = deque()
         closing = False
-        if self.unscrubbed:
-            self._truncate_wal(0)
         while not closing:
             closing = self._gather(waiting)
+            idle = not waiting
             if waiting:
                 self._commit_group(list(waiting))
+                self._chores_due += len(waiting)
                 waiting.clear()
-            elif self.unscrubbed:
+            if self._chores_due >= CHORES_AT or (self._chores_due and (idle or closing)):
+                self._do_chores()
+            if self.unscrubbed and (idle or closing):
                 self._truncate_wal(0)
         self.db.close()
 
     def _gather(self, waiting: deque[_Job]) -> bool:
         """Wait for the next write and take all that is queued behind it. True when there will be no more."""
+        pause = CHORES_AFTER_SECONDS if self._chores_due else SCRUB_RETRY_SECONDS if self.unscrubbed else None
         try:
-            job = self._queue.get(timeout=SCRUB_RETRY_SECONDS if self.unscrubbed else None)
+            job = self._queue.get(timeout=pause)
             while job is not None:
                 waiting.append(job)
                 if len(waiting) == BATCH:
@@ -262,6 +283,20 @@ class Writer:
         except Empty:
             return False
         return True
+
+    def _do_chores(self) -> None:
+        """What was put off. If it fails, it stays put off: the next write brings it up again."""
+        self._chores_due = 0
+        try:
+            with translated(self.address.path):
+                while True:
+                    self.db.execute("BEGIN IMMEDIATE")
+                    done = self.chores(Tx(self.db, micros(self.clock.now())))
+                    self.db.execute("COMMIT")
+                    if not done:
+                        return
+        except errors.EngineError:
+            self._roll_back()
 
     def _commit_group(self, jobs: list[_Job]) -> None:
         tx = Tx(self.db, 0)

@@ -6,11 +6,14 @@ from palaver.audit import DETAILS, Details, details_hash
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.forgetting import bury, expired_thread
 from palaver.engines.sqlite.rows import Row, TurnRow, conversation, who
-from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, tenant_word
+from palaver.engines.sqlite.text_index import index_title, tenant_word, unindex_title
+from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
 from palaver.identity import canonical_json, genesis
 from palaver.model import ConversationInfo, Found, Match, Scope
 from palaver.ports import Changes, ConversationSpec, Listing, Search
+from palaver.recall.terms import terms
 
+END = 2**62
 CANDIDATES = 500  # passages that a search looks at
 MATCHES = 3  # turns shown per conversation
 
@@ -52,7 +55,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     )
     hash = details_hash(spec.salt, details)
     values = {name: getattr(details, name) for name in DETAILS}
-    tx.all(
+    tx.run(
         Q.create,
         tenant=scope.tenant,
         **values,
@@ -66,7 +69,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     assert row is not None
     thread = Thread(tx, scope, row)
     _enrol(thread, spec.participants)
-    if title_pid := _index_title(thread, spec.title_terms):
+    if title_pid := index_title(thread, spec.title):
         tx.run(Q.save_title_pid, cid=thread.cid, title_pid=title_pid)
     thread.log("create", thread.updated, content_hash=hash)
     thread.save()
@@ -78,29 +81,22 @@ def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
         thread.tx.run(Q.add_participant, actor=actor, cid=thread.cid)
 
 
-def _index_title(thread: Thread, terms: str | None) -> int | None:
-    if not terms:
-        return None
-    pid = thread.next_pid()
-    thread.index(pid, None, (terms,))
-    return pid
-
-
 def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     thread = open_thread(tx, scope, id)
     row = tx.one(Q.details, cid=thread.cid)
     assert row is not None
     *stored, title_pid = row
     details = Details(*stored)
+    old_title = details.title or ""
     for name in changes.fields:
         value = getattr(changes, name)
         setattr(details, name, canonical_json(value) if name == "participants" else value)
     if "title" in changes.fields:
         if title_pid is not None:
-            thread.unindex(title_pid, 1)
+            unindex_title(thread, title_pid, old_title)
             tx.scrub = True
             tx.run(Q.mark_unscrubbed)
-        title_pid = _index_title(thread, changes.title_terms)
+        title_pid = index_title(thread, changes.title)
     if "participants" in changes.fields:
         tx.run(Q.drop_participants, cid=thread.cid)
         _enrol(thread, changes.participants)
@@ -108,6 +104,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     values = {name: getattr(details, name) for name in DETAILS if name not in ("id", "owner", "key")}
     tx.run(Q.save_details, cid=thread.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
     thread.ttl = details.ttl
+    tx.run(Q.save_expiry, cid=thread.cid, expires_at=None)
     thread.log("update", thread.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
     thread.save()
     return _info(tx, thread.cid)
@@ -123,6 +120,7 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         agent=listing.agent,
         before_updated=updated,
         before_id=id,
+        before_minute=END if updated is None else updated // MINUTE,
         limit=listing.limit,
         **who(scope),
     )
@@ -143,12 +141,11 @@ def search(tx: Tx, scope: Scope, query: Search) -> list[Found]:
 
 
 def _found(tx: Tx, cid: int, rows: list[Row], query: Search) -> Found:
-    turns = list(dict.fromkeys(tid for _, tid, _ in rows if tid is not None))[:MATCHES]
-    terms = {tid: terms for _, tid, terms in rows}
+    turns = list(dict.fromkeys(tid for _, tid in rows if tid is not None))[:MATCHES]
     return Found(
         _info(tx, cid),
-        tuple(_match(tx, tid, terms[tid], query) for tid in turns),
-        in_title=any(tid is None for _, tid, _ in rows),
+        tuple(_match(tx, tid, query) for tid in turns),
+        in_title=any(tid is None for _, tid in rows),
     )
 
 
@@ -157,12 +154,9 @@ def matches(tx: Tx, scope: Scope, query: Search) -> list[Match]:
     assert query.conversation is not None
     cid = find(tx, scope, query.conversation)[0]
     rows = _passages(tx, scope, query, f"scope : c{cid}", " OR ")
-    best: dict[int, str] = {}
-    for _, tid, terms in rows:
-        if tid is not None:
-            best[tid] = f"{best[tid]} {terms}" if tid in best else terms
-    ranked = sorted(best, key=lambda tid: (len(_held(best[tid], query)), tid), reverse=True)
-    return [_match(tx, tid, best[tid], query) for tid in ranked[: query.limit]]
+    found = [_match(tx, tid, query) for tid in dict.fromkeys(tid for _, tid in rows if tid is not None)]
+    found.sort(key=lambda match: (len(match.terms), match.turn.seq), reverse=True)
+    return found[: query.limit]
 
 
 def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> list[Row]:
@@ -171,14 +165,15 @@ def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> l
     return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **who(scope))
 
 
-def _match(tx: Tx, tid: int, terms: str, query: Search) -> Match:
+def _match(tx: Tx, tid: int, query: Search) -> Match:
     row = tx.one(Q.turn_by_tid, tid=tid)
     assert row is not None
-    return Match(TurnRow(*row[:-1]).turn(row[-1]), _held(terms, query))
+    turn = TurnRow(*row[:-1]).turn(row[-1])
+    return Match(turn, _held(turn.text, query))
 
 
-def _held(terms: str, query: Search) -> tuple[str, ...]:
-    held = set(terms.split(" "))
+def _held(text: str, query: Search) -> tuple[str, ...]:
+    held = set(terms(text))
     wanted = [stem for stem in query.stems if stem in held]
     if query.prefix:
         wanted += sorted({term for term in held if term.startswith(query.prefix)} - set(wanted))

@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from palaver.engines.sqlite import conversations, forgetting, records, streams, turns
+from palaver.engines.sqlite import conversations, forgetting, records, streams, text_index, turns
 from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
 from palaver.engines.sqlite.rows import event, who
 from palaver.engines.sqlite.thread import Q, find, open_thread
@@ -50,7 +50,13 @@ class SQLiteEngine:
         self.address, self.clock = address, clock
         self.readers = Readers(address, clock)
         self.hub = Hub(self.readers)
-        self.writer = Writer(address, clock, self.hub.committed)
+        self.writer = Writer(
+            address,
+            clock,
+            setup=text_index.check,
+            chores=text_index.index_batch,
+            committed=self.hub.committed,
+        )
 
     async def close(self) -> None:
         await self.hub.close()
@@ -69,10 +75,17 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
 
     async def search(self, scope: Scope, search: Search) -> list[Found]:
+        await self._index_all()
         return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
 
     async def matches(self, scope: Scope, search: Search) -> list[Match]:
+        await self._index_all()
         return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
+
+    async def _index_all(self) -> None:
+        """A search sees everything that was stored before it."""
+        while await self.readers.run(text_index.backlog):
+            await self.writer.submit(text_index.index_batch)
 
     async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
         return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))

@@ -7,6 +7,7 @@ from itertools import starmap
 from palaver.drafts import decode_calls, decode_results
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, who
+from palaver.engines.sqlite.text_index import unindex, unindex_title
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
 from palaver.identity import key_hash
 from palaver.model import Scope
@@ -24,6 +25,7 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     for one in rows:
         _forget(thread, one)
         thread.log("forget", thread.tick(), turn=one.id)
+    thread.find_tip()
     thread.refresh_preview()
     thread.save()
     _scrub_later(tx)
@@ -46,8 +48,7 @@ def _results_of(thread: Thread, row: TurnRow) -> list[TurnRow]:
 def _forget(thread: Thread, row: TurnRow) -> None:
     """Leave a stub: that something was said here, by whom and when, and nothing of what it was."""
     tx = thread.tx
-    if row.first_pid is not None:
-        thread.unindex(row.first_pid, row.passages)
+    unindex(thread, row)
     tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
     tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
     tx.run(Q.close_stream, tid=row.tid)
@@ -68,6 +69,7 @@ def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     tx.run(Q.drop_attachments, cid=thread.cid)
     thread.log("reset", thread.tick())
     thread.preview = None
+    thread.find_tip()
     thread.save()
     _scrub_later(tx)
     return Removed(turns=tuple(row.id for row in rows))
@@ -96,12 +98,12 @@ def bury(thread: Thread, kind: str) -> None:
     """Delete everything but the log, and close the log with a tombstone."""
     tx, cid = thread.tx, thread.cid
     for row in starmap(TurnRow, tx.all(Q.remembered, cid=cid)):
-        if row.first_pid is not None:
-            thread.unindex(row.first_pid, row.passages)
+        unindex(thread, row)
     details = tx.one(Q.details, cid=cid)
     assert details is not None
-    if (title_pid := details[-1]) is not None:
-        thread.unindex(title_pid, 1)
+    *_, title_pid = details
+    if title_pid is not None:
+        unindex_title(thread, title_pid, details[6])
     for statement in (
         Q.doom_blobs,
         Q.drop_attachments,
@@ -110,6 +112,7 @@ def bury(thread: Thread, kind: str) -> None:
         Q.drop_participants,
     ):
         tx.run(statement, cid=cid)
+    tx.run(Q.lower_indexed_tid)
     at = thread.tick()
     thread.log(kind, at)
     thread.turn_count, thread.token_count, thread.preview, thread.ttl = 0, 0, None, None

@@ -18,15 +18,17 @@ c.settings, c.turn_count, c.token_count, c.next_seq, c.ttl, c.expires_at, c.crea
 -- turn_columns: what a Turn is made of
 t.tid, t.id, t.seq, t.position, t.parent, t.slot, t.active, t.superseded_by, t.status, t.role, t.actor, t.is_parts,
 t.content, t.tool_calls, t.tool_results, t.attachments, t.sources, t.prompt_tokens, t.completion_tokens, t.token_count,
-t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.content_hash, t.created, t.first_pid,
-t.passages
+t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.content_hash, t.created
 
 -- node_columns: the shape of a turn, without what it says
 t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
 
--- find: a conversation by its id, with what a write needs to know
-SELECT c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.updated, c.turn_count, c.token_count, c.preview, c.ttl
-FROM conversations c WHERE c.id = :id AND {visible}
+-- thread_columns: what a write needs to know of a conversation
+c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.tip_position, c.tip_slot, c.updated, c.minute, c.turn_count,
+c.token_count, c.preview, c.ttl
+
+-- find: a conversation by its id
+SELECT {thread_columns} FROM conversations c WHERE c.id = :id AND {visible}
 
 -- find_gone: whether an id that was not found was deleted here
 SELECT 1 FROM conversations c
@@ -47,10 +49,9 @@ SELECT c.* FROM conversations c WHERE c.cid = :cid
 
 -- create: a new conversation
 INSERT INTO conversations (tenant, id, owner, key, workspace, agent, model, title, participants, metadata, settings, ttl,
-  expires_at, tip_hash, salt, content_hash, created, updated)
+  expires_at, tip_hash, salt, content_hash, created, updated, minute)
 VALUES (:tenant, :id, :owner, :key, :workspace, :agent, :model, :title, :participants, :metadata, :settings, :ttl,
-  :expires_at, :tip_hash, :salt, :content_hash, :created, :created)
-RETURNING cid
+  :expires_at, :tip_hash, :salt, :content_hash, :created, :created, :created / 60000000)
 
 -- list: newest first, from a cursor on
 SELECT {conversation_columns} FROM conversations c
@@ -59,7 +60,8 @@ WHERE {visible}
   AND (:in_workspace IS NULL OR c.workspace = :in_workspace)
   AND (:agent IS NULL OR c.agent = :agent)
   AND (:before_updated IS NULL OR c.updated < :before_updated OR (c.updated = :before_updated AND c.id < :before_id))
-ORDER BY c.updated DESC, c.id DESC LIMIT :limit
+  AND c.minute <= :before_minute
+ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT :limit
 
 -- details: the fields that an update event covers
 SELECT c.id, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.participants, c.metadata, c.settings, c.ttl,
@@ -76,9 +78,15 @@ WHERE cid = :cid
 UPDATE conversations SET title_pid = :title_pid WHERE cid = :cid
 
 -- save_thread: what every write changes, once per transaction
-UPDATE conversations SET next_seq = :next_seq, next_n = :next_n, tip_hash = :tip_hash, updated = :updated,
-  turn_count = :turn_count, token_count = :token_count, preview = :preview, expires_at = :expires_at
+UPDATE conversations SET next_seq = :next_seq, next_n = :next_n, tip_hash = :tip_hash, tip_position = :tip_position,
+  tip_slot = :tip_slot, updated = :updated, turn_count = :turn_count, token_count = :token_count, preview = :preview
 WHERE cid = :cid
+
+-- save_minute: when the list's coarse clock has moved on
+UPDATE conversations SET minute = :minute WHERE cid = :cid
+
+-- save_expiry: when it has a time to live
+UPDATE conversations SET expires_at = :expires_at WHERE cid = :cid
 
 -- add_participant: one row each, for the predicate
 INSERT OR IGNORE INTO participants (actor, cid) VALUES (:actor, :cid)
@@ -97,14 +105,13 @@ ORDER BY t.position DESC LIMIT 1
 -- add_turn: one turn
 INSERT INTO turns (cid, id, seq, position, parent, slot, active, status, role, actor, is_parts, content, tool_calls,
   tool_results, attachments, sources, prompt_tokens, completion_tokens, token_count, model, adapter, finish_reason,
-  metadata, idempotency_key, salt, content_hash, created, first_pid, passages)
+  metadata, idempotency_key, salt, content_hash, created)
 VALUES (:cid, :id, :seq, :position, :parent, :slot, 1, :status, :role, :actor, :is_parts, :content, :tool_calls,
   :tool_results, :attachments, :sources, :prompt_tokens, :completion_tokens, :token_count, :model, :adapter,
-  :finish_reason, :metadata, :idempotency_key, :salt, :content_hash, :created, :first_pid, :passages)
-RETURNING tid
+  :finish_reason, :metadata, :idempotency_key, :salt, :content_hash, :created)
 
 -- turn: by its id
-SELECT {turn_columns} FROM turns t WHERE t.id = :id AND t.cid = :cid
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
 
 -- turn_by_key: what a retry finds; the second form is what forgetting leaves of a key
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.idempotency_key IN (:key, :hashed)
@@ -116,35 +123,41 @@ SELECT t.id FROM turns t WHERE t.cid = :cid AND t.position = :position AND t.act
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position AND t.active = 1 ORDER BY t.position
 
 -- shelve: out of the active view, displaced by another turn
-UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND id = :id AND active = 1 RETURNING token_count
+UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND seq = :seq AND active = 1 RETURNING token_count
 
 -- unshelve: back into the active view
-UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND id = :id AND active = 0 RETURNING token_count
+UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND seq = :seq AND active = 0 RETURNING token_count
 
 -- displace: an aborted turn, by its retry
-UPDATE turns SET superseded_by = :by WHERE cid = :cid AND id = :id
+UPDATE turns SET superseded_by = :by WHERE cid = :cid AND seq = :seq
 
 -- first_words: where the preview comes from
 SELECT t.is_parts, t.content FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position LIMIT 1
 
 -- nodes_from: the shape of the tree from a position on
-SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position ORDER BY t.seq
+SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 AND t.position >= :position
+UNION ALL
+SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position
 
 -- slot_nodes: the versions in one slot
-SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND (t.id = :slot OR t.slot = :slot)
+SELECT {node_columns} FROM ({turns_at}) t WHERE coalesce(t.slot, t.id) = :slot
 
 -- versions: the alternatives at one place, below one parent
-SELECT {turn_columns} FROM turns t
-WHERE t.cid = :cid AND t.position = :position AND t.parent IS :parent AND t.status IN ('complete', 'pending')
+SELECT {turn_columns} FROM ({turns_at}) t WHERE t.parent IS :parent AND t.status IN ('complete', 'pending')
 ORDER BY t.seq
+
+-- turns_at: every turn at one position, through the two partial indexes
+SELECT * FROM turns WHERE cid = :cid AND active = 1 AND position = :position
+UNION ALL
+SELECT * FROM turns WHERE cid = :cid AND active = 0 AND position = :position
 
 -- branch_places: the places with a turn that is off the path
 SELECT DISTINCT t.position, t.parent FROM turns t
 WHERE t.cid = :cid AND t.active = 0 AND t.status IN ('complete', 'pending') ORDER BY t.position
 
 -- cursor: where a turn stands
-SELECT t.position, t.seq FROM turns t WHERE t.id = :id AND t.cid = :cid
+SELECT t.position, t.seq FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
 
 -- history_active: the active view, backwards
 SELECT {turn_columns} FROM turns t
@@ -193,8 +206,7 @@ UPDATE turns SET content = content || :text WHERE tid = :tid
 -- commit_turn: a pending turn becomes complete
 UPDATE turns SET status = 'complete', tool_calls = :tool_calls, sources = :sources, prompt_tokens = :prompt_tokens,
   completion_tokens = :completion_tokens, token_count = :token_count, model = :model, adapter = :adapter,
-  finish_reason = :finish_reason, metadata = :metadata, content_hash = :content_hash, first_pid = :first_pid,
-  passages = :passages
+  finish_reason = :finish_reason, metadata = :metadata, content_hash = :content_hash
 WHERE tid = :tid
 
 -- abort_turn: a pending turn is cut; its text stays for the record
@@ -215,22 +227,56 @@ SELECT min(lease_until) FROM streams
 SELECT coalesce(max(pid), 0) FROM passages
 
 -- add_passage: what the index will hold
-INSERT INTO passages (pid, cid, tid, terms) VALUES (:pid, :cid, :tid, :terms)
+INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (:pid, :cid, :tid, :part, :size, :terms)
 
 -- index_passage: the index itself
 INSERT INTO text_index (rowid, scope, terms) VALUES (:pid, :scope, :terms)
 
--- passage_range: the passages of one turn
-SELECT pid, terms FROM passages WHERE pid >= :first AND pid < :end
+-- passages_of: the passages of one turn
+SELECT pid, part, terms FROM passages WHERE tid = :tid
+
+-- title_passage: the passage of a title
+SELECT pid, part, terms FROM passages WHERE pid = :pid
 
 -- unindex_passage: FTS5 wants to hear the very words
 INSERT INTO text_index (text_index, rowid, scope, terms) VALUES ('delete', :pid, :scope, :terms)
 
--- drop_passages: beside the index
-DELETE FROM passages WHERE pid >= :first AND pid < :end
+-- drop_passage: beside the index
+DELETE FROM passages WHERE pid = :pid
+
+-- backlog: how far the text index is behind
+SELECT coalesce((SELECT max(tid) FROM turns), 0) - (SELECT value FROM meta WHERE name = 'indexed_tid')
+
+-- indexed_tid: up to which turn the text index goes
+SELECT value FROM meta WHERE name = 'indexed_tid'
+
+-- save_indexed_tid: after a batch
+UPDATE meta SET value = :tid WHERE name = 'indexed_tid'
+
+-- lower_indexed_tid: after turns were deleted, whose numbers may be given out again
+UPDATE meta SET value = min(value, (SELECT coalesce(max(tid), 0) FROM turns)) WHERE name = 'indexed_tid'
+
+-- analyzer: which rules the words in the index were made by
+SELECT value FROM meta WHERE name = 'analyzer'
+
+-- save_analyzer: from now on these
+INSERT OR REPLACE INTO meta (name, value) VALUES ('analyzer', :analyzer)
+
+-- empty_index: before it is built anew
+INSERT INTO text_index (text_index) VALUES ('delete-all')
+
+-- empty_passages: beside it
+DELETE FROM passages
+
+-- titles: to be indexed anew
+SELECT c.cid, c.tenant, c.owner, c.title FROM conversations c WHERE c.title IS NOT NULL
+
+-- to_index: the next turns that the text index does not know
+SELECT t.tid, t.cid, t.status, t.is_parts, t.content, c.tenant, c.owner FROM turns t
+JOIN conversations c ON c.cid = t.cid WHERE t.tid > :tid ORDER BY t.tid LIMIT :limit
 
 -- search: passages that match, the newest first, inside what the scope may see
-SELECT p.cid, p.tid, p.terms FROM text_index x
+SELECT p.cid, p.tid FROM text_index x
 JOIN passages p ON p.pid = x.rowid
 JOIN conversations c ON c.cid = p.cid
 LEFT JOIN turns t ON t.tid = p.tid
@@ -250,8 +296,7 @@ SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.status != 'forgotten
 -- stub: what remains of a forgotten turn
 UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
   attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
-  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL,
-  first_pid = NULL, passages = 0
+  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL
 WHERE tid = :tid
 
 -- doom_turn_blobs: the files of a turn, to be removed after the commit
@@ -275,18 +320,17 @@ DELETE FROM turns WHERE cid = :cid
 -- bury: what remains of a conversation is its log
 UPDATE conversations SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, title_pid = NULL,
   preview = NULL, participants = '[]', metadata = NULL, settings = NULL, ttl = NULL, expires_at = NULL, salt = NULL,
-  content_hash = NULL, turn_count = 0, token_count = 0, gone = :at
+  content_hash = NULL, turn_count = 0, token_count = 0, tip_position = -1, tip_slot = NULL, gone = :at
 WHERE cid = :cid
 
 -- expired: conversations past their time, inside what the scope may see
 SELECT c.id FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expires_at <= :now LIMIT :limit
 
 -- find_expired: one of them, for deletion
-SELECT c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.updated, c.turn_count, c.token_count, c.preview, c.ttl
-FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
+SELECT {thread_columns} FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
 
 -- mark_unscrubbed: old bytes may be in the WAL until it is truncated
-INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', '1')
+INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 1)
 
 -- doomed: files to remove
 SELECT path FROM doomed_blobs LIMIT :limit
@@ -317,10 +361,8 @@ ORDER BY e.n LIMIT :limit
 -- event_records: the log, as stored
 SELECT e.* FROM events e WHERE e.cid = :cid ORDER BY e.n
 
--- turn_records: the turns, as stored, with their passages
-SELECT t.*, (SELECT json_group_array(p.terms ORDER BY p.pid) FROM passages p
-  WHERE p.pid >= t.first_pid AND p.pid < t.first_pid + t.passages) AS terms
-FROM turns t WHERE t.cid = :cid ORDER BY t.seq
+-- turn_records: the turns, as stored
+SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
 
 -- attachment_records: the files, as recorded
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid

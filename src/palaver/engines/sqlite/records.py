@@ -8,6 +8,7 @@ from typing import Any
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.rows import who
+from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.thread import Q, Thread, find
 from palaver.errors import AlreadyImported, ConversationGone
 from palaver.identity import from_json
@@ -16,7 +17,7 @@ from palaver.ports import Record, RecordKind
 
 PAGE = 1_000
 # Numbers of one file, meaningless in another.
-LOCAL = frozenset({"cid", "tid", "aid", "first_pid", "passages", "title_pid"})
+LOCAL = frozenset({"cid", "tid", "aid", "title_pid"})
 
 
 def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
@@ -46,10 +47,7 @@ def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record
 
 
 def _portable(row: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in row.items() if name not in LOCAL}
-    if kept.get("terms") == "[]":
-        kept["terms"] = None
-    return kept
+    return {name: value for name, value in row.items() if name not in LOCAL}
 
 
 # ---- bringing one in -----------------------------------------------------------------------------------------------
@@ -63,7 +61,6 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
         if known != (row["next_n"], row["tip_hash"]):
             raise AlreadyImported(row["id"])
         return None
-    title_terms = row.pop("title_terms", None)
     row["tenant"] = scope.tenant
     cid = _insert(tx, "conversations", row)
     found = tx.one(Q.find_expired, tenant=scope.tenant, id=row["id"])
@@ -72,9 +69,7 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     thread = Thread(tx, scope, found)
     for actor in from_json(row["participants"]):
         tx.run(Q.add_participant, actor=actor, cid=cid)
-    if title_terms:
-        pid = thread.next_pid()
-        thread.index(pid, None, (title_terms,))
+    if pid := index_title(thread, row["title"]):
         tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
     turns: dict[str, int] = {}
     for record in records[1:]:
@@ -90,12 +85,7 @@ def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
         turn = row.pop("turn")
         _insert(thread.tx, "attachments", {**row, "tid": turns[turn] if turn else None})
     elif record.kind == "turn":
-        passages = from_json(row.pop("terms") or "[]")
-        first_pid = thread.next_pid() if passages else None
-        tid = _insert(thread.tx, "turns", {**row, "first_pid": first_pid, "passages": len(passages)})
-        turns[row["id"]] = tid
-        if first_pid:
-            thread.index(first_pid, tid, passages)
+        tid = turns[row["id"]] = _insert(thread.tx, "turns", row)
         if row["status"] == "pending":
             thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now)
 

@@ -76,8 +76,6 @@ class TurnRow:
     salt: bytes | None
     content_hash: bytes | None
     created: int
-    first_pid: int | None
-    passages: int
 
     def draft(self) -> Draft:
         """What was handed in, as far as it is stored."""

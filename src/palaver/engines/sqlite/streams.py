@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaver.drafts import MAX_CONTENT, content_hash
-from palaver.engines.sqlite import turns
+from palaver.engines.sqlite import text_index, turns
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
@@ -98,8 +98,7 @@ def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
         finish_reason=seal.finish_reason,
         metadata=seal.metadata or row.metadata,
     )
-    hash = content_hash(draft, row.created)
-    first_pid = thread.next_pid() if seal.passages else None
+    hash = content_hash(row.id, draft, row.created)
     thread.tx.run(
         Q.commit_turn,
         tid=row.tid,
@@ -113,11 +112,8 @@ def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
         finish_reason=draft.finish_reason,
         metadata=draft.metadata,
         content_hash=hash,
-        first_pid=first_pid,
-        passages=len(seal.passages),
     )
-    if first_pid:
-        thread.index(first_pid, row.tid, seal.passages)
+    text_index.catch_up_with(thread, row)
     thread.tx.run(Q.close_stream, tid=row.tid)
     thread.log("commit", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
     if row.active:

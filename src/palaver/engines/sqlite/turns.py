@@ -8,9 +8,9 @@ from palaver import tree
 from palaver.drafts import Draft, content_hash, same_request
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, node
-from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
+from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, turn_row
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
-from palaver.identity import canonical_json
+from palaver.identity import canonical_json, stamped_seq
 from palaver.model import Branch, Scope, Turn
 from palaver.ports import Append, History
 
@@ -49,22 +49,18 @@ def _expect(thread: Thread, batch: Append) -> None:
 def _add(thread: Thread, batch: Append, rows: list[TurnRow | None]) -> list[TurnRow | None]:
     if batch.replaces is not None:
         return [replace(thread, batch.drafts[0], batch.replaces, batch.discard_after, "complete")]
-    position, slot = thread.tip()
     for index, draft in enumerate(batch.drafts):
         if rows[index] is None:
-            position += 1
-            rows[index] = row = thread.insert(draft, position, slot, None, "complete")
-            slot = draft.id
-            thread.log("append", thread.updated, actor=draft.actor, turn=draft.id, content_hash=row.content_hash)
+            rows[index] = row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "complete")
+            thread.log("append", thread.updated, actor=draft.actor, turn=row.id, content_hash=row.content_hash)
     return rows
 
 
 def add_pending(thread: Thread, draft: Draft, replaces: str | None, discard_after: bool) -> TurnRow:
     if replaces is not None:
         return replace(thread, draft, replaces, discard_after, "pending")
-    position, slot = thread.tip()
-    row = thread.insert(draft, position + 1, slot, None, "pending")
-    thread.log("open", thread.updated, actor=draft.actor, turn=draft.id)
+    row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "pending")
+    thread.log("open", thread.updated, actor=draft.actor, turn=row.id)
     return row
 
 
@@ -74,20 +70,22 @@ def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: 
     if not old.active and (old.status != "aborted" or old.superseded_by != old.id):
         raise TurnSuperseded(id, by=old.superseded_by)
     _check_place(thread, old, discard_after)
+    new = thread.next_id(draft)
     for loser in _losers(thread, old, discard_after):
         if loser.status == "pending":
             abort(thread, loser)
         else:
-            thread.shelve(loser.id, by=draft.id)
+            thread.shelve(loser, by=new)
     if old.status in ("aborted", "pending"):
-        thread.tx.run(Q.displace, cid=thread.cid, id=old.id, by=draft.id)
+        thread.tx.run(Q.displace, cid=thread.cid, seq=old.seq, by=new)
     slot = None if discard_after else old.slot or old.id
     row = thread.insert(draft, old.position, old.parent, slot, status)
+    thread.find_tip()
     payload: dict[str, Any] = {"replaces": id}
     if discard_after:
         payload["discard_after"] = True
     kind = "append" if status == "complete" else "open"
-    thread.log(kind, thread.updated, actor=draft.actor, turn=draft.id, payload=payload, content_hash=row.content_hash)
+    thread.log(kind, thread.updated, actor=draft.actor, turn=new, payload=payload, content_hash=row.content_hash)
     thread.refresh_preview()
     return row
 
@@ -109,13 +107,14 @@ def _losers(thread: Thread, old: TurnRow, discard_after: bool) -> list[TurnRow]:
 
 def abort(thread: Thread, row: TurnRow) -> None:
     """Seal a pending turn as cut. Its text stays for the record, out of the active view."""
-    hash = content_hash(row.draft(), row.created)
+    hash = content_hash(row.id, row.draft(), row.created)
     thread.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
     thread.tx.run(Q.close_stream, tid=row.tid)
     thread.log("abort", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
     if row.active:
         thread.turn_count -= 1
         thread.token_count -= row.token_count
+        thread.find_tip()
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -144,17 +143,14 @@ def history(tx: Tx, scope: Scope, conversation: str, query: History) -> list[Tur
 
 
 def _cursor(tx: Tx, cid: int, id: str) -> tuple[int, int]:
-    row = tx.one(Q.cursor, cid=cid, id=id)
+    row = tx.one(Q.cursor, cid=cid, id=id, seq=stamped_seq(id))
     if row is None:
         raise TurnNotFound(id)
     return row[0], row[1]
 
 
 def turn(tx: Tx, scope: Scope, conversation: str, id: str) -> Turn:
-    row = tx.one(Q.turn, cid=find(tx, scope, conversation)[0], id=id)
-    if row is None:
-        raise TurnNotFound(id)
-    found = TurnRow(*row)
+    found = turn_row(tx, find(tx, scope, conversation)[0], id)
     if found.status == "forgotten":
         raise TurnGone(id)
     return found.turn(conversation)
@@ -166,10 +162,7 @@ def turn(tx: Tx, scope: Scope, conversation: str, id: str) -> Turn:
 def branches(tx: Tx, scope: Scope, conversation: str, id: str | None) -> list[Branch]:
     cid = find(tx, scope, conversation)[0]
     if id is not None:
-        row = tx.one(Q.turn, cid=cid, id=id)
-        if row is None:
-            raise TurnNotFound(id)
-        here = TurnRow(*row)
+        here = turn_row(tx, cid, id)
         places = [(here.position, here.parent)]
     else:
         places = [(row[0], row[1]) for row in tx.all(Q.branch_places, cid=cid)]
@@ -191,9 +184,10 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=_divergence(thread, target))]
     flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
     for one in flip.off:
-        thread.shelve(one.id, by=flip.by)
+        thread.shelve(one, by=flip.by)
     for one in flip.on:
-        thread.unshelve(one.id)
+        thread.unshelve(one)
+    thread.find_tip()
     thread.log("switch", thread.tick(), turn=id)
     thread.refresh_preview()
     thread.save()
@@ -203,8 +197,9 @@ def _divergence(thread: Thread, target: TurnRow) -> int:
     """The lowest position that the switch may touch: where the path to `target` leaves the active one."""
     position, slot = target.position, target.parent
     while slot is not None:
-        versions = [node(row) for row in thread.tx.all(Q.slot_nodes, cid=thread.cid, slot=slot)]
-        if not versions or any(one.active for one in versions):
+        first = turn_row(thread.tx, thread.cid, slot)  # a slot has the id of its first version
+        rows = thread.tx.all(Q.slot_nodes, cid=thread.cid, position=first.position, slot=slot)
+        if any(node(row).active for row in rows):
             break
-        position, slot = versions[0].position, versions[0].parent
+        position, slot = first.position, first.parent
     return position

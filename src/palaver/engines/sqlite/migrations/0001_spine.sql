@@ -22,17 +22,20 @@ CREATE TABLE conversations (
   token_count INTEGER NOT NULL DEFAULT 0,
   next_seq INTEGER NOT NULL DEFAULT 0,
   next_n INTEGER NOT NULL DEFAULT 1,
+  tip_position INTEGER NOT NULL DEFAULT -1,  -- the last turn of the active view: its place,
+  tip_slot TEXT,                             -- and its slot
   tip_hash BLOB NOT NULL,
   salt BLOB,
   content_hash BLOB,                         -- of the fields that only an `update` event may change
   created INTEGER NOT NULL,
   updated INTEGER NOT NULL,                  -- strictly increasing: the clock of this conversation
+  minute INTEGER NOT NULL,                   -- of `updated`; coarse, so that an append need not move an index entry
   gone INTEGER                               -- when it was deleted for good; only the log remains
 ) STRICT;
 
 CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
 CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) WHERE key IS NOT NULL AND gone IS NULL;
-CREATE INDEX conversations_newest ON conversations (tenant, updated) WHERE gone IS NULL;
+CREATE INDEX conversations_newest ON conversations (tenant, minute) WHERE gone IS NULL;
 CREATE INDEX conversations_expiring ON conversations (expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
 
 -- Who takes part, one row each: `participants` of the conversation in a form that an index can answer.
@@ -72,12 +75,10 @@ CREATE TABLE turns (
   idempotency_key TEXT,
   salt BLOB,
   content_hash BLOB,
-  created INTEGER NOT NULL,
-  first_pid INTEGER,                         -- its passages are first_pid … first_pid + passages - 1
-  passages INTEGER NOT NULL DEFAULT 0
+  created INTEGER NOT NULL
 ) STRICT;
 
-CREATE UNIQUE INDEX turns_by_id ON turns (cid, id);
+-- A turn's id ends in its seq (see identity.stamp), so this index answers for the id as well.
 CREATE UNIQUE INDEX turns_by_seq ON turns (cid, seq);
 -- The hot read path, and it holds one turn per place.
 CREATE UNIQUE INDEX turns_active ON turns (cid, position) WHERE active = 1;
@@ -126,17 +127,24 @@ CREATE TABLE events (
   PRIMARY KEY (cid, n)
 ) STRICT, WITHOUT ROWID;
 
--- What the text index holds, kept beside it: FTS5 must be told the very words when it is to remove them.
+-- Which part of which turn a row of the text index stands for. Turns are indexed in batches, shortly after they are
+-- stored and before the next search: `indexed_tid` in `meta` says up to where. One update of the index per append would
+-- cost more than the append.
 CREATE TABLE passages (
   pid INTEGER PRIMARY KEY,
   cid INTEGER NOT NULL,
   tid INTEGER,                               -- NULL: the conversation's title
-  terms TEXT NOT NULL
+  part INTEGER NOT NULL,                     -- which passage of the turn
+  size INTEGER NOT NULL,                     -- how many terms it has
+  terms TEXT                                 -- FTS5 must be told the very words that it is to remove. NULL: the text is
+                                             -- plain ASCII, and `analyzer` in `meta` derives the same words again
 ) STRICT;
+CREATE INDEX passages_of ON passages (tid) WHERE tid IS NOT NULL;
 
 -- `scope` holds one word each for conversation, owner and tenant, so that a search is cut down inside the index.
 CREATE VIRTUAL TABLE text_index USING fts5 (scope, terms, content = '', tokenize = "ascii tokenchars '_'");
 INSERT INTO text_index (text_index, rank) VALUES ('secure-delete', 1);
 
 -- Small facts about this file, such as an unfinished scrub.
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES ('indexed_tid', 0);

@@ -1,0 +1,134 @@
+"""The text index: turns are entered in batches, shortly after they are stored and always before a search.
+
+FTS5 keeps no copy of the text, and wants to hear the very words that it is to remove. They are derived again from the
+turn; where that might come out differently on another machine (any text that is not ASCII), `passages` keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.drafts import decode_content, words
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.rows import Row, TurnRow
+from palaver.engines.sqlite.thread import Q, Thread
+from palaver.identity import digest
+from palaver.recall.terms import ANALYZER, passages, terms
+
+BATCH = 500
+
+
+def tenant_word(tenant: str) -> str:
+    return "t" + digest((tenant,)).hex()[:16]
+
+
+def owner_word(tenant: str, owner: str) -> str:
+    return "o" + digest((tenant, owner)).hex()[:16]
+
+
+def scope_words(cid: int, tenant: str, owner: str) -> str:
+    """The words that cut a search down to a conversation, an owner, a tenant."""
+    return f"c{cid} {owner_word(tenant, owner)} {tenant_word(tenant)}"
+
+
+# ---- entering ------------------------------------------------------------------------------------------------------
+
+
+def backlog(tx: Tx) -> int:
+    """How far the index is behind; zero when it is not."""
+    row = tx.one(Q.backlog)
+    assert row is not None
+    return int(row[0])
+
+
+def index_batch(tx: Tx) -> int:
+    """Enter the next turns, and answer how many there were.
+
+    A pending turn is passed over: the commit that completes it enters it (see `catch_up_with`).
+    """
+    rows = tx.all(Q.to_index, tid=_indexed_tid(tx), limit=BATCH)
+    for tid, cid, status, is_parts, content, tenant, owner in rows:
+        if status == "complete":
+            text = words(decode_content(content, bool(is_parts)))
+            _enter(tx, scope_words(cid, tenant, owner), cid, tid, text, passages(text))
+    if rows:
+        tx.run(Q.save_indexed_tid, tid=rows[-1][0])
+    return len(rows)
+
+
+def catch_up_with(thread: Thread, turn: TurnRow) -> None:
+    """Enter a turn that the index has passed over because it was still being written."""
+    if turn.tid <= _indexed_tid(thread.tx):
+        text = _text(turn)
+        _enter(thread.tx, _words(thread), thread.cid, turn.tid, text, passages(text))
+
+
+def index_title(thread: Thread, title: str | None) -> int | None:
+    """Enter a title, and answer where it stands."""
+    return _enter(thread.tx, _words(thread), thread.cid, None, title, (_title_terms(title),)) if title else None
+
+
+def _enter(tx: Tx, scope: str, cid: int, tid: int | None, text: str, found: Sequence[str]) -> int:
+    row = tx.one(Q.last_pid)
+    assert row is not None
+    first = int(row[0]) + 1
+    for part, stems in enumerate(found):
+        pid, kept = first + part, None if text.isascii() else stems
+        tx.run(Q.add_passage, pid=pid, cid=cid, tid=tid, part=part, size=stems.count(" ") + 1, terms=kept)
+        tx.run(Q.index_passage, pid=pid, scope=scope, terms=stems)
+    return first
+
+
+# ---- removing ------------------------------------------------------------------------------------------------------
+
+
+def unindex(thread: Thread, turn: TurnRow) -> None:
+    rows = thread.tx.all(Q.passages_of, tid=turn.tid)
+    if rows:
+        _remove(thread, rows, passages(_text(turn)))
+
+
+def unindex_title(thread: Thread, pid: int, title: str) -> None:
+    _remove(thread, thread.tx.all(Q.title_passage, pid=pid), (_title_terms(title),))
+
+
+def _remove(thread: Thread, rows: list[Row], derived: Sequence[str]) -> None:
+    scope = _words(thread)
+    for pid, part, kept in rows:
+        thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=derived[part] if kept is None else kept)
+        thread.tx.run(Q.drop_passage, pid=pid)
+
+
+# ---- building anew -------------------------------------------------------------------------------------------------
+
+
+def check(tx: Tx) -> None:
+    """Start the index anew when its words were made by other rules than ours. Turns follow in batches."""
+    row = tx.one(Q.analyzer)
+    if row and row[0] == ANALYZER:
+        return
+    tx.run(Q.empty_index)
+    tx.run(Q.empty_passages)
+    tx.run(Q.save_indexed_tid, tid=0)
+    tx.run(Q.save_analyzer, analyzer=ANALYZER)
+    for cid, tenant, owner, title in tx.all(Q.titles):
+        pid = _enter(tx, scope_words(cid, tenant, owner), cid, None, title, (_title_terms(title),))
+        tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
+
+
+def _indexed_tid(tx: Tx) -> int:
+    row = tx.one(Q.indexed_tid)
+    assert row is not None
+    return int(row[0])
+
+
+def _text(turn: TurnRow) -> str:
+    return words(decode_content(turn.content or "", bool(turn.is_parts)))
+
+
+def _title_terms(title: str) -> str:
+    return " ".join(terms(title))
+
+
+def _words(thread: Thread) -> str:
+    return scope_words(thread.cid, thread.scope.tenant, thread.owner)
