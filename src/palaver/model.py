@@ -239,6 +239,79 @@ class Stats:
     storage: Mapping[str, Any] = field(default_factory=dict)
 
 
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Text that stands for a span of the active view: positions from `from_seq` up to, not including, `through_seq`.
+
+    Level 0 is over turns, level 1 over summaries of level 0, and so on. `model` says who wrote it.
+    """
+
+    id: str
+    level: int
+    from_seq: int
+    through_seq: int
+    text: str
+    model: str
+    token_count: int
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of working memory. `turn` is where it was said; `by` is who noted it: rules, a model or a person."""
+
+    text: str
+    turn: str | None = None
+    by: str = "rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingMemory:
+    """What matters in a conversation now, in a form that people and agents can read and edit.
+
+    `instructions` are standing instructions and preferences, taken only from participants' own user turns.
+    `through_seq` is the position of the last turn that was read, inclusive; -1 when none was.
+    """
+
+    summary: str = ""
+    goals: tuple[Note, ...] = ()
+    requirements: tuple[Note, ...] = ()
+    constraints: tuple[Note, ...] = ()
+    decisions: tuple[Note, ...] = ()
+    assumptions: tuple[Note, ...] = ()
+    open_questions: tuple[Note, ...] = ()
+    glossary: tuple[Note, ...] = ()
+    stakeholders: tuple[Note, ...] = ()
+    instructions: tuple[Note, ...] = ()
+    through_seq: int = -1
+
+
+MEMORY_LISTS = (
+    "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders",
+    "instructions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Subject, predicate, object, with where it was said. An update invalidates the old fact and names the new one."""
+
+    id: str
+    subject: str
+    predicate: str
+    object: str
+    source_turn: str | None
+    confidence: float
+    valid_from: datetime
+    invalidated_at: datetime | None = None
+    invalidated_by: str | None = None
+    by: str = "rules"
+    created: datetime | None = None
+
+
 # ---- who is asking -------------------------------------------------------------------------------------------------
 
 READ, WRITE, SYSTEM, ADMIN = "read", "write", "system", "admin"
