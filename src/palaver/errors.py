@@ -2,7 +2,8 @@
 
     PalaverError
     ├── InvalidInput (ValueError)      names the field, and the limit where there is one
-    │   └── TooLarge
+    │   ├── TooLarge
+    │   └── BudgetTooSmall             for what must be in a context; carries both numbers
     ├── NotFound (LookupError)         also what another tenant's id looks like
     │   ├── ConversationNotFound
     │   ├── TurnNotFound
@@ -51,6 +52,12 @@ class TooLarge(InvalidInput):
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
         self.size, self.limit, self.unit = size, limit, unit
         super().__init__(field, f"{size:,} {unit} is over the limit of {limit:,} {unit}")
+
+
+class BudgetTooSmall(InvalidInput):
+    def __init__(self, what: str, *, needed: int, budget: int, unit: str) -> None:
+        self.needed, self.budget, self.unit = needed, budget, unit
+        super().__init__("budget", f"{what} needs {needed:,} {unit}, and the budget is {budget:,}")
 
 
 class NotFound(PalaverError, LookupError):

@@ -246,7 +246,8 @@ class Stats:
 class Summary:
     """Text that stands for a span of the active view: positions from `from_seq` up to, not including, `through_seq`.
 
-    Level 0 is over turns, level 1 over summaries of level 0, and so on. `model` says who wrote it.
+    Level 0 is over turns, level 1 over summaries of level 0, and so on. `model` says who wrote it, `turns` how many
+    turns it stands for.
     """
 
     id: str
@@ -256,6 +257,7 @@ class Summary:
     text: str
     model: str
     token_count: int
+    turns: int
     created: datetime
 
 

@@ -176,7 +176,8 @@ class Ids(Protocol):
 class Counter(Protocol):
     """Counts tokens, offline and exactly; `name` says which table it uses."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def __call__(self, text: str) -> int: ...
 

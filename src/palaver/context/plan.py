@@ -1,0 +1,120 @@
+"""What may go into a context, and how the budget is shared: options, and policies by name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from palaver.errors import InvalidInput
+
+DEFAULT_BUDGET = 8_000
+IMAGE_TOKENS, FILE_TOKENS = 1_100, 1_500
+# What a message costs beside its content: role, separators; and what the start of the answer costs.
+OVERHEAD_TOKENS, PRIMING_TOKENS = 4, 3
+OVERHEAD_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a budget is shared. Shares are of the whole budget; what a block does not use goes to the later ones.
+
+    `recent` is what the window may fill. With `recall_first`, recall takes what it needs and the window keeps a few
+    turns; otherwise the window never depends on the query, and moves in strides.
+    """
+
+    name: str
+    memory: float = 0.12
+    summaries: float = 0.18
+    recall: float = 0.33
+    recent: float = 1.0
+    recent_turns: int | None = None
+    recall_first: bool = False
+    quoted: bool = False  # the recent turns as one quoted block instead of messages
+    strides: bool = True
+    token_budget: int | None = DEFAULT_BUDGET
+    char_budget: int | None = None
+
+
+POLICIES: Mapping[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy("balanced"),
+        Policy("recall-heavy", memory=0.06, summaries=0.06, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
+        Policy("recent-chars", memory=0, summaries=0.3, recall=0, strides=False, token_budget=None, char_budget=12_000),
+        Policy("last-20", memory=0, summaries=0, recall=0, recent_turns=20, quoted=True, strides=False),
+        Policy("oldest-first", memory=0, summaries=0, recall=0, strides=False, token_budget=None, char_budget=400_000),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `build_context` was asked for."""
+
+    policy: Policy = POLICIES["balanced"]
+    token_budget: int | None = None
+    char_budget: int | None = None
+    query: str | None = None
+    message: Any = None
+    instructions: str | None = None
+    viewer: str | None = None
+    recent_turns: int | None = None
+    recall_k: int | None = None  # None: what fits
+    recall_threshold: float | None = None
+    recall: bool = True
+    recall_scope: str = "conversation"
+    include_facts: bool = True
+    include_working_memory: bool = True
+    filter_participants: frozenset[str] | None = None
+    note_omissions: bool = True
+    shorten: bool = True
+    image_tokens: int = IMAGE_TOKENS
+    file_tokens: int = FILE_TOKENS
+    model: str | None = None
+
+    @property
+    def budget(self) -> int:
+        return self.char_budget if self.char_budget is not None else self.token_budget or 0
+
+    @property
+    def overhead(self) -> int:
+        return OVERHEAD_TOKENS if self.char_budget is None else OVERHEAD_CHARACTERS
+
+    @property
+    def priming(self) -> int:
+        return PRIMING_TOKENS if self.char_budget is None else 0
+
+    @property
+    def wants_recall(self) -> bool:
+        return self.recall and self.policy.recall > 0 and self.recall_k != 0
+
+
+def policy_named(name: object) -> Policy:
+    if isinstance(name, Policy):
+        return name
+    if not isinstance(name, str) or name not in POLICIES:
+        raise InvalidInput("policy", f"must be one of {', '.join(POLICIES)}")
+    return POLICIES[name]
+
+
+def with_budget(options: Options, token_budget: int | None, char_budget: int | None) -> Options:
+    """The budget that was asked for, or the policy's own."""
+    if token_budget is not None and char_budget is not None:
+        raise InvalidInput("char_budget", "cannot be given together with token_budget")
+    for name, value in (("token_budget", token_budget), ("char_budget", char_budget)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InvalidInput(name, "must be a whole number, one or more")
+    if token_budget is None and char_budget is None:
+        token_budget, char_budget = options.policy.token_budget, options.policy.char_budget
+    return replace(options, token_budget=token_budget, char_budget=char_budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the budget that fills up."""
+
+    name: str
+    limit: int
+    used: int = 0
+    notes: tuple[str, ...] = field(default=())
