@@ -1,5 +1,32 @@
-"""The command line."""
+"""The command line: `palaver --help`. One file per group of commands; each is registered by being imported."""
+
+from __future__ import annotations
+
+import sys
+
+from palaver.cli import chat, following, keeping, moving, reading, removing, writing
+from palaver.cli.app import USAGE_ERROR, app
+from palaver.cli.output import complain
+
+__all__ = ["app", "main", "chat", "following", "keeping", "moving", "reading", "removing", "writing"]
+
+# The order of the help: what one needs first comes first.
+ORDER = (
+    "chat", "ls", "show", "search", "branches", "append", "rename", "tail", "audit", "export", "import",
+    "forget", "reset", "verify", "stats", "doctor", "migrate",
+)  # fmt: skip
+app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 
 
 def main() -> None:
-    raise SystemExit("not yet")
+    """Run the command line. Exit codes: 0 done, 1 it could not be done, 2 it was asked for in a wrong way."""
+    if "--json" not in sys.argv:
+        app()
+        return
+    # A program that asked for JSON gets it for a misspelt option too.
+    try:
+        code = app(standalone_mode=False)
+    except USAGE_ERROR as problem:
+        complain(problem, as_json=True)
+        code = 2
+    sys.exit(code or 0)

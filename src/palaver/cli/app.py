@@ -1,0 +1,178 @@
+"""What all commands share: the common options, the one way to run async code, and how a failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from palaver.cli.output import complain, warn
+from palaver.errors import PalaverError, ScrubPending
+from palaver.store import DEFAULT_URL
+
+# What typer raises for a wrong option or argument. It has no public name of its own.
+USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+
+DB_HELP = f"Database: a URL or the path of a file. PALAVER_URL says it for every command; else {DEFAULT_URL}."
+TENANT_HELP = "Tenant to act in. PALAVER_TENANT says it for every command."
+USER_HELP = "Person to act as; without one, the application, which sees its whole tenant. Also PALAVER_USER."
+JSON_HELP = "Print JSON: one document, or one line per item."
+PANEL = "Common options"
+
+Db = Annotated[str | None, typer.Option("--db", metavar="URL", help=DB_HELP, rich_help_panel=PANEL)]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help=TENANT_HELP, rich_help_panel=PANEL)]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help=USER_HELP, rich_help_panel=PANEL)]
+Json = Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=PANEL)]
+# An argument that many commands take.
+Name = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id or its key.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+app = typer.Typer(
+    name="palaver",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    # A traceback with local variables would print what people said.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The common options, as they stand before or after the name of the command."""
+
+    db: str | None = None
+    tenant: str | None = None
+    user: str | None = None
+    as_json: bool = False
+
+    def over(self, other: Given) -> Given:
+        """These where they are given, else the other's."""
+        return Given(
+            self.db or other.db,
+            self.tenant or other.tenant,
+            self.user or other.user,
+            self.as_json or other.as_json,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One run of a command: which database, on whose behalf, and whether a program reads the answer."""
+
+    url: str
+    tenant: str
+    user: str | None
+    as_json: bool
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import palaver
+
+        typer.echo(f"palaver {palaver.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    ctx: typer.Context,
+    db: Db = None,
+    tenant: Tenant = None,
+    user: User = None,
+    as_json: Json = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Conversations that never end, kept in one file. Works offline, without a key.
+
+    Start with a chat in the terminal, then look at what it keeps:
+
+      palaver chat
+      palaver ls
+      palaver search peanuts
+      palaver --db other.db show support/42
+
+    A conversation is named by its id or by its key. Every command takes --json.
+    """
+    ctx.obj = Given(db, tenant, user, as_json)
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------
+
+Command = Callable[..., Coroutine[Any, Any, None]]
+
+
+def command(name: str, panel: str) -> Callable[[Command], Command]:
+    """Register an async function as a command. Its first parameter is the Call; the others are typer's.
+
+    The common options are added here, so that no command can lack one of them or spell it otherwise.
+    """
+
+    def register(work: Command) -> Command:
+        app.command(name, rich_help_panel=panel)(_entry(work))
+        return work
+
+    return register
+
+
+COMMON = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, default, annotation in (
+        ("ctx", inspect.Parameter.empty, typer.Context),
+        ("db", None, Db),
+        ("tenant", None, Tenant),
+        ("user", None, User),
+        ("as_json", False, Json),
+    )
+)
+
+
+def _entry(work: Command) -> Callable[..., None]:
+    """The function that typer sees: the command's own parameters, then the common ones."""
+    hints = get_type_hints(work, include_extras=True)
+    _, *own = inspect.signature(work).parameters.values()
+    parameters = [
+        *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own),
+        *COMMON,
+    ]
+
+    def entry(
+        *, ctx: typer.Context, db: str | None, tenant: str | None, user: str | None, as_json: bool, **options: Any
+    ) -> None:
+        run(_call(Given(db, tenant, user, as_json).over(ctx.obj)), work, options)
+
+    entry.__doc__ = work.__doc__
+    entry.__annotations__ = {one.name: one.annotation for one in parameters}
+    entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return entry
+
+
+def _call(given: Given) -> Call:
+    from palaver.cli.opening import database_url
+
+    return Call(
+        url=database_url(given.db or os.environ.get("PALAVER_URL") or DEFAULT_URL),
+        tenant=given.tenant or os.environ.get("PALAVER_TENANT") or "default",
+        user=given.user or os.environ.get("PALAVER_USER") or None,
+        as_json=given.as_json,
+    )
+
+
+def run(call: Call, work: Command, options: dict[str, Any]) -> None:
+    """Run a command to its end. What goes wrong on purpose is one line and exit code 1, never a traceback."""
+    try:
+        asyncio.run(work(call, **options))
+    except BrokenPipeError:
+        raise  # `palaver show … | head`: the reader has enough, which is no error
+    except ScrubPending as pending:
+        warn(pending, as_json=call.as_json)
+    except (PalaverError, OSError) as problem:
+        complain(problem, as_json=call.as_json)
+        raise typer.Exit(1) from None

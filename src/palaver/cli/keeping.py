@@ -1,0 +1,282 @@
+"""Commands that keep house: verify, stats, migrate, doctor."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.opening import chosen, creating, existing, sqlite_path
+from palaver.cli.output import complain, counted, emit, say, size, table, wire
+from palaver.errors import AttachmentNotFound, PalaverError, VerificationFailed
+
+if TYPE_CHECKING:
+    from palaver.conversation import Conversation
+
+PANEL = "Keep house"
+
+# What each extra is for, and the modules by which one sees that it is there.
+EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "server": ("the HTTP server", ("fastapi", "uvicorn")),
+    "local": ("recall by meaning, offline", ("onnxruntime", "tokenizers")),
+    "postgres": ("databases on Postgres", ("asyncpg",)),
+    "supabase": ("databases on Supabase", ("supabase",)),
+    "openai": ("models with OpenAI's interface", ("openai",)),
+    "anthropic": ("Anthropic's models", ("anthropic",)),
+    "mcp": ("the MCP server", ("mcp",)),
+    "otel": ("traces", ("opentelemetry",)),
+}
+SQLITE_FEATURES = ("FTS5", "RTREE", "SESSION", "DBSTAT_VTAB", "COLUMN_METADATA")
+
+
+# ---- verify --------------------------------------------------------------------------------------------------------
+
+
+@command("verify", PANEL)
+async def verify(
+    call: Call,
+    conversations: Annotated[
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, all of them.")
+    ] = None,
+) -> None:
+    """Recompute every hash, replay the log and read every file. Names the first bad row of each conversation.
+
+    The exit code is 1 when anything was changed or is missing.
+
+    Examples:
+
+      palaver verify
+      palaver verify support/42 --json
+    """
+    async with existing(call) as store:
+        talks = await chosen(store, conversations or [])
+        sound = [await _verified(call, talk) for talk in talks]
+    if not call.as_json:
+        say(f"{counted(sum(sound), 'conversation')} of {len(sound):,} verified.")
+    if not all(sound):
+        raise typer.Exit(1)
+
+
+async def _verified(call: Call, talk: Conversation) -> bool:
+    name = talk.key or talk.id
+    try:
+        found = await talk.verify()
+    except (VerificationFailed, AttachmentNotFound) as problem:
+        if call.as_json:
+            emit({"conversation": talk.id, "key": talk.key, "ok": False, "problem": str(problem)})
+        complain(problem, as_json=call.as_json)
+        return False
+    if call.as_json:
+        emit({**wire(found), "key": talk.key, "ok": True})
+    else:
+        counts = f"{counted(found.turns, 'turn')}, {counted(found.events, 'event')}"
+        say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}")
+    return True
+
+
+# ---- stats ---------------------------------------------------------------------------------------------------------
+
+
+@command("stats", PANEL)
+async def stats(call: Call) -> None:
+    """Count what is stored, and say how large the file is.
+
+    Example:
+
+      palaver stats --json
+    """
+    async with existing(call) as store:
+        found = await store.stats()
+    if call.as_json:
+        emit(wire(found))
+        return
+    rows = [
+        ("conversations", f"{found.conversations:,}"),
+        ("turns", f"{found.turns:,}"),
+        ("tokens", f"{found.tokens:,}"),
+        ("events", f"{found.events:,}"),
+        ("attachments", f"{found.attachments:,} ({size(found.attachment_bytes)})"),
+    ]
+    rows += [(name.replace("_", " "), _shown(name, value)) for name, value in found.storage.items()]
+    table(("what", "value"), rows)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("bytes"):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---- migrate -------------------------------------------------------------------------------------------------------
+
+
+@command("migrate", PANEL)
+async def migrate(call: Call) -> None:
+    """Bring the database up to date; make it when it is not there. Safe to run twice, and from two places.
+
+    Example:
+
+      palaver migrate --db chat.db
+    """
+    path = sqlite_path(call.url)
+    before = _schema(path) if path is not None and path.exists() else None
+    async with creating(call):
+        after = None if path is None else _schema(path)
+    if call.as_json:
+        emit({"database": shown_url(call.url), "from": before, "to": after, "changed": before != after})
+    elif before == after:
+        say(f"{shown_url(call.url)} is at schema {after}, and up to date.")
+    else:
+        was = "it was made just now" if before is None else f"it was at {before}"
+        say(f"{shown_url(call.url)} is at schema {after}; {was}.")
+
+
+def _schema(path: Path) -> int:
+    return int(_look(path, "user_version"))
+
+
+def _look(path: Path, pragma: str) -> Any:
+    """Ask SQLite about a file, without changing it. `palaver.open` would migrate what it opens."""
+    from palaver.engines.sqlite.connection import Address, connect, translated
+
+    with translated(path):
+        db = connect(Address(path), readonly=True)
+        try:
+            return db.execute(f"PRAGMA {pragma}").fetchall()[0][0]
+        finally:
+            db.close()
+
+
+def shown_url(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":…@")).geturl()
+
+
+# ---- doctor --------------------------------------------------------------------------------------------------------
+
+
+@command("doctor", PANEL)
+async def doctor(call: Call) -> None:
+    """Say what is installed, where the database is and whether it is sound, and which extras are missing.
+
+    Changes nothing. The exit code is 1 when the database has a problem.
+
+    Example:
+
+      palaver doctor --db chat.db
+    """
+    report = {
+        "versions": _versions(),
+        "database": _database(call.url),
+        "sqlite": _features(),
+        "extras": {name: _extra(*what) for name, what in EXTRAS.items()},
+    }
+    if call.as_json:
+        emit(report)
+    else:
+        _show(report)
+    if report["database"]["problem"]:
+        raise typer.Exit(1)
+
+
+def _versions() -> dict[str, str]:
+    import apsw
+
+    import palaver
+
+    return {
+        "palaver": palaver.__version__,
+        "python": platform.python_version(),
+        "apsw": version("apsw"),
+        "sqlite": apsw.sqlite_lib_version(),
+    }
+
+
+def _features() -> dict[str, bool]:
+    import apsw
+
+    return {name: f"ENABLE_{name}" in apsw.compile_options for name in SQLITE_FEATURES}
+
+
+def _extra(use: str, modules: tuple[str, ...]) -> dict[str, Any]:
+    missing = [module for module in modules if find_spec(module) is None]
+    return {"for": use, "installed": not missing, "missing": missing}
+
+
+def _database(url: str) -> dict[str, Any]:
+    """What can be said of the database from outside."""
+    found: dict[str, Any] = {"url": shown_url(url), "problem": None}
+    try:
+        path = sqlite_path(url)
+        if path is not None:
+            found.update(_file(path))
+    except PalaverError as problem:
+        found["problem"] = str(problem)
+    return found
+
+
+def _file(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"file": str(path), "exists": False}
+    wal = path.with_name(path.name + "-wal")
+    found: dict[str, Any] = {
+        "file": str(path.resolve()),
+        "exists": True,
+        "bytes": path.stat().st_size,
+        "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+    }
+    try:
+        found.update(_inside(path))
+    except PalaverError as problem:
+        found["problem"] = str(problem)
+    return found
+
+
+def _inside(path: Path) -> dict[str, Any]:
+    from palaver.engines.migrate import migrations
+    from palaver.engines.sqlite.connection import APPLICATION_ID
+
+    known = migrations("palaver.engines.sqlite.migrations")[-1].number
+    schema, check = _schema(path), str(_look(path, "quick_check"))
+    problem = None
+    if _look(path, "application_id") != APPLICATION_ID:
+        problem = "it is an SQLite file, but Palaver did not make it"
+    elif check != "ok":
+        problem = "it is damaged: restore a backup"
+    elif schema > known:
+        problem = f"it has schema {schema}, and this version knows up to {known}: upgrade Palaver"
+    return {"schema": schema, "schema_known": known, "check": check == "ok", "problem": problem}
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    rows = list(report["versions"].items())
+    database = report["database"]
+    rows.append(("database", database["url"]))
+    if "file" in database:
+        rows.append(("file", database["file"] if database["exists"] else f"{database['file']} (not there yet)"))
+    if database.get("exists"):
+        rows += [("size", size(database["bytes"])), ("WAL", size(database["wal_bytes"]))]
+    if "schema" in database:
+        rows.append(("schema", f"{database['schema']} of {database['schema_known']}"))
+    rows.append(("problem", database["problem"] or "none"))
+    rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]
+    rows += [(f"extra {name}", _advice(name, extra)) for name, extra in report["extras"].items()]
+    table(("what", "value"), rows)
+
+
+def _advice(name: str, extra: Mapping[str, Any]) -> str:
+    if extra["installed"]:
+        return f"installed, for {extra['for']}"
+    return f'optional, for {extra["for"]}: pip install "palaver[{name}]" (missing: {", ".join(extra["missing"])})'

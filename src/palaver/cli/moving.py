@@ -1,0 +1,218 @@
+"""Commands that carry conversations between files: export, import."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.opening import chosen, creating, existing, find_or_create
+from palaver.cli.output import console, counted, emit, note, say
+from palaver.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from palaver.conversation import Conversation
+    from palaver.store import Store
+
+PANEL = "Carry"
+BATCH = 1_000
+TURN_LINE = '{"kind":"turn"'
+BOM = b"\xef\xbb\xbf"
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress(title: str, total: float | None) -> Iterator[Advance]:
+    """A bar on stderr, when that is a terminal; it is gone at the end."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+# ---- export --------------------------------------------------------------------------------------------------------
+
+
+@command("export", PANEL)
+async def export(
+    call: Call,
+    conversations: Annotated[
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, everything.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to; else stdout.")] = None,
+) -> None:
+    """Write conversations as lines of JSON: every row as it is stored, files included, nothing lost.
+
+    A file appears under its name only when it is whole.
+
+    Examples:
+
+      palaver export -o backup.jsonl
+      palaver export support/42 | gzip > support-42.jsonl.gz
+    """
+    async with existing(call) as store:
+        talks = await chosen(store, conversations or [])
+        with progress("Exporting", sum(talk.info.next_seq for talk in talks)) as advance, _target(out) as file:
+            lines = sum([await _write(talk, file, advance) for talk in talks])
+    if out is None or not call.as_json:
+        note(f"Exported {counted(len(talks), 'conversation')} in {counted(lines, 'line')}.")
+    else:
+        emit({"file": str(out), "conversations": [talk.id for talk in talks], "lines": lines})
+
+
+async def _write(talk: Conversation, file: IO[str], advance: Advance) -> int:
+    from palaver.interchange.jsonl import export_lines
+
+    lines = 0
+    async for line in export_lines(talk):
+        file.write(line + "\n")
+        lines += 1
+        if line.startswith(TURN_LINE):
+            advance(1)
+    return lines
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[IO[str]]:
+    """Where the lines go. A plain file is written beside its place and moved there when it is whole."""
+    if out is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout
+    elif out.exists() and not out.is_file():  # a device or a pipe cannot be replaced
+        with out.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    else:
+        part = out.with_name(out.name + ".part")
+        try:
+            with part.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+# ---- import --------------------------------------------------------------------------------------------------------
+
+
+@command("import", PANEL)
+async def import_(
+    call: Call,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
+    ] = None,
+) -> None:
+    """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
+
+    What is here already is left alone. With --into, the lines are plain messages such as
+    {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
+
+    Examples:
+
+      palaver import backup.jsonl --db new.db
+      palaver import messages.jsonl --into support/42
+    """
+    # The file first: when it cannot be read, no database is made.
+    with _source(file) as raw, progress("Importing", _size(file)) as advance:
+        async with creating(call) as store:
+            if into is None:
+                await _restore(call, store, _expect("conversation", _lines(raw, advance)))
+            else:
+                await _append(call, store, into, _expect("message", _lines(raw, advance)))
+
+
+@contextmanager
+def _source(file: Path) -> Iterator[IO[bytes]]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+    else:
+        with file.open("rb") as raw:
+            yield raw
+
+
+def _size(file: Path) -> float | None:
+    return file.stat().st_size if file.is_file() else None
+
+
+def _lines(raw: Iterable[bytes], advance: Advance) -> Iterator[str]:
+    for number, line in enumerate(raw, 1):
+        advance(len(line))
+        try:
+            yield (line.removeprefix(BOM) if number == 1 else line).decode()
+        except UnicodeDecodeError:
+            raise InvalidInput(f"line {number}", "is not UTF-8 text") from None
+
+
+async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
+    from palaver.interchange.jsonl import import_dump, read_dumps
+
+    count = 0
+    for dump in read_dumps(lines):
+        talk = await import_dump(store, dump)
+        row = dump.records[0].row
+        _restored(call, row["id"], row.get("key"), None if talk is None else talk.info.turn_count)
+        count += 1
+    if not count and not call.as_json:
+        say("The file holds no conversation.")
+
+
+def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
+    """Pass lines on, unless the first is of the other kind: then say how to import that."""
+    for number, line in enumerate(lines, 1):
+        exported = line.startswith('{"kind":')
+        if number == 1 and what == "message" and exported:
+            raise InvalidInput("line 1", "is from an export, which is imported without --into")
+        if number == 1 and what == "conversation" and not exported and '"role"' in line:
+            raise InvalidInput("line 1", "is a plain message, not an export: say where it belongs with --into")
+        yield line
+
+
+def _restored(call: Call, id: str, key: str | None, turns: int | None) -> None:
+    if call.as_json:
+        emit({"conversation": id, "key": key, "imported": turns is not None, "turns": turns})
+    elif turns is None:
+        say(f"{key or id} is here already.")
+    else:
+        say(f"Imported {key or id} with {counted(turns, 'turn')}.")
+
+
+async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> None:
+    from palaver.interchange.jsonl import read_messages
+
+    messages = list(read_messages(lines))
+    for number, message in enumerate(messages, 1):
+        _check(store, number, message)
+    talk, _ = await find_or_create(store, into)
+    for start in range(0, len(messages), BATCH):
+        await talk.append_many(messages[start : start + BATCH])
+    if call.as_json:
+        emit({"conversation": talk.id, "key": talk.key, "imported": True, "turns": len(messages)})
+    else:
+        say(f"Appended {counted(len(messages), 'turn')} to {into}.")
+
+
+def _check(store: Store, number: int, message: dict[str, Any]) -> None:
+    """Refuse a message before anything is stored, and name it: a file is imported whole or not at all."""
+    from palaver.conversation import TURN_FIELDS
+
+    unknown = message.keys() - {"role", "content", *TURN_FIELDS}
+    if unknown:
+        raise InvalidInput(f"message {number}", f"{sorted(unknown)[0]!r} is not a field of a turn")
+    fields = {name: value for name, value in message.items() if name not in ("role", "content", "actor")}
+    actor = "-" if message.get("actor") is None else message["actor"]
+    try:
+        store.desk.draft("check", message["role"], message.get("content", ""), actor=actor, **fields)
+    except InvalidInput as problem:
+        raise InvalidInput(f"message {number}", str(problem)) from None

@@ -1,0 +1,111 @@
+"""From what was typed to an open store and a conversation in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from palaver.errors import ConversationNotFound, EngineError, InvalidInput
+from palaver.store import open as open_store
+
+if TYPE_CHECKING:
+    from palaver.cli.app import Call
+    from palaver.conversation import Conversation
+    from palaver.model import ConversationInfo
+    from palaver.store import Store
+
+PAGE = 1_000
+
+
+class NoDatabase(EngineError):
+    """A command that only reads found no file, and made none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(
+            f"there is no database {path}. `palaver chat`, `palaver append` and `palaver import` make one; "
+            "--db or PALAVER_URL names another"
+        )
+
+
+def database_url(text: str) -> str:
+    """A URL as it is; a path such as `chat.db` as the URL of an SQLite file."""
+    if "://" in text or text == "memory:":
+        return text
+    # Only what would mean something else in a URL is escaped.
+    return "sqlite:///" + quote(str(Path(text).expanduser()), safe="/ !$&'()*+,;=:@[]\\")
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that an SQLite URL names; None for another engine."""
+    if urlsplit(url).scheme != "sqlite":
+        return None
+    from palaver.engines.sqlite.connection import Address
+
+    return Address.parse(url).path
+
+
+@asynccontextmanager
+async def creating(call: Call) -> AsyncIterator[Store]:
+    """The store; an SQLite file that is not there is made."""
+    async with open_store(call.url, tenant=call.tenant, user=call.user) as store:
+        yield store
+
+
+@asynccontextmanager
+async def existing(call: Call) -> AsyncIterator[Store]:
+    """The store, when there is one: to look at something must not make a file."""
+    path = sqlite_path(call.url)
+    if path is not None and not path.exists():
+        raise NoDatabase(path)
+    async with creating(call) as store:
+        yield store
+
+
+async def every_conversation(store: Store) -> AsyncIterator[ConversationInfo]:
+    """All that the scope may see, most recently used first."""
+    cursor = None
+    while True:
+        page = await store.conversations(limit=PAGE, cursor=cursor)
+        for info in page.items:
+            yield info
+        if (cursor := page.cursor) is None:
+            return
+
+
+async def find(store: Store, name: str) -> Conversation:
+    """The conversation with this id or key. One's own comes before another owner's; nothing is created."""
+    try:
+        return await store.get(name)
+    except ConversationNotFound:
+        pass  # then it may be a key
+    try:
+        return await store.find(name)
+    except ConversationNotFound:
+        pass  # or a key of another owner's
+    found = [info async for info in every_conversation(store) if info.key == name]
+    own = [info for info in found if info.owner == (store.scope.user or "")]
+    if len(own or found) > 1:
+        owners = ", ".join(f"{info.id} ({info.owner or 'no owner'})" for info in found)
+        raise InvalidInput("conversation", f"the key {name!r} is used by several owners; give the id: {owners}")
+    if not found:
+        raise ConversationNotFound(name)
+    return await store.get((own or found)[0].id)
+
+
+async def find_or_create(store: Store, name: str) -> tuple[Conversation, bool]:
+    """The conversation with this id or key, or a new one with this key; and whether it is new."""
+    try:
+        return await find(store, name), False
+    except ConversationNotFound:
+        return await store.conversation(name), True
+
+
+async def chosen(store: Store, names: list[str]) -> list[Conversation]:
+    """The named conversations; all of them when none is named."""
+    if names:
+        return [await find(store, name) for name in names]
+    return [await store.get(info.id) async for info in every_conversation(store)]

@@ -1,0 +1,263 @@
+"""What people and programs read: plain text with colour on a terminal, JSON lines, errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from palaver.errors import ConversationNotFound, PalaverError, PermissionDenied, TurnNotFound
+
+if TYPE_CHECKING:  # rich is loaded by the commands that draw something, not by --help of a script
+    from rich.console import Console
+    from rich.text import Text
+
+    from palaver.model import Event, Match, Turn
+
+ROLE_STYLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold magenta", "tool": "bold yellow"}
+EXCERPT = 240  # characters of a turn that a list shows
+LEAD = 60  # of them before the first hit
+# A pipe is not a screen: nothing is wrapped or cut there.
+PIPE_WIDTH = 100_000
+# What was said may hold escape sequences; none of them reaches the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+HINTS: Mapping[type[Exception], str] = {
+    ConversationNotFound: "`palaver ls` lists the conversations.",
+    TurnNotFound: "`palaver show --all` lists the turns with their ids.",
+    PermissionDenied: "Without --user and PALAVER_USER, the application itself acts.",
+}
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+
+def complain(problem: Exception, *, as_json: bool) -> None:
+    """One line on stderr that says what went wrong, and what to do where that is known."""
+    _tell("error", "bold red", problem, as_json)
+
+
+def warn(problem: Exception, *, as_json: bool) -> None:
+    _tell("warning", "bold yellow", problem, as_json)
+
+
+def _tell(label: str, style: str, problem: Exception, as_json: bool) -> None:
+    text, hint = _message(problem), HINTS.get(type(problem))
+    if as_json:
+        line = {label: type(problem).__name__, "message": text, **({"hint": hint} if hint else {})}
+        print(json.dumps(line), file=sys.stderr)
+        return
+    from rich.text import Text
+
+    sentence = f"{text}. {hint}" if hint else text
+    console(stderr=True).print(Text.assemble((f"{label}:", style), " ", clean(sentence).replace("\n", " ")))
+
+
+def _message(problem: Exception) -> str:
+    if isinstance(problem, OSError) and not isinstance(problem, PalaverError) and problem.strerror:
+        return f"{problem.strerror}: {problem.filename}" if problem.filename else problem.strerror
+    if hasattr(problem, "format_message"):  # a usage error, which names its option only there
+        return str(problem.format_message())
+    return str(problem) or type(problem).__doc__ or type(problem).__name__
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def emit(value: Any) -> None:
+    """One line of JSON on stdout, there at once."""
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only) + "\n")
+    sys.stdout.flush()
+
+
+def wire(value: Any) -> Any:
+    """A value of the library as JSON can say it; times are ISO 8601 in UTC."""
+    import msgspec
+
+    from palaver.drafts import encode_part
+    from palaver.model import Turn
+
+    data = msgspec.to_builtins(value)
+    if isinstance(value, Turn) and not isinstance(value.content, str):
+        data["content"] = [encode_part(part) for part in value.content]
+    return data
+
+
+def match_wire(match: Match) -> dict[str, Any]:
+    from palaver.recall.terms import spans
+
+    return {
+        "turn": wire(match.turn),
+        "terms": list(match.terms),
+        "spans": spans(match.turn.text, frozenset(match.terms)),
+    }
+
+
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(
+        stderr=stderr,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        width=None if terminal else PIPE_WIDTH,
+        soft_wrap=not terminal,
+    )
+
+
+def say(*lines: str | Text) -> None:
+    """Lines on stdout."""
+    screen = console()
+    for line in lines:
+        screen.print(clean(line) if isinstance(line, str) else line)
+
+
+def note(text: str) -> None:
+    """An aside on stderr, so that it does not get into what is piped on."""
+    console(stderr=True).print(clean(text), style="dim")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str | Text]], *, wide: str | None = None) -> None:
+    """Columns on stdout. On a narrow terminal only the column `wide` is cut."""
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        drawn.add_column(name, no_wrap=True, overflow="ellipsis" if name == wide else "fold")
+    for row in rows:
+        drawn.add_row(*(clean(cell) if isinstance(cell, str) else cell for cell in row))
+    console().print(drawn, soft_wrap=False)
+
+
+def clean(text: str) -> str:
+    """Text without what a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def local(moment: datetime, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return moment.astimezone().strftime(form)
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    amount = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
+
+
+def heading(turn: Turn) -> Text:
+    """Who, when, where in the thread, and what became of it."""
+    from rich.text import Text
+
+    line = Text.assemble(
+        (turn.role, ROLE_STYLES[turn.role]),
+        "  ",
+        clean(turn.actor),
+        "  ",
+        (local(turn.created), "dim"),
+        "  ",
+        (f"#{turn.seq} {turn.id}", "dim"),
+    )
+    if turn.status != "complete":
+        line.append(f"  {turn.status}", "red")
+    elif not turn.active:
+        line.append("  superseded", "red")
+    return line
+
+
+def body(turn: Turn) -> list[Text]:
+    """What a turn says, line by line: text, other parts, tool calls and results, files."""
+    from rich.text import Text
+
+    lines = [Text(line) for line in _content(turn)]
+    for call in turn.tool_calls:
+        lines.append(Text(clean(f"→ {call.name}({_json(call.arguments)})  {call.id}"), "yellow"))
+    for result in turn.tool_results:
+        shown = f"← {result.id}{' failed' if result.is_error else ''}: {_json(result.content)}"
+        lines.append(Text(clean(shown), "red" if result.is_error else "yellow"))
+    for file in turn.attachments:
+        shown = f"attached: {file.filename} ({file.media_type}, {size(file.bytes)})  {file.id}"
+        lines.append(Text(clean(shown), "blue"))
+    return lines
+
+
+def _content(turn: Turn) -> list[str]:
+    if isinstance(turn.content, str):
+        return [clean(turn.content)] if turn.content else []
+    return [clean(_part(part)) for part in turn.content]
+
+
+def _part(part: Any) -> str:
+    from palaver.model import Reasoning, Text
+
+    if isinstance(part, Text):
+        return part.text
+    if isinstance(part, Reasoning):
+        return f"(thinking) {part.text}"
+    where = part.attachment or part.url
+    # A data: URL is the file itself.
+    return f"({type(part).__name__.lower()}) {where if len(where) <= EXCERPT else where[:EXCERPT] + '…'}"
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_turn(turn: Turn) -> None:
+    say(heading(turn), *body(turn), "")
+
+
+def excerpt(text: str, stems: frozenset[str]) -> str:
+    """The piece of `text` around the first word with one of these stems, on one line."""
+    from palaver.recall.terms import spans
+
+    hits = spans(text, stems)
+    start = max(0, hits[0][0] - LEAD) if hits and len(text) > EXCERPT else 0
+    piece = " ".join(text[start : start + EXCERPT].split())
+    return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
+
+
+def show_match(match: Match) -> None:
+    """A heading, and the place with the words that were found."""
+    from rich.text import Text
+
+    from palaver.recall.terms import spans
+
+    stems = frozenset(match.terms)
+    piece = Text(clean(excerpt(match.turn.text, stems)))
+    for start, end in spans(piece.plain, stems):
+        piece.stylize("bold yellow", start, end)
+    say(heading(match.turn), piece, "")
+
+
+def event_line(event: Event) -> Text:
+    from rich.text import Text
+
+    detail = " ".join(part for part in (event.turn, _json(event.payload) if event.payload else None) if part)
+    return Text.assemble(
+        (f"{event.n:>6}  {local(event.at)}  ", "dim"),
+        (f"{event.kind:<7}", "bold"),
+        "  ",
+        clean(event.actor or "-"),
+        "  ",
+        (clean(detail), "dim"),
+    )

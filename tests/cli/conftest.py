@@ -1,0 +1,88 @@
+"""The command line as a user has it: a fresh folder, a database file in it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import palaver.sync
+from palaver.cli import app
+
+COMMAND = [sys.executable, "-m", "palaver.cli"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in its own folder, with chat.db there as the database."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_URL", "chat.db")
+    for name in ("PALAVER_TENANT", "PALAVER_USER", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def cli() -> Callable[..., Result]:
+    """`cli("ls", "--json")`, whatever the exit code."""
+
+    def run(*args: str, input: str | bytes | None = None) -> Result:
+        result = CliRunner().invoke(app, list(args), input=input)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return result
+
+    return run
+
+
+@pytest.fixture
+def ok(cli: Callable[..., Result]) -> Callable[..., str]:
+    """`ok("ls")`: what it prints, having succeeded."""
+
+    def run(*args: str, input: str | bytes | None = None) -> str:
+        result = cli(*args, input=input)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def lines(ok: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
+    """`lines("ls")`: the JSON lines that it prints, having succeeded."""
+
+    def run(*args: str, input: str | bytes | None = None) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in ok(*args, "--json", input=input).splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Any]:
+    """The same database through the library."""
+    with palaver.sync.open("sqlite:///chat.db") as opened:
+        yield opened
+
+
+@contextmanager
+def running(*args: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """The real program, while it runs. A test that fails does not wait for it."""
+    child = subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **streams)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def process(*args: str, input: str | bytes = b"") -> subprocess.CompletedProcess[str]:
+    """The real program, with lines piped into it."""
+    data = input.encode() if isinstance(input, str) else input
+    done = subprocess.run([*COMMAND, *args], input=data, capture_output=True, timeout=60)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

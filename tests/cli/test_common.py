@@ -1,0 +1,145 @@
+"""What holds for every command: the options, the exit codes, and errors without a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import palaver
+from palaver.cli import ORDER
+
+from .conftest import process
+
+LOOKING = [
+    ["ls"], ["show", "notes"], ["search", "word"], ["stats"], ["verify"], ["export"], ["branches", "notes"],
+    ["tail", "notes"], ["audit", "notes"], ["forget", "notes", "--yes"], ["reset", "notes", "--yes"],
+    ["rename", "notes", "x"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_looking_never_makes_a_database_and_says_what_would(cli, folder, command):
+    result = cli(*command)
+    assert result.exit_code == 1
+    assert "there is no database chat.db" in result.stderr
+    assert "palaver chat" in result.stderr
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_every_command_has_help_with_an_example_and_the_common_options(ok, name):
+    shown = ok(name, "--help")
+    assert f"palaver {name}" in shown.split("Example", 1)[1]
+    for option in ("--db", "--tenant", "--user", "--json"):
+        assert option in shown
+
+
+@pytest.mark.parametrize("place", [["--db", "other.db", "ls"], ["ls", "--db", "other.db"]])
+def test_options_may_stand_before_and_after_the_command(ok, place):
+    ok("append", "notes", "user", "Hello", "--db", "other.db")
+    assert "Hello" in ok(*place)
+    assert not Path("chat.db").exists()
+
+
+@pytest.mark.parametrize("name", ["plain.db", "with space.db", "50%25.db", "what?.db", "a#b.db", "ünï.db"])
+def test_a_database_is_named_by_path(ok, folder, name):
+    ok("append", "notes", "user", "Hello", "--db", name)
+    assert (folder / name).exists()
+    assert "Hello" in ok("show", "notes", "--db", str(folder / name))
+
+
+def test_a_database_is_named_by_url(ok, folder):
+    ok("append", "notes", "user", "Hello", "--db", f"sqlite:///{folder}/url.db")
+    assert "Hello" in ok("show", "notes", "--db", "sqlite:///url.db")
+
+
+def test_a_tenant_and_a_user_see_their_own(ok, cli, lines, monkeypatch):
+    ok("append", "notes", "user", "Ada's.", "--user", "ada")
+    ok("append", "notes", "user", "Bob's.", "--user", "bob")
+    ok("append", "notes", "user", "Elsewhere.", "--tenant", "acme")
+    monkeypatch.setenv("PALAVER_USER", "ada")
+    assert [turn["content"] for turn in lines("show", "notes")] == ["Ada's."]
+    assert [turn["content"] for turn in lines("show", "notes", "--user", "bob")] == ["Bob's."]
+    monkeypatch.delenv("PALAVER_USER")
+    monkeypatch.setenv("PALAVER_TENANT", "acme")
+    assert [turn["content"] for turn in lines("show", "notes")] == ["Elsewhere."]
+
+
+def test_a_key_of_several_owners_must_be_told_apart(ok, cli, lines):
+    ok("append", "notes", "user", "Ada's.", "--user", "ada")
+    assert [turn["content"] for turn in lines("show", "notes")] == ["Ada's."]
+    ok("append", "notes", "user", "Bob's.", "--user", "bob")
+    result = cli("show", "notes")
+    assert result.exit_code == 1
+    for info in lines("ls"):
+        assert info["id"] in result.stderr
+        assert lines("show", info["id"])
+
+
+def test_a_participant_writes_into_the_shared_conversation(ok, lines, store):
+    store.conversation("team", owner="ada", participants=["bob"])
+    ok("append", "team", "user", "Hello from Bob.", "--user", "bob")
+    assert [turn["actor"] for turn in lines("show", "team", "--user", "ada")] == ["bob"]
+
+
+def test_an_error_is_one_line_and_code_1(ok, cli):
+    ok("append", "notes", "user", "Hello")
+    result = cli("show", "nowhere")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: no conversation 'nowhere'")
+
+
+def test_an_error_is_json_when_json_was_asked_for(ok, cli):
+    ok("append", "notes", "user", "Hello")
+    problem = json.loads(cli("show", "nowhere", "--json").stderr)
+    assert problem["error"] == "ConversationNotFound"
+    assert problem["message"] == "no conversation 'nowhere'"
+
+
+def test_a_usage_error_is_code_2_and_json_when_json_was_asked_for():
+    plain = process("ls", "--nonsense")
+    assert (plain.returncode, plain.stdout) == (2, "")
+    asked = process("ls", "--nonsense", "--json")
+    assert asked.returncode == 2
+    assert "--nonsense" in json.loads(asked.stderr)["message"]
+    assert process("show", "x", "--roles", "king", "--json").returncode == 2
+
+
+@pytest.mark.parametrize("db", ["postgresql://ada:swordfish@example.org/x", "sqlite:///", "nowhere/chat.db", "."])
+def test_a_database_that_cannot_be_opened_is_an_error_without_a_traceback(db):
+    done = process("append", "notes", "user", "Hello", "--db", db)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "swordfish" not in done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    process("import", "-", "--into", "long", input='{"role":"user","content":"word word word"}\n' * 3_000)
+    shown = f"{sys.executable} -m palaver.cli show long --limit 3000 --json | head -n 1"
+    done = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["seq"] == 0
+    assert done.stderr == ""
+
+
+def test_completion_can_be_installed(ok):
+    assert "--install-completion" in ok("--help")
+    assert palaver.__version__ in ok("--version")
+
+
+def test_the_library_does_not_load_its_command_line():
+    code = "import sys, palaver; print([m for m in ('palaver.cli', 'typer', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_loads_no_database_and_no_progress_bar():
+    code = "import sys, palaver.cli; print([m for m in ('apsw', 'rich.progress', 'rich.table') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"

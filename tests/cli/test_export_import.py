@@ -1,0 +1,135 @@
+"""palaver export and import: there and back, with nothing lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi", "actor": "bot"}]
+
+
+def jsonl(rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def filled(ok, store):
+    Path("bill.bin").write_bytes(bytes(range(256)))
+    ok("append", "support/42", "user", "I'm allergic to peanuts. Ünïcode 🦊", "--attach", "bill.bin")
+    ok("append", "notes", "user", "Something else.")
+    talk = store.conversation("support/42")
+    answer = talk.append("assistant", "Noted.")
+    talk.append("assistant", "Noted, no peanuts.", replaces=answer)
+    talk.forget(talk.append("user", "Forget this."))
+
+
+def test_a_round_trip_loses_nothing(ok, lines, filled):
+    ok("export", "-o", "all.jsonl")
+    imported = lines("import", "all.jsonl", "--db", "new.db")
+    assert {one["key"] for one in imported} == {"support/42", "notes"}
+
+    for key in ("support/42", "notes"):
+        assert lines("show", key, "--all", "--db", "new.db") == lines("show", key, "--all")
+        assert lines("audit", key, "--db", "new.db") == lines("audit", key)
+        assert ok("export", key, "--db", "new.db") == ok("export", key)
+    assert all(one["ok"] for one in lines("verify", "--db", "new.db"))
+
+
+def test_importing_twice_changes_nothing(ok, lines, filled):
+    ok("export", "-o", "all.jsonl")
+    ok("import", "all.jsonl", "--db", "new.db")
+    assert [one["imported"] for one in lines("import", "all.jsonl", "--db", "new.db")] == [False, False]
+
+
+def test_an_export_can_be_piped_in(ok, lines, filled):
+    text = ok("export", "notes")
+    ok("import", "-", "--db", "new.db", input=text)
+    assert [turn["content"] for turn in lines("show", "notes", "--db", "new.db")] == ["Something else."]
+
+
+def test_a_changed_export_is_refused(ok, cli, filled):
+    text = ok("export", "notes").replace("Something else.", "Something new.")
+    result = cli("import", "-", "--db", "new.db", "--json", input=text)
+    assert result.exit_code == 1
+    assert json.loads(result.stderr)["error"] == "VerificationFailed"
+
+
+def test_an_export_that_was_cut_short_is_refused(ok, cli, filled):
+    text = "".join(ok("export", "notes").splitlines(keepends=True)[:-1])
+    result = cli("import", "-", "--db", "new.db", input=text)
+    assert result.exit_code == 1
+    assert "cut short" in result.stderr
+
+
+def test_export_writes_what_was_asked_for_and_nothing_else(ok, filled):
+    rows = [json.loads(line) for line in ok("export", "notes").splitlines()]
+    assert [row["row"]["key"] for row in rows if row["kind"] == "conversation"] == ["notes"]
+    assert [row["row"]["content"] for row in rows if row["kind"] == "turn"] == ["Something else."]
+
+
+def test_an_export_that_fails_leaves_the_old_file_alone(cli, filled):
+    Path("all.jsonl").write_text("the backup of yesterday")
+    assert cli("export", "nowhere", "-o", "all.jsonl").exit_code == 1
+    Path("chat.db-files").rename("moved")  # now a file of a turn is missing, half-way through
+    assert cli("export", "support/42", "-o", "all.jsonl").exit_code == 1
+    assert Path("all.jsonl").read_text() == "the backup of yesterday"
+    assert not Path("all.jsonl.part").exists()
+
+
+def test_an_export_to_a_folder_that_is_not_there_is_an_error(cli, filled):
+    result = cli("export", "-o", "nowhere/all.jsonl")
+    assert result.exit_code == 1
+    assert "No such file" in result.stderr
+
+
+def test_plain_messages_go_into_a_conversation(ok, lines):
+    Path("messages.jsonl").write_text("\ufeff" + jsonl(MESSAGES), encoding="utf-8")
+    assert "2 turns" in ok("import", "messages.jsonl", "--into", "support/42")
+    assert [(turn["role"], turn["content"]) for turn in lines("show", "support/42")] == [
+        ("user", "Hello"),
+        ("assistant", "Hi"),
+    ]
+
+
+def test_more_messages_than_one_batch_arrive_in_order(ok, lines):
+    texts = [f"message {number}" for number in range(2_300)]
+    ok("import", "-", "--into", "long", input=jsonl({"role": "user", "content": text} for text in texts))
+    assert [turn["content"] for turn in lines("show", "long", "--limit", "5000")] == texts
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"role": "king", "content": "x"}, "role"),
+        ({"role": "user", "content": 5}, "content"),
+        ({"role": "user", "content": "x", "colour": "red"}, "colour"),
+        ({"role": "tool", "content": "x"}, "tool_results"),
+    ],
+)
+def test_one_bad_message_stops_all_of_them_and_is_named(cli, bad, said):
+    rows = [{"role": "user", "content": "fine"}] * 1_500 + [bad]
+    result = cli("import", "-", "--into", "notes", input=jsonl(rows))
+    assert result.exit_code == 1
+    assert "message 1501" in result.stderr
+    assert said in result.stderr
+    assert cli("show", "notes").exit_code == 1
+
+
+def test_the_wrong_kind_of_file_is_told_what_it_needs(ok, cli, filled):
+    plain = cli("import", "-", input=jsonl(MESSAGES))
+    assert (plain.exit_code, "--into" in plain.stderr) == (1, True)
+    exported = cli("import", "-", "--into", "notes", input=ok("export", "notes"))
+    assert (exported.exit_code, "without --into" in exported.stderr) == (1, True)
+
+
+def test_a_file_that_cannot_be_read_makes_no_database(cli):
+    assert cli("import", "nowhere.jsonl").exit_code == 1
+    assert not Path("chat.db").exists()
+
+
+def test_bytes_that_are_not_text_are_refused_by_line(cli):
+    result = cli("import", "-", "--into", "notes", input=b'{"role":"user","content":"ok"}\n\xff\n')
+    assert result.exit_code == 1
+    assert "line 2" in result.stderr
