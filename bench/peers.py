@@ -1,0 +1,178 @@
+"""Two widely used stores beside ours, in the same run. Neither keeps a text index, a log or a hash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import palaver
+from bench.measure import Bench, Result, Skipped, Slice, in_turns, settle
+from bench.raw import Raw
+
+READ = 20
+
+
+class Peer(Protocol):
+    """What is asked of every store here."""
+
+    async def append(self, content: str) -> Any: ...
+    async def read(self) -> Any: ...
+    async def settle(self) -> Any:
+        """Do what was put off, so that it burdens nobody else. Only ours puts anything off; `append` measures that."""
+
+
+class RawPeer(Peer):
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    async def append(self, content: str) -> None:
+        self.raw.append(content)
+
+    async def read(self) -> Any:
+        return self.raw.last(READ)
+
+
+class Ours(Peer):
+    def __init__(self, store: palaver.Store, talk: palaver.Conversation) -> None:
+        self.store, self.talk = store, talk
+
+    async def settle(self) -> None:
+        await settle(self.store)
+
+    async def append(self, content: str) -> None:
+        await self.talk.append("user", content)
+
+    async def read(self) -> Any:
+        return await self.talk.history(limit=READ)
+
+
+class OpenAIAgents(Peer):
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    async def append(self, content: str) -> None:
+        await self.session.add_items([{"role": "user", "content": content}])
+
+    async def read(self) -> Any:
+        return await self.session.get_items(limit=READ)
+
+
+class LangGraph(Peer):
+    """One message per step, through a graph whose only node does nothing."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph, self.config = graph, {"configurable": {"thread_id": "bench"}}
+
+    async def append(self, content: str) -> None:
+        await self.graph.ainvoke({"messages": [("user", content)]}, self.config)
+
+    async def read(self) -> Any:
+        state = await self.graph.aget_state(self.config)
+        return state.values["messages"][-READ:]
+
+
+# ---- opening -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_raw(path: Path) -> AsyncIterator[Peer]:
+    raw = Raw(path)
+    yield RawPeer(raw)
+    raw.close()
+
+
+@asynccontextmanager
+async def open_ours(path: Path) -> AsyncIterator[Peer]:
+    async with palaver.open(f"sqlite:///{path}") as store:
+        yield Ours(store, await store.conversation("bench"))
+
+
+@asynccontextmanager
+async def open_agents(path: Path) -> AsyncIterator[Peer]:
+    from agents import SQLiteSession
+
+    session = SQLiteSession("bench", path)
+    yield OpenAIAgents(session)
+    session.close()
+
+
+@asynccontextmanager
+async def open_langgraph(path: Path) -> AsyncIterator[Peer]:
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+        builder = StateGraph(MessagesState)
+        builder.add_node("keep", lambda state: {})
+        builder.add_edge(START, "keep")
+        builder.add_edge("keep", END)
+        yield LangGraph(builder.compile(checkpointer=saver))
+
+
+Opener = Callable[[Path], AbstractAsyncContextManager[Peer]]
+BASELINE, THAN = "raw", "raw apsw, FULL"
+PEERS: dict[str, Opener] = {
+    BASELINE: open_raw,
+    "palaver": open_ours,
+    "openai-agents SQLiteSession": open_agents,
+    "LangGraph AsyncSqliteSaver": open_langgraph,
+}
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+
+
+async def run(bench: Bench) -> list[Result]:
+    skipped: list[Result] = []
+    peers: dict[str, Peer] = {}
+    async with AsyncExitStack() as stack:
+        for number, (name, opener) in enumerate(PEERS.items()):
+            try:
+                peers[name] = await stack.enter_async_context(opener(bench.folder / f"peer-{number}.db"))
+            except ModuleNotFoundError as problem:
+                why = f"{name}: {problem.name} is not installed; pip install -r bench/requirements.txt"
+                skipped.append(Skipped("peers", why))
+        return [*await _measure(bench, peers), *skipped]
+
+
+async def _measure(bench: Bench, peers: dict[str, Peer]) -> list[Result]:
+    slices = min(bench.sizes.slices, 9)
+    count = max(bench.sizes.peer_turns // (slices + 1), 1)  # one more slice than counted: the first one warms up
+    appends = await in_turns(
+        slices,
+        {name: _append(peer) for name, peer in peers.items()},
+        material=lambda: bench.texts.messages(count),
+        after=lambda: asyncio.gather(*(peer.settle() for peer in peers.values())),
+    )
+    reads = await in_turns(slices, {name: _read(peer, bench.sizes.reads) for name, peer in peers.items()})
+    others = [name for name in peers if name != BASELINE]
+    stored = count * (slices + 1)
+    return [
+        *(
+            appends.speed("peers", f"{name}: append, {stored} turns", count, name, BASELINE, than=THAN)
+            for name in others
+        ),
+        *(
+            reads.speed("peers", f"{name}: read {READ}", bench.sizes.reads, name, BASELINE, than=THAN)
+            for name in others
+        ),
+    ]
+
+
+def _append(peer: Peer) -> Slice:
+    async def slice(messages: Sequence[str]) -> None:
+        for message in messages:
+            await peer.append(message)
+
+    return slice
+
+
+def _read(peer: Peer, times: int) -> Slice:
+    async def slice(_: object) -> None:
+        for _ in range(times):
+            await peer.read()
+
+    return slice

@@ -1,0 +1,218 @@
+"""`python -m bench recall FOLDER`: is the evidence in the context?
+
+EIC@B is the share of questions for which every turn that holds evidence is quoted in a context of at most B tokens.
+Everything goes through the public contract: append, settle, build_context, recall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pickle
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+import palaver
+from bench import laboratory
+from bench.datasets import Question, Talk, load
+from bench.evidence import Answered, by_kind, found, interval, mean, quoted
+from palaver.models.offline.embedder import MiniLM
+from palaver.models.tokens import BpeCounter
+
+FLOORS = {("LoCoMo", "EIC@2000"): 0.85, ("BEAM", "EIC@2000"): 0.57, ("LoCoMo-Plus", "EIC@4000"): 0.40}
+BESIDE = "balanced"
+BATCH = 1_000
+WIDTH = 150
+_count = BpeCounter()
+
+
+class Remembering:
+    """The local embedder, which looks up a text that it has seen: the same conversations come again and again."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.model = MiniLM()
+        self.name, self.dimensions = self.model.name, self.model.dimensions
+        self.file = file
+        self.seen: dict[str, NDArray[np.float32]] = pickle.loads(file.read_bytes()) if file and file.exists() else {}
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [self.encode(text).tolist() for text in texts]
+
+    def encode(self, text: str) -> NDArray[np.float32]:
+        if text not in self.seen:
+            self.seen[text] = np.asarray(self.model.encode([text]))[0]
+        return self.seen[text]
+
+    def save(self) -> None:
+        if self.file:
+            self.file.write_bytes(pickle.dumps(self.seen))
+
+
+@dataclass
+class Run:
+    """What is measured, and what came out: answers by system."""
+
+    policies: tuple[str, ...]
+    budgets: tuple[int, ...]
+    embedder: Remembering
+    answers: dict[str, list[Answered]] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    over: int = 0
+
+    async def talk(self, talk: Talk) -> None:
+        """Store one conversation, and ask its questions."""
+        async with palaver.open("memory:", embedder=self.embedder) as store:
+            kept = await store.conversation(talk.name)
+            ids = [turn.id for part in _batches(talk) for turn in await kept.append_many(part)]
+            await store.settle()
+            for question in talk.questions:
+                await self.question(kept, talk, question, ids)
+        self._baselines(talk)
+
+    async def question(self, kept: Any, talk: Talk, question: Question, ids: Sequence[str]) -> None:
+        names = dict(zip(ids, (said.name for said in talk.turns), strict=True))
+        hits = await kept.recall(question.text, k=10, include_facts=False)
+        ranked = found([names[hit.turn.id] for hit in hits if hit.turn], question.gold)
+        gold = {id: said.proof for id, said in zip(ids, talk.turns, strict=True) if said.name in question.gold}
+        for policy in self.policies:
+            answered = Answered(talk.data, question.kind, question.headline, dict(ranked))
+            for budget in self.budgets:
+                answered.figures[f"EIC@{budget}"] = await self.ask(kept, question.text, policy, budget, gold)
+            self.answers.setdefault(policy, []).append(answered)
+
+    async def ask(self, kept: Any, text: str, policy: str, budget: int, gold: dict[str, str]) -> float:
+        """1 when all the evidence is quoted. A context over its budget is worth nothing."""
+        start = time.perf_counter()
+        context = await kept.build_context(token_budget=budget, query=text, policy=policy)
+        self.seconds.setdefault(policy, []).append(time.perf_counter() - start)
+        if context.tokens > budget or _count(context.text) > budget:
+            self.over += 1
+            return 0.0
+        return float(all(quoted(proof, context.text, id in context.turn_ids) for id, proof in gold.items()))
+
+    def _baselines(self, talk: Talk) -> None:
+        desk = laboratory.Desk(talk, self.embedder.encode)
+        for name, system in (("BM25", laboratory.BM25), ("last turns", laboratory.LAST)):
+            self.answers.setdefault(name, []).extend(laboratory.answers([desk], system, self.budgets))
+
+
+def _batches(talk: Talk) -> Iterator[list[dict[str, Any]]]:
+    turns = [
+        {"role": said.role, "content": said.text, "actor": said.actor, "created": said.created} for said in talk.turns
+    ]
+    for start in range(0, len(turns), BATCH):
+        yield turns[start : start + BATCH]
+
+
+# ---- showing -------------------------------------------------------------------------------------------------------
+
+
+def show(run: Run, console: Console) -> bool:
+    """Print the table; False when a floor was missed."""
+    met = True
+    for data in dict.fromkeys(one.data for held in run.answers.values() for one in held):
+        table = Table(title=data, title_justify="left")
+        figures = ["R@10", "NDCG@10", *(f"EIC@{budget}" for budget in run.budgets)]
+        for name in ("system", "questions", "n", *figures):
+            table.add_column(name, no_wrap=True)
+        for system, held in run.answers.items():
+            groups = by_kind([one for one in held if one.data == data])
+            for kind in groups if system == run.policies[0] else ("all",):
+                table.add_row(system, kind, str(len(groups[kind])), *(_cell(groups[kind], name) for name in figures))
+        console.print(table)
+        met &= _floors(run, data, console)
+    for policy, taken in run.seconds.items():
+        low, high = np.quantile(taken, (0.5, 0.95))
+        console.print(
+            f"{policy}: build_context p50 {low * 1e3:.1f} ms, p95 {high * 1e3:.1f} ms (query embedded before)"
+        )
+    console.print(f"contexts over budget: {run.over}")
+    return met and not run.over
+
+
+def _cell(held: Sequence[Answered], name: str) -> str:
+    values = [one.figures[name] for one in held]
+    low, high = interval(values)
+    return f"{mean(values):.3f} [dim]{low:.2f} {high:.2f}[/]"
+
+
+def _floors(run: Run, data: str, console: Console) -> bool:
+    held = [one for one in run.answers[run.policies[0]] if one.data == data and one.headline]
+    met = True
+    for (name, figure), floor in FLOORS.items():
+        if name == data and figure in held[0].figures:
+            reached = mean(one.figures[figure] for one in held)
+            met &= reached >= floor
+            console.print(f"{data} {figure} {reached:.3f}, floor {floor}: {'met' if reached >= floor else 'NOT MET'}")
+    return met
+
+
+# ---- running -------------------------------------------------------------------------------------------------------
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench recall", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="holds locomo/, beam-100k/, locomo-plus/, or some of them")
+    parser.add_argument("--policy", default="recall-heavy")
+    parser.add_argument("--budgets", default="1000,2000,4000,8000")
+    parser.add_argument("--only", help="one data set: LoCoMo, BEAM or LoCoMo-Plus")
+    parser.add_argument("--quick", action="store_true", help="a part of the questions")
+    parser.add_argument("--lab", action="store_true", help="the scoring alone, part by part, as a Markdown table")
+    parser.add_argument("--cache", type=Path, help="a file that keeps the embeddings from run to run")
+    return parser.parse_args(argv)
+
+
+def chosen(args: argparse.Namespace) -> dict[str, list[Talk]]:
+    data = load(args.folder)
+    if args.only:
+        data = {name: talks for name, talks in data.items() if name == args.only}
+    if args.quick:
+        data = {name: _some(talks) for name, talks in data.items()}
+    return data
+
+
+def _some(talks: list[Talk]) -> list[Talk]:
+    """Some of many conversations, or every fourth question of a few; not always the same kinds of question."""
+    if len(talks) > 50:
+        return talks[::11]
+    return [replace(talk, questions=talk.questions[n % 4 :: 4]) for n, talk in enumerate(talks)]
+
+
+async def measure(run: Run, data: dict[str, list[Talk]], console: Console) -> None:
+    for name, talks in data.items():
+        for n, talk in enumerate(talks, 1):
+            console.print(f"[dim]{name} {n}/{len(talks)}: {len(talk.turns)} turns, {len(talk.questions)} questions[/]")
+            await run.talk(talk)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
+    data = chosen(args)
+    if not data:
+        print(f"nothing to measure in {args.folder}", file=sys.stderr)
+        return 2
+    embedder = Remembering(args.cache)
+    try:
+        if args.lab:
+            desks = {name: [laboratory.Desk(talk, embedder.encode) for talk in talks] for name, talks in data.items()}
+            print(laboratory.ablation(desks))
+            return 0
+        budgets = tuple(int(budget) for budget in args.budgets.split(","))
+        run = Run(tuple(dict.fromkeys((args.policy, BESIDE))), budgets, embedder)
+        asyncio.run(measure(run, data, Console(stderr=True)))
+        return 0 if show(run, Console(width=WIDTH)) else 1
+    finally:
+        embedder.save()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The program that gets killed: many tasks write to one conversation, and each line says what was acknowledged.
+
+    python writer.py URL KEY RUN
+
+A line is printed after the call returned, never before, so whatever was printed must be found again. Lines are JSON:
+`{"kind": "appended" | "opened" | "flushed" | "committed" | "aborted", "id", "text", …}`. It never ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import sys
+from typing import Any
+
+import palaver
+
+LEASE = 0.5
+FLUSH = 0.01
+
+
+def say(kind: str, turn: palaver.Turn | None = None, text: str = "") -> None:
+    """One write per line: a kill cannot mix two of them."""
+    line: dict[str, Any] = {"kind": kind, "text": text}
+    if turn is not None:
+        line.update(id=turn.id, seq=turn.seq)
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+class Writer:
+    def __init__(self, talk: palaver.Conversation, run: str) -> None:
+        self.talk, self.run = talk, run
+        self.random = random.Random(run)
+        self.numbers = itertools.count()
+
+    def text(self, what: str) -> str:
+        """Unlike every other text of this test, and one word of it can be searched for."""
+        return f"{what} {self.word()} " + "and so on " * self.random.randrange(40)
+
+    def word(self) -> str:
+        return f"w{self.run}x{next(self.numbers)}"
+
+    async def append(self) -> None:
+        while True:
+            text = self.text("one")
+            say("appended", await self.talk.append("user", text), text)
+
+    async def append_many(self) -> None:
+        while True:
+            texts = [self.text("many") for _ in range(self.random.randint(2, 6))]
+            turns = await self.talk.append_many({"role": "user", "content": text} for text in texts)
+            for turn, text in zip(turns, texts, strict=True):
+                say("appended", turn, text)
+
+    async def stream_by_hand(self) -> None:
+        """The low-level verbs: every chunk is acknowledged by itself."""
+        while True:
+            turn = await self.talk.append_open("assistant")
+            say("opened", turn)
+            try:
+                await self._chunks(turn)
+            except palaver.StreamSealed:
+                pass  # this process stood still for longer than the lease: sealed, which is what is being tested
+
+    async def _chunks(self, turn: palaver.Turn) -> None:
+        written = ""
+        for number in range(self.random.randint(1, 30)):
+            piece = self.text("piece")
+            await self.talk.append_chunk(turn, number, piece)
+            written += piece
+            say("flushed", turn, written)
+        if self.random.random() < 0.7:
+            say("committed", await self.talk.append_commit(turn), written)
+        else:
+            say("aborted", await self.talk.append_abort(turn), written)
+
+    async def stream(self) -> None:
+        """The usual verb. It does not say when it flushes, so the text is known to be flushed when it can be read."""
+        while True:
+            written = ""
+            try:
+                async with self.talk.stream("assistant") as out:
+                    assert out.turn is not None
+                    say("opened", out.turn)
+                    for _ in range(self.random.randint(1, 30)):
+                        piece = self.text("piece")
+                        await out.write(piece)
+                        written += piece
+                        say("flushed", out.turn, (await self.talk.turn(out.turn)).text)
+                say("committed", out.turn, written)
+            except palaver.StreamSealed:
+                pass
+
+
+async def main(url: str, key: str, run: str) -> None:
+    async with palaver.open(url, stream_lease=LEASE, stream_flush=FLUSH) as store, asyncio.TaskGroup() as tasks:
+        writer = Writer(await store.conversation(key), run)
+        say("ready")
+        for work in (
+            writer.append, writer.append, writer.append, writer.append_many, writer.stream_by_hand,
+            writer.stream_by_hand, writer.stream, writer.stream,
+        ):  # fmt: skip
+            tasks.create_task(work())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

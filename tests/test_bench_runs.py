@@ -1,0 +1,61 @@
+"""The benchmark is code too: one tiny round of it, so that it cannot rot. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _bench_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+
+
+@pytest.mark.parametrize("suite", ["append", "read", "open", "size", "whole"])
+async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
+    from bench.__main__ import SUITES
+    from bench.measure import Bench, Figure, Sizes
+
+    tiny = Sizes(
+        slices=1, slice=20, writers=4, histories=(20, 40), reads=2, opens=2, imports=1, file_turns=20, peer_turns=4
+    )
+    figures = await SUITES[suite](Bench(tiny, tmp_path))
+    assert figures
+    assert all(isinstance(figure, Figure) and figure.suite == suite for figure in figures)
+    assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)
+
+
+async def test_peers_that_are_not_installed_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import peers
+    from bench.measure import Bench, Sizes, Skipped
+
+    monkeypatch.setitem(sys.modules, "agents", None)
+    monkeypatch.setitem(sys.modules, "langgraph", None)
+    results = await peers.run(Bench(Sizes(slices=1, reads=1, peer_turns=4), tmp_path))
+    skipped = [result for result in results if isinstance(result, Skipped)]
+    assert len(skipped) == 2
+    assert all("bench/requirements.txt" in result.why for result in skipped)
+
+
+def test_results_are_shown_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    from bench.measure import Figure, Goal, Skipped, as_json, show
+    from rich.console import Console
+
+    results = [
+        Figure("append", "one writer", 50.0, "/s", 100.0, "raw", Goal(0.5)),
+        Figure("append", "fsyncs", 0.3, "", 1.0, "raw", Goal(0.15, at_least=False, of="value")),
+        Skipped("peers", "not installed"),
+    ]
+    show(results, Console(width=160))
+    table = capsys.readouterr().out
+    assert "yes" in table
+    assert "NO" in table
+    assert "SKIPPED" in table
+    rows = json.loads(as_json(results))["results"]
+    assert [row.get("met") for row in rows] == [True, False, None]
+    assert rows[0]["ratio"] == 0.5
