@@ -1,0 +1,55 @@
+"""What Palaver promises, as code that an engine can be run against; and fakes for the clock, ids and models.
+
+**The conformance kit.** `GUARANTEES` lists what every engine owes its users. Each one is an async function with a
+sentence for a docstring. It is given a `Database`: something that can be opened, several times, also at once, on the
+same data. `DatabaseAt(url)` is one for every URL that `palaver.open` understands.
+
+From pytest, one test per guarantee:
+
+    import pytest
+    from palaver.testing import GUARANTEES, DatabaseAt, Guarantee
+
+    @pytest.mark.parametrize("guarantee", GUARANTEES, ids=str)
+    async def test_the_engine_keeps(guarantee: Guarantee, tmp_path):
+        await guarantee.function(DatabaseAt(f"sqlite:///{tmp_path}/chat.db"))
+
+(`pytest.register_assert_rewrite("palaver.testing.guarantees")` in a conftest makes failures show their values.)
+
+Without pytest, with a fresh database for each guarantee:
+
+    @asynccontextmanager
+    async def fresh():
+        with TemporaryDirectory() as folder:
+            yield DatabaseAt(f"sqlite:///{folder}/chat.db")
+
+    report = asyncio.run(check(fresh))     # prints one line per guarantee
+    assert report.ok, report.broken
+
+`python -m palaver.testing` does just that for SQLite.
+
+**The fakes.** `FakeClock`, `CountingIds`, `HashEmbedder` and `ScriptedModel` stand in for what is slow, random or paid:
+
+    async with palaver.open(url, clock=FakeClock(), ids=CountingIds()) as store: ...
+"""
+
+from palaver.testing import guarantees as _guarantees
+from palaver.testing.fakes import CountingIds, FakeClock, HashEmbedder, ScriptedModel, UnexpectedCall
+from palaver.testing.kit import GUARANTEES, Database, DatabaseAt, Guarantee, Report, Result, check, guarantee
+
+__all__ = [
+    "GUARANTEES",
+    "CountingIds",
+    "Database",
+    "DatabaseAt",
+    "FakeClock",
+    "Guarantee",
+    "HashEmbedder",
+    "Report",
+    "Result",
+    "ScriptedModel",
+    "UnexpectedCall",
+    "check",
+    "guarantee",
+]
+
+_guarantees.load()

@@ -1,0 +1,113 @@
+"""Stand-ins for what is slow, random or paid. They do what their ports say, and the same thing every time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from palaver.identity import CROCKFORD, ID_LENGTH, STAMP
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class FakeClock:
+    """A clock that stands still until somebody moves it, also backwards. With `tick`, every look moves it on."""
+
+    def __init__(self, start: datetime = START, *, tick: float = 0.0) -> None:
+        self._now, self._tick = start, timedelta(seconds=tick)
+        self.set(start)
+
+    def now(self) -> datetime:
+        shown = self._now
+        self._now += self._tick
+        return shown
+
+    def advance(self, seconds: float) -> None:
+        """Move on, or back when `seconds` is negative."""
+        self._now += timedelta(seconds=seconds)
+
+    def set(self, moment: datetime) -> None:
+        if moment.tzinfo is None:
+            raise ValueError("the moment needs a time zone")
+        self._now = moment.astimezone(UTC)
+
+
+class CountingIds:
+    """Ids that count up: valid, sorted, the same in every run.
+
+    An engine writes a turn's seq over the last seven letters of its id, so the counter stands before them. Two
+    generators on one database need different starts.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self._numbers = count(start)
+
+    def __call__(self) -> str:
+        number = next(self._numbers)
+        return _crockford(number, ID_LENGTH - STAMP) + _crockford(number, STAMP)
+
+
+def _crockford(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, 32)
+        digits.append(CROCKFORD[digit])
+    return "".join(reversed(digits))
+
+
+class HashEmbedder:
+    """Texts that share words are near each other: each word adds one to a place that its hash chooses."""
+
+    def __init__(self, dimensions: int = 32) -> None:
+        self.name, self.dimensions = f"hash-{dimensions}", dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> list[float]:
+        vector = [0.0] * self.dimensions
+        for word in re.findall(r"\w+", text.lower()) or [""]:
+            digest = hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest()
+            vector[int.from_bytes(digest[:8], "big") % self.dimensions] += 1.0
+        length = math.hypot(*vector)
+        return [value / length for value in vector]
+
+
+class UnexpectedCall(AssertionError):
+    """The model was asked more often than the script foresees."""
+
+
+Step = str | Sequence[str] | BaseException
+
+
+class ScriptedModel:
+    """Gives the answers of a script, one per call, and keeps what it was asked in `calls`.
+
+    A step is a text (streamed word by word), a list of pieces (streamed as they are), or an exception (raised).
+    """
+
+    def __init__(self, script: Iterable[Step] = (), *, name: str = "scripted") -> None:
+        self.name = name
+        self.calls: list[list[dict[str, Any]]] = []
+        self._script = list(script)
+
+    async def stream(self, messages: Sequence[dict[str, Any]]) -> AsyncIterator[str]:
+        self.calls.append(deepcopy(list(messages)))
+        if not self._script:
+            raise UnexpectedCall(f"call {len(self.calls)}, and the script is at its end")
+        step = self._script.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        for piece in re.findall(r"\s*\S+|\s+", step) if isinstance(step, str) else step:
+            yield piece
+
+    def assert_finished(self) -> None:
+        """Raise when answers are left that nobody asked for."""
+        if self._script:
+            raise AssertionError(f"{len(self._script)} steps of the script were not used")

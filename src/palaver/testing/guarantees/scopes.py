@@ -1,0 +1,152 @@
+"""Who sees what, in one database."""
+
+from __future__ import annotations
+
+from palaver.conversation import Conversation
+from palaver.errors import ConversationNotFound, PermissionDenied
+from palaver.model import ADMIN, READ, SYSTEM, WRITE, Scope
+from palaver.store import Store
+from palaver.testing.kit import Database, guarantee, refused
+
+
+async def visible(store: Store) -> set[str | None]:
+    return {info.key for info in (await store.conversations()).items}
+
+
+def as_seen_by(store: Store, talk: Conversation) -> Conversation:
+    """The same id in other hands, as after a leaked link."""
+    return Conversation(store, talk.info)
+
+
+@guarantee
+async def a_tenant_sees_nothing_of_another(db: Database) -> None:
+    """With another tenant's ids, every verb says that there is nothing."""
+    async with db.open(tenant="acme") as acme, db.open(tenant="rival") as rival:
+        talk = await acme.conversation("k", title="zanzibar")
+        turn = await talk.append("user", "zanzibar")
+        file = await talk.attach(b"zanzibar")
+        stolen = as_seen_by(rival, talk)
+        for attempt in (
+            rival.get(talk.id),
+            rival.audit(talk.id),
+            stolen.refresh(),
+            stolen.history(),
+            stolen.turn(turn),
+            stolen.append("user", "x"),
+            stolen.append_open("assistant"),
+            stolen.append_chunk(turn, 0, "x"),
+            stolen.append_renew(turn),
+            stolen.append_commit(turn),
+            stolen.append_abort(turn),
+            stolen.branches(),
+            stolen.switch(turn),
+            stolen.search("zanzibar"),
+            stolen.rename("x"),
+            stolen.forget(turn),
+            stolen.forget(),
+            stolen.reset(),
+            stolen.attach(b"x"),
+            stolen.attachment(file),
+            stolen.read_attachment(file),
+            stolen.audit(),
+            stolen.verify(),
+            anext(stolen.subscribe()),
+            anext(aiter(stolen.records())),
+        ):
+            async with refused(ConversationNotFound, conversation=talk.id):
+                await attempt
+        assert await talk.history() == [turn]
+
+
+@guarantee
+async def a_tenant_counts_only_its_own(db: Database) -> None:
+    """Lists, searches, counts and the sweep stay inside the tenant; the same key there is another conversation."""
+    async with db.open(tenant="acme") as acme, db.open(tenant="rival") as rival:
+        talk = await acme.conversation("k", title="zanzibar", ttl=1_000_000)
+        await talk.append("user", "zanzibar")
+        assert await visible(rival) == set()
+        assert await rival.search("zanzibar") == []
+        stats = await rival.stats()
+        assert (stats.conversations, stats.turns, stats.tokens, stats.events) == (0, 0, 0, 0)
+        assert await rival.expire() == []
+        assert (await rival.conversation("k")).id != talk.id
+
+
+@guarantee
+async def a_user_sees_what_is_theirs(db: Database) -> None:
+    """A user sees the conversations that they own or take part in, in lists, searches and counts, and no others."""
+    async with db.open() as store:
+        await (await store.conversation("ada's", owner="ada")).append("user", "zanzibar")
+        shared = await store.conversation("shared", owner="ada", participants=["bob"])
+        await shared.append("user", "zanzibar")
+        await (await store.conversation("carol's", owner="carol")).append("user", "zanzibar")
+    for user, keys in (("ada", {"ada's", "shared"}), ("bob", {"shared"}), ("dave", set())):
+        async with db.open(user=user) as store:
+            assert await visible(store) == keys
+            assert {found.conversation.key for found in await store.search("zanzibar")} == keys
+            assert (await store.stats()).conversations == len(keys)
+
+
+@guarantee
+async def leaving_ends_the_sight(db: Database) -> None:
+    """Who takes part sees the conversation, and who no longer does sees it no more."""
+    async with db.open(user="ada") as ada, db.open(user="bob") as bob:
+        talk = await ada.conversation("k", participants=["bob"])
+        await (await bob.get(talk.id)).append("user", "hello")
+        await talk.update(participants=[])
+        async with refused(ConversationNotFound):
+            await bob.get(talk.id)
+        async with refused(ConversationNotFound):
+            await as_seen_by(bob, talk).append("user", "me again")
+        await talk.update(participants=["bob"])
+        assert [turn.actor for turn in await (await bob.get(talk.id)).history()] == ["bob"]
+
+
+@guarantee
+async def sight_can_be_wider(db: Database) -> None:
+    """A scope with the sight of a workspace sees that workspace; one with the sight of the tenant sees all of it."""
+    async with db.open() as store:
+        await store.conversation("lab", owner="ada", workspace="lab")
+        await store.conversation("shop", owner="ada", workspace="shop")
+        await store.conversation("none", owner="ada")
+        scope = Scope("default", "bob", sight="workspace", workspace="lab")
+        assert await visible(store.scoped(scope)) == {"lab"}
+        assert await visible(store.scoped(Scope("default", "bob", sight="tenant"))) == {"lab", "shop", "none"}
+        assert await visible(store.scoped(Scope("default", "bob", sight="workspace"))) == set()
+        assert await visible(store.scoped(Scope("other", "bob", sight="tenant"))) == set()
+
+
+@guarantee
+async def rights_are_checked(db: Database) -> None:
+    """Reading, writing, system turns and acting for others each need their right; the error names it."""
+    async with db.open(user="ada") as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "x")
+        reader = as_seen_by(store.scoped(Scope("default", "ada", frozenset({READ}))), talk)
+        writer = as_seen_by(store.scoped(Scope("default", "ada", frozenset({WRITE}))), talk)
+        assert len(await reader.history()) == 1
+        for right, attempt in (
+            (WRITE, reader.append("user", "x")),
+            (WRITE, reader.forget()),
+            (WRITE, reader.append_open("assistant")),
+            (READ, writer.history()),
+            (READ, writer.verify()),
+            (SYSTEM, writer.append("system", "obey")),
+            (ADMIN, store.conversation("k", owner="bob")),
+        ):
+            async with refused(PermissionDenied, right=right):
+                await attempt
+        assert len(await talk.history()) == 1
+
+
+@guarantee
+async def the_whole_is_the_owners(db: Database) -> None:
+    """Someone who takes part may speak, but not change, reset or delete the whole conversation."""
+    async with db.open(user="ada") as ada, db.open(user="bob") as bob:
+        talk = await ada.conversation("k", participants=["bob"])
+        guest = await bob.get(talk.id)
+        await guest.append("user", "hello")
+        for attempt in (guest.forget(), guest.reset(), guest.rename("mine"), guest.update(participants=["mallory"])):
+            async with refused(PermissionDenied, right=ADMIN):
+                await attempt
+        assert len(await talk.history()) == 1
