@@ -1,65 +1,86 @@
 """Palaver: conversations that never end, in prompts that always fit.
 
-import palaver
+    import palaver
 
-async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store:
-    talk = await store.conversation("support/42")
-    await talk.append("user", "I'm allergic to peanuts.")
-    turns = await talk.history(limit=20)
+    async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store:
+        talk = await store.conversation("support/42")
+        await talk.append("user", "I'm allergic to peanuts.")
+        ctx = await talk.build_context(token_budget=4000, query="What can I eat?")
+
+Names are loaded where they are first used, so that `import palaver` costs next to nothing.
 """
 
-from palaver import errors as _errors
-from palaver.conversation import Conversation
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from palaver import errors as errors
 from palaver.errors import *  # noqa: F403
-from palaver.listing import group_by_date
-from palaver.model import (
-    Attachment,
-    Branch,
-    ConversationInfo,
-    Event,
-    File,
-    Found,
-    Image,
-    Match,
-    Page,
-    Reasoning,
-    Scope,
-    Stats,
-    Text,
-    TokenUsage,
-    ToolCall,
-    ToolResult,
-    Turn,
-    Verified,
-)
-from palaver.store import Store, open
-from palaver.streaming import TurnWriter
+
+if TYPE_CHECKING:
+    from palaver import sync as sync
+    from palaver.context.explain import Block as Block
+    from palaver.context.explain import Explanation as Explanation
+    from palaver.context.explain import Omission as Omission
+    from palaver.context.pack import Context as Context
+    from palaver.conversation import Conversation as Conversation
+    from palaver.listing import group_by_date as group_by_date
+    from palaver.model import Attachment as Attachment
+    from palaver.model import Branch as Branch
+    from palaver.model import ConversationInfo as ConversationInfo
+    from palaver.model import Event as Event
+    from palaver.model import Fact as Fact
+    from palaver.model import File as File
+    from palaver.model import Found as Found
+    from palaver.model import Hit as Hit
+    from palaver.model import Image as Image
+    from palaver.model import Match as Match
+    from palaver.model import Note as Note
+    from palaver.model import Page as Page
+    from palaver.model import Reasoning as Reasoning
+    from palaver.model import Scope as Scope
+    from palaver.model import Stats as Stats
+    from palaver.model import Summary as Summary
+    from palaver.model import Text as Text
+    from palaver.model import TokenUsage as TokenUsage
+    from palaver.model import ToolCall as ToolCall
+    from palaver.model import ToolResult as ToolResult
+    from palaver.model import Turn as Turn
+    from palaver.model import Verified as Verified
+    from palaver.model import WorkingMemory as WorkingMemory
+    from palaver.store import Store as Store
+    from palaver.store import open as open
+    from palaver.streaming import TurnWriter as TurnWriter
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Attachment",
-    "Branch",
-    "Conversation",
-    "ConversationInfo",
-    "Event",
-    "File",
-    "Found",
-    "Image",
-    "Match",
-    "Page",
-    "Reasoning",
-    "Scope",
-    "Stats",
-    "Store",
-    "Text",
-    "TokenUsage",
-    "ToolCall",
-    "ToolResult",
-    "Turn",
-    "TurnWriter",
-    "Verified",
-    "group_by_date",
-    "open",
-    *[name for name in vars(_errors) if isinstance(vars(_errors)[name], type)],
-]
+_HOMES = {
+    "palaver.context.explain": ("Block", "Explanation", "Omission"),
+    "palaver.context.pack": ("Context",),
+    "palaver.conversation": ("Conversation",),
+    "palaver.listing": ("group_by_date",),
+    "palaver.model": (
+        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
+        "Page", "Reasoning", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn",
+        "Verified", "WorkingMemory",
+    ),
+    "palaver.store": ("Store", "open"),
+    "palaver.streaming": ("TurnWriter",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
+
+__all__ = [*_HOME_OF, *_ERRORS]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("palaver.sync")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'palaver' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME_OF, "sync"]

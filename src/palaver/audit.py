@@ -7,10 +7,10 @@ It raises `VerificationFailed` at the first row that does not fit.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from palaver.drafts import Draft, content_hash
+from palaver.drafts import Draft, chunk_hash, content_hash, decode_content, preview, stub_hash, words
 from palaver.errors import VerificationFailed
 from palaver.identity import CONVERSATION_TAG, digest, event_hash, from_json, genesis
 from palaver.model import Verified
@@ -35,26 +35,43 @@ class Details:
     ttl: int | None
 
 
-DETAILS = tuple(field.name for field in fields(Details))
-DRAFT = tuple(field.name for field in fields(Draft) if field.name != "preview")
+DETAILS = tuple(one.name for one in fields(Details))
+DRAFT = tuple(one.name for one in fields(Draft) if one.name != "preview")
 # What a forgotten turn must not hold any more.
 EMPTY_IN_A_STUB = (
     "content", "tool_calls", "tool_results", "attachments", "sources", "metadata", "salt", "model", "adapter",
     "finish_reason", "prompt_tokens", "completion_tokens",
 )  # fmt: skip
+# What it still does, in the order of `stub_hash`.
+STUB = ("id", "role", "actor", "created", "idempotency_key", "content_hash")
 
 
 def details_hash(salt: bytes | None, details: Details) -> bytes:
     return digest((CONVERSATION_TAG, salt, *(getattr(details, name) for name in DETAILS)))
 
 
+@dataclass(slots=True, eq=False)
+class _Reset:
+    """An event that forgot every turn, and what is left of them."""
+
+    name: str
+    hash: bytes
+    stubs: list[bytes] = field(default_factory=list)
+
+
 class Verifier:
     def __init__(self) -> None:
         self.path = Path()
         self.hashes: dict[str, bytes] = {}  # turn id → the content hash that the log gives it
+        self.openings: dict[str, bytes] = {}  # pending turn → what it was opened with
         self.lengths: dict[str, int] = {}  # pending turn → characters so far, by its chunk events
+        self.chunks: dict[str, list[tuple[int, int, bytes]]] = {}  # streamed turn → from, to and hash of each piece
+        self.stubs: dict[str, bytes] = {}  # forgotten turn → the hash of what remains of it
+        self.resets: dict[str, _Reset] = {}  # turn forgotten by a reset → that reset
+        self.preview: tuple[int, str] | None = None  # position and line of the first thing that a person said
+        self.created = self.updated = 0
         self.details: bytes | None = None
-        self.forgotten: set[str] = set()
+        self.salted: set[str] = set()  # retired turns that keep the salt of their hash
         self.files: dict[str, dict[str, Any]] = {}
         self.events = self.turns = self.attachments = 0
         self.turn_count = self.token_count = 0
@@ -81,6 +98,15 @@ class Verifier:
         tip = self.path.active[-1] if self.path.active else None
         told = (tip.position, tip.slot) if tip else (-1, None)
         self._match("conversation", (row["tip_position"], row["tip_slot"]) == told, "its tip does not fit the log")
+        clock = (row["created"], row["updated"], row["minute"])
+        told_clock = (self.created, self.updated, self.updated // 60_000_000)
+        self._match("conversation", clock == told_clock, "its times are not those of its first and last event")
+        ends = None if row["ttl"] is None else self.updated + row["ttl"]
+        self._match("conversation", row["expires_at"] == ends, "its end does not fit its time to live")
+        line = self.preview[1] if self.preview else None
+        self._match("conversation", row["preview"] == line, "its preview is not what was said first")
+        for reset in set(self.resets.values()):
+            self._match(reset.name, digest(reset.stubs) == reset.hash, "what it left of the turns was changed")
         details = Details(**{name: row[name] for name in DETAILS})
         fits = details_hash(row["salt"], details) == row["content_hash"] == self.details
         self._match("conversation", fits, "its title, owner, settings or other details were changed")
@@ -104,7 +130,8 @@ class Verifier:
             row["content_hash"],
         )
         self._match(name, hash == row["hash"], "it was changed, or something before it was removed")
-        self.previous = hash
+        self.previous, self.updated = hash, row["at"]
+        self.created = self.created or row["at"]
         replay = getattr(self, f"_on_{row['kind']}", None)
         if replay is None:
             self._fail(name, f"nothing is known of the kind {row['kind']!r}")
@@ -124,6 +151,7 @@ class Verifier:
 
     def _on_open(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         self._add(row, payload, "pending")
+        self.openings[row["turn"]] = row["content_hash"]
         self.lengths[row["turn"]] = 0
 
     def _add(self, row: dict[str, Any], payload: dict[str, Any], status: str) -> None:
@@ -138,6 +166,8 @@ class Verifier:
         if self.lengths[row["turn"]] != payload["from"]:
             raise KeyError(row["turn"])
         self.lengths[row["turn"]] = payload["to"]
+        piece = (payload["from"], payload["to"], row["content_hash"])
+        self.chunks.setdefault(row["turn"], []).append(piece)
 
     def _on_commit(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         self.path.commit(row["turn"])
@@ -155,11 +185,25 @@ class Verifier:
     def _on_forget(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         self.path.forget(row["turn"])
         self.lengths.pop(row["turn"], None)
+        self.stubs[row["turn"]] = row["content_hash"]
+
+    def _on_retire(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
+        self.path.forget(row["turn"])
+        if payload.get("salt"):
+            self.salted.add(row["turn"])
 
     def _on_reset(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        for id in self.path.nodes:
+        reset = _Reset(f"event {row['n']}", row["content_hash"])
+        for id, node in self.path.nodes.items():
+            if node.status != "forgotten":
+                self.resets[id] = reset
             self.path.forget(id)
         self.lengths.clear()
+
+    def _on_summarize(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
+        """Memory is derived, and can be made anew."""
+
+    _on_remember = _on_extract_facts = _on_forget_fact = _on_summarize
 
     def _on_attach(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         """A file was stored; the turn that takes it vouches for its hash."""
@@ -178,27 +222,58 @@ class Verifier:
             self._check_stub(name, row)
         elif node.status == "pending":
             self._match(name, len(row["content"] or "") == self.lengths[node.id], "its text does not fit its chunks")
+            self._check_opening(name, row)
         else:
             self._check_content(name, row)
+        if node.status != "forgotten":
+            self._check_chunks(name, row)
         if node.active:
             self.turn_count += 1
             self.token_count += row["token_count"]
+            self._hear(row)
         for file in from_json(row["attachments"]) if row["attachments"] else ():
             self.files[file["id"]] = {**file, "turn": row["id"]}
 
     def _check_place(self, name: str, row: dict[str, Any], node: Node) -> None:
         stored = (
-            row["seq"], row["position"], row["parent"], row["slot"] or row["id"], bool(row["active"]),
+            row["seq"], row["position"], row["parent"], row["slot"] or row["id"], row["active"],
             row["superseded_by"], row["status"],
         )  # fmt: skip
-        told = (node.seq, node.position, node.parent, node.slot, node.active, node.superseded_by, node.status)
+        told = (node.seq, node.position, node.parent, node.slot, int(node.active), node.superseded_by, node.status)
         self._match(name, stored == told, "its place in the thread is not what the log says")
 
     def _check_stub(self, name: str, row: dict[str, Any]) -> None:
-        left = [field for field in EMPTY_IN_A_STUB if row.get(field) is not None]
+        kept = ("salt",) if row["id"] in self.salted else ()
+        left = [field for field in EMPTY_IN_A_STUB if row.get(field) is not None and field not in kept]
         self._match(name, not left, f"it was forgotten, yet {', '.join(left)} is still there")
+        self._match(name, row["token_count"] == row["is_parts"] == 0, "it was forgotten, yet it weighs something")
         fits = row["content_hash"] == self.hashes.get(row["id"])
         self._match(name, fits, "its hash is not the one in the log")
+        stub = stub_hash(*(row[field] for field in STUB))
+        if row["id"] in self.resets:
+            self.resets[row["id"]].stubs.append(stub)
+        else:
+            self._match(name, stub == self.stubs[row["id"]], "it is not what forgetting left of it")
+
+    def _check_opening(self, name: str, row: dict[str, Any]) -> None:
+        """A pending turn is what it was opened with, but for its text."""
+        draft = Draft(**{field: row[field] for field in DRAFT if field != "content"}, content="")
+        fits = (
+            row["content_hash"] is None and content_hash(row["id"], draft, row["created"]) == self.openings[row["id"]]
+        )
+        self._match(name, fits, "it is not what it was opened as")
+
+    def _check_chunks(self, name: str, row: dict[str, Any]) -> None:
+        text = row["content"] or ""
+        for start, end, hash in self.chunks.pop(row["id"], ()):
+            fits = chunk_hash(row["salt"], text[start:end]) == hash
+            self._match(name, fits, f"letters {start} to {end} are not what was written")
+
+    def _hear(self, row: dict[str, Any]) -> None:
+        if row["role"] == "user" and row["status"] == "complete":
+            line = preview(words(decode_content(row["content"], bool(row["is_parts"]))))
+            if line and (self.preview is None or row["position"] < self.preview[0]):
+                self.preview = (row["position"], line)
 
     def _check_content(self, name: str, row: dict[str, Any]) -> None:
         draft = Draft(**{field: row[field] for field in DRAFT})

@@ -10,13 +10,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from palaver.errors import AttachmentNotFound, InvalidInput
+from palaver.identity import file_hash
 
+MAX_FOLDER = 200  # letters; file systems take 255 bytes
 _EXTENSION = re.compile(r"\.[a-z0-9]{1,10}$")
 
 
 def blob_path(user: str, conversation: str, filename: str) -> str:
     """`{user_id}/{conversation_id}/{uuid.ext}`, with a user id that cannot climb out of the folder."""
     folder = quote(user, safe="@ ").replace(".", "%2E") if user.strip(".") != user else quote(user, safe="@ ")
+    if len(folder) > MAX_FOLDER:
+        folder = f"{folder[:100]}-{file_hash(user.encode())}"
     extension = _EXTENSION.search(filename.lower())
     return f"{folder or '_'}/{conversation}/{uuid.uuid4()}{extension.group() if extension else ''}"
 

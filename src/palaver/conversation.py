@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from palaver.audit import Verifier
 from palaver.blobs import blob_path
+from palaver.context.pack import Context
 from palaver.drafts import (
     MAX_BATCH,
     MAX_FILE,
     Draft,
+    check_size,
     clean_count,
-    clean_json,
     clean_limit,
     clean_mapping,
     clean_moment,
@@ -26,9 +27,11 @@ from palaver.drafts import (
     clean_text,
     clean_usage,
     encode_calls,
+    encode_sources,
     optional_name,
 )
 from palaver.errors import (
+    AttachmentNotFound,
     InvalidInput,
     ScrubPending,
     StreamMoved,
@@ -36,6 +39,8 @@ from palaver.errors import (
     VerificationFailed,
 )
 from palaver.identity import file_hash
+from palaver.memory import working_memory
+from palaver.memory.apply import redacted_content, redacted_results
 from palaver.model import (
     READ,
     SYSTEM,
@@ -44,20 +49,27 @@ from palaver.model import (
     Branch,
     ConversationInfo,
     Event,
+    Fact,
+    Hit,
     Match,
+    Summary,
     Turn,
     Verified,
+    WorkingMemory,
 )
-from palaver.ports import Append, Audit, Chunk, History, Record, Removed, Seal, Search
+from palaver.ports import Append, Audit, Chunk, History, Record, Removed, Seal, Search, Where
+from palaver.prompting import MAX_QUERY, fact_score, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.streaming import TurnWriter
 
 if TYPE_CHECKING:
+    from palaver.memory.redact import StreamRedactor
     from palaver.store import Store
 
 MAX_READ = 100_000  # turns or events in one call
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
+MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
 
 
 class _Everything:
@@ -120,6 +132,8 @@ class Conversation:
         items = list(turns)
         if len(items) > MAX_BATCH:
             raise TooLarge("turns", size=len(items), limit=MAX_BATCH, unit="turns")
+        if not all(isinstance(item, Mapping) for item in items):
+            raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
         batch = self._batch(items, expected_seq)
         return await self._engine.append(self._scope, self.id, batch) if items else []
 
@@ -149,9 +163,27 @@ class Conversation:
         role = clean_role(role)
         if role == "system":
             self._store.require(SYSTEM)
+        if self.redacts:
+            content, fields = self._redacted(content, fields)
         return self._store.desk.draft(
             self._store.ids(), role, content, actor=self._actor(role) if actor is None else actor, **fields
         )
+
+    @property
+    def redacts(self) -> bool:
+        """Whether this conversation wants nothing stored that the redactor finds."""
+        return bool(self.info.settings.get("redact"))
+
+    def new_stream_redactor(self) -> StreamRedactor:
+        from palaver.memory.redact import StreamRedactor
+
+        return StreamRedactor(self._store.parts.worker.redactor)
+
+    def _redacted(self, content: Any, fields: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        redact = self._store.parts.worker.redactor.redact
+        if fields.get("tool_results"):
+            fields = {**fields, "tool_results": redacted_results(fields["tool_results"], redact)}
+        return redacted_content(content, redact), fields
 
     def _actor(self, role: str) -> str:
         """Who speaks when the caller does not say."""
@@ -200,13 +232,19 @@ class Conversation:
         number = clean_count("n", n)
         if number is None:
             raise InvalidInput("n", "must be the number of the piece")
-        chunk = Chunk(n=number, text=clean_text("text", text))
+        text = clean_text("text", text)
         id = _turn_id("turn", turn)
-        return await self._engine.stream_chunk(self._scope, self.id, id, chunk, self._lease_micros)
+        if self.redacts:
+            text = self._store.stream_redactor(id).feed(text)
+        return await self._send_chunk(id, Chunk(n=number, text=text))
+
+    async def _send_chunk(self, turn: str, chunk: Chunk) -> int:
+        return await self._engine.stream_chunk(self._scope, self.id, turn, chunk, self._lease_micros)
 
     async def append_commit(self, turn: Turn | str, **final: Any) -> Turn:
         """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
         id = _turn_id("turn", turn)
+        await self._send_held_back(id)
         for _ in range(COMMIT_TRIES):
             stored = await self.turn(id)
             try:
@@ -218,7 +256,16 @@ class Conversation:
     async def append_abort(self, turn: Turn | str) -> Turn:
         """Seal a pending turn as aborted: out of the active view, its text kept for the record."""
         self._store.require(WRITE)
-        return await self._engine.stream_abort(self._scope, self.id, _turn_id("turn", turn), None)
+        id = _turn_id("turn", turn)
+        await self._send_held_back(id)
+        return await self._engine.stream_abort(self._scope, self.id, id, None)
+
+    async def _send_held_back(self, turn: str) -> None:
+        """What the redactor still held back of a remote writer's stream goes in as a last piece."""
+        rest = self._store.stream_redactor(turn).finish() if self.redacts else ""
+        if rest:
+            number = await self._send_chunk(turn, Chunk(n=0, text=""))
+            await self._send_chunk(turn, Chunk(n=number, text=rest))
 
     async def append_renew(self, turn: Turn | str) -> None:
         """A sign of life from the writer of a pending turn."""
@@ -253,13 +300,14 @@ class Conversation:
         calls = encode_calls(tool_calls)
         if calls and turn.role != "assistant":
             raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
+        check_size(text, calls)
         usage = clean_usage(tokens)
         return Seal(
             content=text,
             token_count=self._store.desk.measure(text, calls),
             tail=tail,
             tool_calls=calls,
-            sources=clean_json("sources", list(sources)) if sources else None,
+            sources=encode_sources(sources),
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
             model=optional_name("model", model),
@@ -328,10 +376,15 @@ class Conversation:
     async def update(self, **fields: Any) -> ConversationInfo:
         """Change title, workspace, agent, model, participants, metadata, settings or ttl."""
         self._store.require(WRITE)
-        self._store.require_owner(self.info)
+        await self._require_owner()
         changes = self._store.changes(fields)
         self.info = await self._engine.update(self._scope, self.id, changes)
         return self.info
+
+    async def _require_owner(self) -> None:
+        """What concerns the whole conversation is for its owner; one who cannot see it hears only that."""
+        self.info = await self._engine.conversation(self._scope, self.id)
+        self._store.require_owner(self.info)
 
     async def rename(self, title: str | None) -> ConversationInfo:
         return await self.update(title=title)
@@ -346,7 +399,7 @@ class Conversation:
         """
         self._store.require(WRITE)
         if isinstance(turn, _Everything):
-            self._store.require_owner(self.info)
+            await self._require_owner()
             removed = await self._engine.forget_conversation(self._scope, self.id)
         else:
             removed = await self._engine.forget_turn(self._scope, self.id, _turn_id("turn", turn))
@@ -355,7 +408,7 @@ class Conversation:
     async def reset(self) -> None:
         """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
         self._store.require(WRITE)
-        self._store.require_owner(self.info)
+        await self._require_owner()
         await self._store.finish_removal(await self._engine.reset(self._scope, self.id))
 
     # ---- attachments
@@ -370,6 +423,9 @@ class Conversation:
         elif isinstance(data, Path):
             filename = filename or data.name
             data = await asyncio.to_thread(data.read_bytes)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}")
+        data = bytes(data)
         if len(data) > MAX_FILE:
             raise TooLarge("data", size=len(data), limit=MAX_FILE, unit="bytes")
         media_type = clean_name("media_type", media_type or _guess_type(filename))
@@ -384,8 +440,8 @@ class Conversation:
             path=blob_path(user, self.id, filename),
             owner=user,
         )
-        await self._store.blobs.put(attachment.path, data)
-        return await self._engine.attach(self._scope, self.id, attachment)
+        async with self._store.writing_blobs({attachment.path: data}):
+            return await self._engine.attach(self._scope, self.id, attachment)
 
     async def attachment(self, attachment: Attachment | str) -> Attachment:
         """What is known of a stored file."""
@@ -396,7 +452,10 @@ class Conversation:
     async def read_attachment(self, attachment: Attachment | str) -> bytes:
         """The bytes of a stored file; they are checked against their hash."""
         known = await self.attachment(attachment)
-        data = await self._store.blobs.get(known.path)
+        try:
+            data = await self._store.blobs.get(known.path)
+        except (AttachmentNotFound, InvalidInput):
+            raise VerificationFailed(self.id, f"attachment {known.id}", "its bytes are not where they were") from None
         if file_hash(data) != known.sha256:
             raise VerificationFailed(self.id, f"attachment {known.id}", "its bytes are not what was stored")
         return data
@@ -406,6 +465,137 @@ class Conversation:
         known = await self.attachment(attachment)
         data = await self.read_attachment(known)
         return f"data:{known.media_type};base64,{b64encode(data).decode()}"
+
+    # ---- memory
+
+    async def build_context(self, token_budget: int | None = None, **options: Any) -> Context:
+        """What the model will see: bounded by the budget, with a reason for every line.
+
+        Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
+        include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
+        policy, model. See docs/context.md.
+        """
+        self._store.require(READ)
+        return await self._store.parts.prompter.build(
+            self._scope, self.id, options_of(token_budget=token_budget, **options)
+        )
+
+    def recall(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        scope: str = "conversation",
+        threshold: float | None = None,
+        since: Any = None,
+        until: Any = None,
+        include_facts: bool = True,
+    ) -> Recall:
+        """The turns and facts that fit `query` best. `await` it for a list, or go through it with `async for`."""
+        self._store.require(READ)
+        return Recall(
+            self._recall(
+                clean_text("query", query),
+                clean_limit("k", k, 1_000),
+                where_of(scope, self._scope, self.id),
+                threshold,
+                None if since is None else clean_moment("since", since),
+                None if until is None else clean_moment("until", until),
+                include_facts,
+            )
+        )
+
+    async def _recall(
+        self,
+        text: str,
+        k: int,
+        where: Where,
+        threshold: float | None,
+        since: int | None,
+        until: int | None,
+        include_facts: bool,
+    ) -> list[Hit]:
+        if not text.strip() or not k:
+            return []
+        recaller = self._store.parts.prompter.recaller
+        ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], since=since, until=until)
+        totals = ranking.scores.total
+        best = [int(i) for i in ranking.order[:k] if threshold is None or totals[i] >= threshold]
+        turns = await recaller.turns(self._scope, ranking, best)
+        hits = [Hit(score=float(totals[i]), turn=turns[i], parts=ranking.scores.parts(i)) for i in best if i in turns]
+        if include_facts:
+            hits += await self._recalled_facts(text, threshold)
+        hits.sort(key=lambda hit: -hit.score)
+        return hits[:k]
+
+    async def _recalled_facts(self, text: str, threshold: float | None) -> list[Hit]:
+        stems = dict.fromkeys(terms(text))
+        facts = await self._engine.facts(self._scope, self.id, False)
+        scored = [(fact_score(fact, stems), fact) for fact in facts]
+        least = 0.0 if threshold is None else threshold
+        return [Hit(score=score, fact=fact, parts={"lexical": score}) for score, fact in scored if score > least]
+
+    async def summaries(self) -> list[Summary]:
+        """Every summary, with the span that it stands for."""
+        self._store.require(READ)
+        return await self._engine.summaries(self._scope, self.id, None)
+
+    async def compact(self, *, keep_tokens: int | None = None) -> int:
+        """Summarise what is due now, and answer how many summaries of turns were written. Turns stay."""
+        self._store.require(WRITE)
+        keep = clean_count("keep_tokens", keep_tokens)
+        return await self._store.parts.worker.compact(self._scope, self.id, keep)
+
+    async def summarize(self) -> list[Summary]:
+        """Summarise the older half of what no summary covers yet, due or not, and return all summaries."""
+        self._store.require(WRITE)
+        await self._store.parts.worker.compact(self._scope, self.id, force=True)
+        return await self.summaries()
+
+    async def working_memory(self) -> WorkingMemory:
+        """What matters in this conversation now."""
+        self._store.require(READ)
+        found = await self._engine.reading(self._scope, self.id, 0, None)
+        return working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()
+
+    async def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:
+        """Add a note to a list of working memory: goals, decisions, instructions and so on."""
+        return await self._edit_memory(working_memory.remember, list_name, text, by or self._actor("user"))
+
+    async def correct(self, list_name: str, index: int, text: str, *, by: str | None = None) -> WorkingMemory:
+        """Put another text in the place of a note."""
+        return await self._edit_memory(working_memory.correct, list_name, index, text, by or self._actor("user"))
+
+    async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
+        """Remove a note."""
+        return await self._edit_memory(working_memory.drop, list_name, index)
+
+    async def _edit_memory(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
+        self._store.require(WRITE)
+        memory = edit(await self.working_memory(), *arguments)
+        text = working_memory.to_json(memory)
+        await self._engine.put_working_memory(self._scope, self.id, text, memory.through_seq)
+        return memory
+
+    async def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
+        """What is known, with where it was said and since when."""
+        self._store.require(READ)
+        return await self._engine.facts(self._scope, self.id, include_invalidated)
+
+    async def extract_facts(self) -> list[Fact]:
+        """Extract facts from the turns that no summary covers yet, and return the new ones."""
+        self._store.require(WRITE)
+        found = await self._engine.unsummarised(self._scope, self.id, MAX_EXTRACT)
+        worker = self._store.parts.worker
+        return await worker.store_facts(self._scope, self.id, [worker.clean(turn) for turn in found.turns], found.facts)
+
+    async def forget_fact(self, fact: Fact | str) -> bool:
+        """Delete a fact for good. False when there is none."""
+        self._store.require(WRITE)
+        id = fact.id if isinstance(fact, Fact) else clean_name("fact", fact)
+        found = await self._engine.drop_fact(self._scope, self.id, id)
+        await self._store.finish_removal(Removed(scrubbed=await self._engine.scrub()))
+        return found
 
     # ---- the log
 
@@ -461,6 +651,20 @@ class Conversation:
         """Every stored row, page by page, from one snapshot: what an export is made of."""
         self._store.require(READ)
         return self._engine.records(self._scope, self.id)
+
+
+class Recall:
+    """A recall under way: `hits = await talk.recall(…)`, or `async for hit in talk.recall(…)`."""
+
+    def __init__(self, work: Coroutine[Any, Any, list[Hit]]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, None, list[Hit]]:
+        return self._work.__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Hit]:
+        for hit in await self._work:
+            yield hit
 
 
 TURN_FIELDS = (

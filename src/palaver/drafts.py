@@ -5,8 +5,9 @@ Every refusal names the field and the limit. Nothing here looks at a database.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -109,12 +110,29 @@ def content_hash(id: str, draft: Draft, created: int) -> bytes:
     )
 
 
+def chunk_hash(salt: bytes | None, text: str) -> bytes:
+    """The fingerprint of one piece of a stream: what is there to check before the whole has one."""
+    return digest(("palaver/chunk/1", salt, text))
+
+
+def stub_hash(
+    id: str, role: str, actor: str, created: int, idempotency_key: str | None, content_hash: bytes | None
+) -> bytes:
+    """The fingerprint of what remains of a forgotten turn. Nothing in it tells what was said."""
+    return digest(("palaver/stub/1", id, role, actor, created, idempotency_key, content_hash))
+
+
 def same_request(draft: Draft, stored: Draft) -> bool:
-    """Whether a retry says what the first call said. Counters and clocks may differ."""
-    return all(
+    """Whether a retry says what the first call said. Counters, clocks and the ids of uploads may differ."""
+    return _files(draft) == _files(stored) and all(
         getattr(draft, name) == getattr(stored, name)
-        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "attachments", "metadata")
+        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "metadata")
     )
+
+
+def _files(draft: Draft) -> list[tuple[str, str]]:
+    found = from_json(draft.attachments) if draft.attachments else []
+    return [(one["filename"], one["sha256"]) for one in found]
 
 
 # ---- checking ------------------------------------------------------------------------------------------------------
@@ -152,11 +170,22 @@ def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
         text = canonical_json(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
         raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
+    if "null" in text and not _finite(value):
+        raise InvalidInput(field, "holds NaN or an infinite number, which JSON does not have")
     if _NUL_ESCAPE.search(text):
         raise InvalidInput(field, "holds U+0000, which no database keeps")
     if len(text.encode()) > limit:
         raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
     return text
+
+
+def _finite(value: object) -> bool:
+    """Whether every number is one that JSON has; the encoder writes `null` for the others."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(_finite(one) for one in value.values())
+    return not isinstance(value, list | tuple | set | frozenset) or all(_finite(one) for one in value)
 
 
 def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str | None:
@@ -177,7 +206,10 @@ def clean_moment(field: str, value: object) -> int:
             raise InvalidInput(field, "is not an ISO 8601 time") from None
     if not isinstance(value, datetime):
         raise InvalidInput(field, f"must be a datetime, not {type(value).__name__}")
-    return micros(value if value.tzinfo else value.replace(tzinfo=UTC))
+    try:
+        return micros(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
+    except OverflowError:
+        raise InvalidInput(field, "is outside the years 1 to 9999 in UTC") from None
 
 
 def clean_count(field: str, value: object) -> int | None:
@@ -218,7 +250,7 @@ def encode_part(part: Part | Mapping[str, Any] | str) -> dict[str, Any]:
         part = Text(part)
     if isinstance(part, Mapping):
         part = decode_part(part)
-    fields: dict[str, Any] = {"type": PART_NAMES[type(part)], **part.extra}
+    fields: dict[str, Any] = {**part.extra, "type": PART_NAMES[type(part)]}
     for name in part.__dataclass_fields__:
         value = getattr(part, name)
         if name != "extra" and value is not None:
@@ -270,7 +302,7 @@ def encode_calls(calls: object) -> str | None:
     if not calls:
         return None
     encoded = []
-    for call in _items("tool_calls", calls):
+    for call in _items("tool_calls", calls, ToolCall):
         data = call if isinstance(call, Mapping) else {"id": call.id, "name": call.name, "arguments": call.arguments}
         encoded.append(
             {
@@ -287,7 +319,7 @@ def encode_results(results: object) -> str | None:
     if not results:
         return None
     encoded = []
-    for result in _items("tool_results", results):
+    for result in _items("tool_results", results, ToolResult):
         if isinstance(result, ToolResult):
             result = {"id": result.id, "content": result.content, "is_error": result.is_error}
         data = {"id": clean_name("tool_results.id", result.get("id")), "content": result.get("content", "")}
@@ -306,8 +338,10 @@ def decode_results(text: str | None) -> tuple[ToolResult, ...]:
     return tuple(ToolResult(**result) for result in from_json(text)) if text else ()
 
 
-def encode_attachments(attachments: Iterable[Attachment]) -> str | None:
+def encode_attachments(attachments: Sequence[Attachment]) -> str | None:
     """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
+    if not all(isinstance(one, Attachment) for one in attachments):
+        raise InvalidInput("attachments", "must be a list of what attach() returned")
     rows = [
         {
             "id": one.id,
@@ -327,12 +361,15 @@ def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
     return tuple(Attachment(**one, turn=turn) for one in from_json(text)) if text else ()
 
 
-def _items(field: str, value: object) -> Sequence[Any]:
-    kinds = (Mapping, ToolCall, ToolResult)
+def encode_sources(sources: object) -> str | None:
+    return clean_json("sources", _items("sources", sources, Mapping), MAX_METADATA) if sources else None
+
+
+def _items(field: str, value: object, kind: type) -> Sequence[Any]:
     if (
         isinstance(value, str | bytes)
         or not isinstance(value, Sequence)
-        or not all(isinstance(v, kinds) for v in value)
+        or not all(isinstance(v, Mapping | kind) for v in value)
     ):
         raise InvalidInput(field, "must be a list of objects")
     return value
@@ -375,9 +412,7 @@ class Desk:
         stored, is_parts = encode_content(content)
         calls, results = encode_calls(tool_calls), encode_results(tool_results)
         _check_roles(role, calls, results)
-        size = sum(len(text.encode()) for text in (stored, calls, results) if text)
-        if size > MAX_CONTENT:
-            raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
+        check_size(stored, calls, results)
         usage = clean_usage(tokens)
         text = words(decode_content(stored, is_parts))
         return Draft(
@@ -389,7 +424,7 @@ class Desk:
             tool_calls=calls,
             tool_results=results,
             attachments=encode_attachments(attachments),
-            sources=clean_json("sources", _items("sources", sources), MAX_METADATA) if sources else None,
+            sources=encode_sources(sources),
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
             model=optional_name("model", model),
@@ -409,11 +444,19 @@ class Desk:
         return self.count(counted) if counted else 0
 
 
+def check_size(*texts: str | None) -> None:
+    size = sum(len(text.encode()) for text in texts if text)
+    if size > MAX_CONTENT:
+        raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
+
+
 def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:
     if tokens is None:
         return TokenUsage()
     if isinstance(tokens, Mapping):
         tokens = TokenUsage(tokens.get("prompt"), tokens.get("completion"))
+    if not isinstance(tokens, TokenUsage):
+        raise InvalidInput("tokens", 'must be {"prompt": …, "completion": …}')
     return TokenUsage(clean_count("tokens.prompt", tokens.prompt), clean_count("tokens.completion", tokens.completion))
 
 

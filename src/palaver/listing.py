@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from palaver.errors import InvalidInput
-from palaver.identity import micros
+from palaver.identity import micros, moment
 from palaver.model import ConversationInfo
 
 
@@ -20,8 +20,9 @@ def decode_cursor(cursor: str) -> tuple[int, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         updated, id = text.split(":", 1)
+        moment(int(updated))  # a number that no clock can show is none of ours
         return int(updated), id
-    except (ValueError, binascii.Error):
+    except (ValueError, TypeError, OverflowError, binascii.Error):
         raise InvalidInput("cursor", "is not one that a page gave out") from None
 
 

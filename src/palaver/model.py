@@ -198,6 +198,16 @@ class Match:
     terms: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """What recall found: a turn or a fact, its score and what that is made of."""
+
+    score: float
+    turn: Turn | None = None
+    fact: Fact | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A conversation that a search found, with its best turns. `in_title` is true when the title matched."""
@@ -237,6 +247,15 @@ class Stats:
     attachments: int
     attachment_bytes: int
     storage: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep removed."""
+
+    conversations: tuple[str, ...]
+    turns: int
+    streams: int
 
 
 # ---- memory --------------------------------------------------------------------------------------------------------

@@ -14,10 +14,12 @@ from palaver.model import (
     Branch,
     ConversationInfo,
     Event,
+    Fact,
     Found,
     Match,
     Scope,
     Stats,
+    Summary,
     Turn,
 )
 
@@ -120,7 +122,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Stems to look for in titles and turns; the last one may be the beginning of a word."""
+    """Stems to look for in titles and turns. `prefix` is the last word as it was typed, which may be cut short: a
+    word that begins with it counts like the last stem."""
 
     stems: tuple[str, ...]
     prefix: str | None = None
@@ -160,6 +163,102 @@ class Removed:
     conversations: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
     scrubbed: bool = True
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a context is made from: one snapshot, bounded by the budget that was asked for."""
+
+    info: ConversationInfo
+    tail: tuple[Turn, ...]
+    current: Turn | None
+    summaries: tuple[Summary, ...]
+    working_memory: str | None
+    facts: tuple[Fact, ...]
+    revision: int
+    summarized_position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryDraft:
+    """A summary, ready to be stored. `revision` is the conversation's when its sources were read."""
+
+    id: str
+    level: int
+    from_seq: int
+    through_seq: int
+    turns: int
+    tokens: int
+    text: str
+    token_count: int
+    model: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsummarised:
+    """What compaction has to work with."""
+
+    info: ConversationInfo
+    revision: int
+    position: int
+    turns: tuple[Turn, ...]  # from there on, up to a pending one
+    stale: tuple[Summary, ...]
+    working_memory: str | None
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which conversations a recall looks at, inside what the scope may see. Nothing set: the tenant."""
+
+    conversation: str | None = None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRows:
+    """The shapes of turns. `fresh` rows replace what was known; others come after it."""
+
+    stamp: tuple[int, int]
+    fresh: bool
+    rows: list[tuple[Any, ...]]
+    passages: int
+    terms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    id: int
+    kind: str
+    tenant: str
+    conversation: str | None
+    argument: int | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToEmbed:
+    """A passage that a model has not seen: part `part` of a turn's text. Not every one is worth a vector."""
+
+    pid: int
+    tid: int
+    part: int
+    role: str
+    text: str
+    worth_a_vector: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What the worker made of passages: vectors (turn, part, half floats) and marks (turn, 2 or 1)."""
+
+    through: int
+    vectors: tuple[tuple[int, int, bytes], ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
 
 
 # ---- the ports -----------------------------------------------------------------------------------------------------
@@ -227,6 +326,7 @@ class Engine(Protocol):
     # conversations
     async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo: ...
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo: ...
+    async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo: ...
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]: ...
     async def search(self, scope: Scope, search: Search) -> list[Found]: ...
     async def matches(self, scope: Scope, search: Search) -> list[Match]: ...
@@ -252,6 +352,8 @@ class Engine(Protocol):
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed: ...
     async def reset(self, scope: Scope, conversation: str) -> Removed: ...
     async def forget_conversation(self, scope: Scope, conversation: str) -> Removed: ...
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed: ...
+    async def forget_older(self, scope: Scope, before: int) -> Removed: ...
     async def expire(self, scope: Scope) -> Removed: ...
     async def scrub(self) -> bool: ...
     async def doomed_blobs(self, limit: int) -> list[str]: ...
@@ -269,3 +371,40 @@ class Engine(Protocol):
     def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]: ...
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None: ...
     async def stats(self, scope: Scope) -> Stats: ...
+
+    # memory
+    async def reading(self, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading: ...
+    async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised: ...
+    async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]: ...
+    async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]: ...
+    async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]: ...
+    async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool: ...
+    async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None: ...
+    async def put_working_memory(self, scope: Scope, conversation: str, memory: str, through: int) -> None: ...
+    async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]: ...
+    async def put_facts(
+        self, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
+    ) -> None: ...
+    async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool: ...
+
+    # recall
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, int] | None, after: int) -> ProfileRows: ...
+    async def postings(
+        self, scope: Scope, where: Where, stems: Sequence[str], limit: int
+    ) -> dict[str, list[tuple[int, int]]]: ...
+    async def vectors(
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+    ) -> list[tuple[int, bool, list[tuple[int, int, bytes]]]]: ...
+    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> list[Turn]: ...
+
+    # the outbox
+    async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None: ...
+    async def claim_job(self, lease: int) -> Job | None: ...
+    async def finish_job(self, job: Job) -> None: ...
+    async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None: ...
+    async def next_job(self) -> datetime | None: ...
+    async def index_all(self) -> None: ...
+    async def to_embed(self, model: str, limit: int) -> list[ToEmbed]: ...
+    async def put_embedded(self, model: str, embedded: Embedded) -> None: ...
+    async def drop_other_vectors(self, model: str) -> None: ...
+    async def embedding_backlog(self, model: str) -> int: ...

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from palaver.blobs import FolderBlobs
+from palaver.blobs import FolderBlobs, blob_path
 from palaver.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.drafts import (
     MAX_PARTICIPANTS,
@@ -20,15 +20,28 @@ from palaver.drafts import (
     Desk,
     clean_limit,
     clean_mapping,
+    clean_moment,
     clean_name,
     clean_text,
     clean_ttl,
     optional_name,
 )
-from palaver.errors import EngineUnavailable, InvalidInput, MissingExtra, PermissionDenied, TooLarge
+from palaver.errors import (
+    EngineError,
+    EngineUnavailable,
+    InvalidInput,
+    MissingExtra,
+    PalaverError,
+    PermissionDenied,
+    ScrubPending,
+    TooLarge,
+)
 from palaver.identity import new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
-from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Scope, Stats, Turn
+from palaver.memory import compaction, retention
+from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Scope, Stats, Swept, Turn
+from palaver.models.offline.embedder import available as embedder_available
+from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
 from palaver.ports import (
     Blobs,
@@ -36,6 +49,7 @@ from palaver.ports import (
     Clock,
     ConversationSpec,
     Counter,
+    Embedder,
     Engine,
     Ids,
     Listing,
@@ -43,12 +57,19 @@ from palaver.ports import (
     Removed,
     Search,
 )
-from palaver.recall.terms import terms
+from palaver.prompting import Prompter
+from palaver.recall.terms import last_word, terms
+from palaver.recalling import Recaller
+from palaver.worker import Summarizer, Worker
+
+if TYPE_CHECKING:
+    from palaver.memory.redact import Redactor, StreamRedactor
 
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
 STREAM_FLUSH = 0.25
 BLOB_BATCH = 100
+AUTO_EMBEDDER = "local"
 
 
 class SystemClock:
@@ -64,6 +85,10 @@ class Parts:
     blobs: Blobs
     desk: Desk
     ids: Ids
+    prompter: Prompter
+    worker: Worker
+    clock: Clock
+    stream_redactors: dict[str, StreamRedactor] = field(default_factory=dict)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
 
@@ -100,8 +125,11 @@ class Store:
         `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
         """
         self.require(WRITE)
-        if owner is None:
-            owner = self.scope.user or ""
+        if owner is None and self.scope.user is not None:
+            owner = self.scope.user
+        elif owner is None:
+            self.require(ADMIN)  # the application itself; a scope that is nobody owns nothing
+            owner = ""
         elif owner != self.scope.user:
             self.require(ADMIN)
             owner = clean_name("owner", owner)
@@ -121,6 +149,12 @@ class Store:
             salt=changes.salt,
         )
         return Conversation(self, await self.engine.open_conversation(self.scope, spec))
+
+    async def find(self, key: str, *, owner: str | None = None) -> Conversation:
+        """The conversation with the app's own name `key`; unlike `conversation`, this never creates one."""
+        self.require(READ)
+        owner = (self.scope.user or "") if owner is None else owner
+        return Conversation(self, await self.engine.find_conversation(self.scope, owner, clean_name("key", key)))
 
     async def get(self, id: str) -> Conversation:
         """The conversation with this id."""
@@ -144,7 +178,7 @@ class Store:
             model=optional_name("model", fields.get("model")),
             participants=_clean_participants(fields.get("participants") or ()),
             metadata=clean_mapping("metadata", fields.get("metadata")),
-            settings=clean_mapping("settings", fields.get("settings")),
+            settings=clean_settings(fields.get("settings")),
             ttl=clean_ttl(fields.get("ttl")),
             salt=new_salt(),
         )
@@ -177,10 +211,9 @@ class Store:
         self.require(READ)
         text = clean_text("text", text)
         stems = list(dict.fromkeys(terms(text)))[:64]
-        prefix = stems.pop() if stems and not text[-1].isspace() else None
-        if not stems and prefix is None:
+        if not stems:
             return []
-        query = Search(stems=tuple(stems), prefix=prefix, limit=clean_limit("limit", limit, 1_000))
+        query = Search(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
         return await self.engine.search(self.scope, query)
 
     # ---- the log
@@ -215,10 +248,34 @@ class Store:
                 return gone
             await self.finish_removal(removed)
 
+    async def sweep(self, *, retention_minutes: float | None = None) -> Swept:
+        """Delete what has outlived its time: expired conversations, streams without a writer and, when asked for, every
+        turn that is older than `retention_minutes`. Safe to run in several places at once."""
+        self.require(WRITE)
+        sealed = await self.engine.seal_expired()
+        expired = await self.expire()
+        turns = 0
+        while retention_minutes is not None:
+            before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
+            removed = await self.engine.forget_older(self.scope, before)
+            turns += len(removed.turns)
+            await self.finish_removal(removed)
+            if not removed.turns:
+                break
+        return Swept(conversations=tuple(expired), turns=turns, streams=sealed)
+
     async def finish_removal(self, removed: Removed) -> None:
         """After rows were deleted: their files too, and the bytes in the WAL."""
         await self.delete_doomed_blobs()
         check_scrubbed(removed)
+
+    def stream_redactor(self, turn: str) -> StreamRedactor:
+        """What holds back the end of a stream that may still turn out to be a secret."""
+        from palaver.memory.redact import StreamRedactor
+
+        if turn not in self.parts.stream_redactors:
+            self.parts.stream_redactors[turn] = StreamRedactor(self.parts.worker.redactor)
+        return self.parts.stream_redactors[turn]
 
     async def delete_doomed_blobs(self) -> None:
         while paths := await self.engine.doomed_blobs(BLOB_BATCH):
@@ -230,6 +287,7 @@ class Store:
         """Wait until everything that was put off is done."""
         await self.engine.seal_expired()
         await self.delete_doomed_blobs()
+        await self.parts.worker.drain()
         check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
 
     async def stats(self) -> Stats:
@@ -241,11 +299,49 @@ class Store:
         """Bring in an exported conversation, exactly as it was. None when it is here already."""
         self.require(WRITE)
         self.require(ADMIN)
-        for record in records:
-            if record.kind == "attachment":
-                await self.blobs.put(record.row["path"], files[record.row["id"]])
-        info = await self.engine.restore(self.scope, records)
+        records = [_with_own_path(record, records[0].row["id"]) for record in records]
+        rows = [record.row for record in records if record.kind == "attachment"]
+        async with self.writing_blobs({row["path"]: files[row["id"]] for row in rows}) as undo:
+            info = await self.engine.restore(self.scope, records)
+            if info is None:
+                await undo()
         return None if info is None else Conversation(self, info)
+
+    @asynccontextmanager
+    async def writing_blobs(self, blobs: Mapping[str, bytes]) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Files first, then the rows that name them. When the rows are refused, the files go again.
+
+        After an `EngineError` nobody knows whether the rows are there, so the files stay.
+        """
+
+        async def undo() -> None:
+            for path in blobs:
+                await self.blobs.delete(path)
+
+        for path, data in blobs.items():
+            await self.blobs.put(path, data)
+        try:
+            yield undo
+        except PalaverError as problem:
+            if not isinstance(problem, EngineError):
+                await undo()
+            raise
+
+
+def _with_own_path(record: Record, conversation: str) -> Record:
+    """A file that is brought in never lands on one that is here already."""
+    if record.kind != "attachment":
+        return record
+    row = record.row
+    return Record(record.kind, {**row, "path": blob_path(row["owner"], conversation, row["filename"])})
+
+
+def clean_settings(value: object) -> str | None:
+    text = clean_mapping("settings", value)
+    if isinstance(value, Mapping):
+        compaction.check_settings(value)
+        retention.check_settings(value)
+    return text
 
 
 CONVERSATION_FIELDS = ("title", "workspace", "agent", "model", "participants", "metadata", "settings", "ttl")
@@ -282,8 +378,14 @@ async def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     counter: Counter | None = None,
+    embedder: Embedder | str | None = "auto",
+    summarizer: Summarizer | None = None,
+    redactor: Redactor | None = None,
+    worker: bool = True,
     stream_lease: float = STREAM_LEASE,
     stream_flush: float = STREAM_FLUSH,
+    sweep_every: float | None = None,
+    retention_minutes: float | None = None,
 ) -> AsyncIterator[Store]:
     """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
 
@@ -291,16 +393,21 @@ async def open(
     attachments (beside the database file by default). `memory:` is a database that is gone when the block ends.
     """
     scope = _clean_scope(scope or Scope.of(tenant, user))
+    clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
+    embed = _embedder(embedder)
     async with AsyncExitStack() as stack:
         if url == "memory:":
             folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
             url = f"sqlite:///{folder}/memory.db"
-        engine = await stack.enter_async_context(open_engine(url, clock or SystemClock()))
+        engine = await stack.enter_async_context(open_engine(url, clock))
         parts = Parts(
             engine=engine,
             blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
-            desk=Desk(counter or BpeCounter()),
-            ids=ids or new_id,
+            desk=Desk(counter),
+            ids=ids,
+            prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
+            clock=clock,
+            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer),
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )
@@ -309,6 +416,11 @@ async def open(
         await store.delete_doomed_blobs()
         reaper = asyncio.create_task(_reap(engine, stream_lease), name="palaver-reaper")
         stack.push_async_callback(_stop, reaper)
+        if sweep_every is not None:
+            sweeper = _sweep(store, _clean_seconds("sweep_every", sweep_every), retention_minutes)
+            stack.push_async_callback(_stop, asyncio.create_task(sweeper, name="palaver-sweeper"))
+        if worker:
+            stack.push_async_callback(_stop, asyncio.create_task(parts.worker.run(), name="palaver-worker"))
         yield store
 
 
@@ -325,14 +437,27 @@ def open_engine(url: str, clock: Clock) -> AbstractAsyncContextManager[Engine]:
 
 def default_folder(url: str) -> Path:
     """Attachments lie beside the database file."""
-    path = Path(urlsplit(url).path[1:])
+    path = Path(unquote(urlsplit(url).path[1:]))
     return path.with_name(path.name + "-files")
+
+
+def _minutes(value: float) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 100 * 366 * 24 * 60:
+        raise InvalidInput("retention_minutes", "must be minutes, more than 0 and less than a hundred years")
+    return timedelta(minutes=value)
 
 
 def _clean_seconds(field: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86_400:
         raise InvalidInput(field, "must be seconds, more than 0 and less than a day")
     return value
+
+
+def _embedder(choice: Embedder | str | None) -> Embedder | None:
+    """The embedder in use: one that is handed in, one by name, or the local one where it is installed."""
+    if choice == "auto":
+        choice = AUTO_EMBEDDER if embedder_available() else "none"
+    return open_embedder(choice) if isinstance(choice, str) else choice
 
 
 async def _reap(engine: Engine, lease: float) -> None:
@@ -345,6 +470,15 @@ async def _reap(engine: Engine, lease: float) -> None:
                 await engine.seal_expired()
         except EngineUnavailable:
             continue  # busy now: there is a next time
+
+
+async def _sweep(store: Store, pause: float, retention_minutes: float | None) -> None:
+    while True:
+        try:
+            await store.sweep(retention_minutes=retention_minutes)
+        except (EngineUnavailable, ScrubPending):
+            pass  # the next round goes on
+        await asyncio.sleep(pause)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -37,6 +37,7 @@ class TurnWriter:
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: PalaverError | None = None
         self._writing = asyncio.Lock()
+        self._redactor = talk.new_stream_redactor() if talk.redacts else None
 
     @property
     def text(self) -> str:
@@ -64,8 +65,12 @@ class TurnWriter:
     async def write(self, text: str) -> None:
         if self._failure is not None:
             raise self._failure
-        self._buffer.append(clean_text("text", text))
-        self._dirty.set()
+        text = clean_text("text", text)
+        if self._redactor is not None:
+            text = self._redactor.feed(text)
+        if text:
+            self._buffer.append(text)
+            self._dirty.set()
 
     async def __aenter__(self) -> Self:
         if self._flush != "end":
@@ -77,6 +82,8 @@ class TurnWriter:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stop_tasks()
+        if self._redactor is not None:
+            self._buffer.append(self._redactor.finish())
         if kind is None:
             await self._commit()
         else:
@@ -127,7 +134,7 @@ class TurnWriter:
 
     async def _send(self) -> None:
         if self._unsent and self.turn is not None:
-            await self._talk.append_chunk(self.turn, self._chunk, self._unsent)
+            await self._talk._send_chunk(self.turn.id, Chunk(n=self._chunk, text=self._unsent))
             self._stored.append(self._unsent)
             self._unsent = ""
             self._chunk += 1

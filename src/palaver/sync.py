@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from palaver.conversation import Conversation
+from palaver.errors import StoreClosed
 from palaver.store import Store
 from palaver.store import open as open_store
 from palaver.streaming import TurnWriter
@@ -38,6 +39,9 @@ class Portal:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self.loop.is_closed():
+            work.close()
+            raise StoreClosed
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -46,6 +50,7 @@ class Portal:
             raise
 
     def close(self) -> None:
+        self.call(self.loop.shutdown_asyncgens())  # a subscription that somebody still holds
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -98,7 +103,7 @@ class Blocking:
                     return
                 yield self._face(value)
         finally:
-            if inspect.isasyncgen(source):
+            if inspect.isasyncgen(source) and not self._portal.loop.is_closed():
                 self._portal.call(_close(source))
 
     def __enter__(self) -> Blocking:

@@ -49,10 +49,10 @@ def switch(nodes: Sequence[Node], target: Node) -> Flip:
     `nodes` must hold every turn from the position where the path of `target` leaves the active one.
     """
     tree = _Tree(nodes)
-    path = [*tree.above(target), target, *tree.below(target)]
+    above, divergence = tree.above(target)
+    path = [*above, target, *tree.below(target)]
     wanted = {node.id for node in path}
-    divergence = min((node.position for node in path if not node.active), default=target.position)
-    flip = Flip(by=next((node.id for node in path if node.position == divergence), target.id))
+    flip = Flip(by=path[0].id)
     flip.off = [node for node in nodes if node.active and node.id not in wanted and node.position >= divergence]
     flip.on = [node for node in path if not node.active]
     return flip
@@ -66,17 +66,21 @@ class _Tree:
             self.slots.setdefault(node.slot, []).append(node)
             self.children.setdefault(node.parent, []).append(node)
 
-    def above(self, node: Node) -> list[Node]:
-        """The inactive turns that lead to `node`, from the active path downwards."""
+    def above(self, node: Node) -> tuple[list[Node], int]:
+        """The inactive turns that lead to `node`, from the active path downwards, and where they leave it.
+
+        A slot of which nothing is left (forgotten, aborted) is passed through: it still leads to what is above it.
+        """
         path: list[Node] = []
-        slot = node.parent
+        divergence, slot = node.position, node.parent
         while slot is not None and slot in self.slots:
-            version = self._version(slot)
-            if version is None or version.active:
-                break
-            path.append(version)
-            slot = version.parent
-        return path[::-1]
+            versions = self.slots[slot]
+            if any(node.active for node in (*versions, *self.children.get(slot, ()))):
+                break  # the active path leads through here, also when what stood here was forgotten
+            if (version := self._version(slot)) is not None:
+                path.append(version)
+            divergence, slot = versions[0].position, versions[0].parent
+        return path[::-1], divergence
 
     def below(self, node: Node) -> list[Node]:
         """What follows `node`: at each step the child that was on the path last."""

@@ -307,22 +307,32 @@ class _Packer:
     def _summaries(self, cap: int, start: int) -> list[str]:
         """The summaries that stand for everything before the window, the widest ones first."""
         self.window_start = start
-        cover = self._fitting_cover(cover_of(self.material.summaries, start), min(cap, self.left))
+        whole = cover_of(self.material.summaries, start)
+        cover = self._fitting_cover(whole, min(cap, self.left))
         older = self._older_turns(start)
-        covered = min(older, sum(summary.turns for summary in cover))
         notes: list[str] = []
+        covered = min(older, sum(summary.turns for summary in cover))
         if covered:
-            self.omissions.append(_span_omission("summarised", covered, cover[0].from_seq, cover[-1].through_seq, True))
             text = render.summary_block(cover)
-            reason = f"stands for {covered} turns before the window"
             span = (cover[0].from_seq, cover[-1].through_seq)
-            notes.append(self._head("summaries", text, reason, span))
-        if older > covered:
-            first = cover[-1].through_seq if cover else 0
-            self.omissions.append(_span_omission(self._why_older(), older - covered, first, start))
+            notes.append(self._head("summaries", text, f"stands for {covered} turns before the window", span))
+            self.omissions.append(_span_omission("summarised", covered, *span, True))
+        self._omit_unsummarised(older - covered, [one for one in whole if one not in cover], whole, start)
         if older and self.options.note_omissions and not self.options.policy.recall_first:
             notes += self._omission_note(older, covered)
         return notes
+
+    def _omit_unsummarised(self, left: int, dropped: list[Summary], whole: list[Summary], start: int) -> None:
+        """What no summary in the prompt stands for: its summary did not fit, or there is none yet."""
+        unfit = min(left, sum(one.turns for one in dropped))
+        if unfit:
+            self.omissions.append(
+                _span_omission("their summary did not fit", unfit, dropped[0].from_seq, dropped[-1].through_seq)
+            )
+        if left > unfit:
+            reason = "not yet summarised" if self.options.policy.summaries else "older than what this policy shows"
+            first = whole[-1].through_seq if whole else 0
+            self.omissions.append(_span_omission(reason, left - unfit, first, start))
 
     def _fitting_cover(self, cover: list[Summary], cap: int) -> list[Summary]:
         """The newest ones that fit."""
@@ -333,11 +343,6 @@ class _Packer:
                 break
             kept = trial
         return kept
-
-    def _why_older(self) -> str:
-        if not self.options.policy.summaries:
-            return "older than the window; this policy has no summaries"
-        return "not yet summarised" if not self.material.summaries else "in no summary that fits"
 
     def _older_turns(self, start: int) -> int:
         """How many turns of the view lie before the window, without reading them."""

@@ -1,8 +1,8 @@
 """Conversations as lines of JSON: every row as it is stored, so that nothing is lost on the way there and back.
 
-One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "end", …}`. Bytes are base64. A
-conversation ends with an `end` line, so that a file that was cut short is noticed. The hash chain travels along: an
-imported conversation verifies, and one that was changed on the way is refused.
+One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "end", "row": {…}}`. Bytes are
+base64. A conversation ends with an `end` line, so that a file that was cut short is noticed. The hash chain travels
+along: an imported conversation verifies, and one that was changed on the way is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palaver.ports import Record
 from palaver.store import Store
 
 FORMAT = "palaver/1"
-BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash"})
+BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
 # Rebuilt at import from what the rows say.
 DERIVED = frozenset({"tenant", "path"})
 KINDS = ("conversation", "event", "turn", "attachment")
@@ -40,12 +40,12 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
             yield _line(record.kind, {name: _out(name, v) for name, v in record.row.items() if name not in DERIVED})
             if record.kind == "attachment":
                 data = await talk.read_attachment(record.row["id"])
-                yield _line("file", {"id": record.row["id"], "data": b64encode(data).decode()})
+                yield _line("file", {"id": record.row["id"], "data": _out("data", data)})
     yield _line("end", {"format": FORMAT, "rows": rows})
 
 
 def _line(kind: str, row: Mapping[str, Any]) -> str:
-    return json.dumps({"kind": kind, **row}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({"kind": kind, "row": row}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _out(name: str, value: Any) -> Any:
@@ -69,8 +69,7 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row = _parse(number, line)
-        kind = row.pop("kind", None)
+        kind, row = _parse_row(number, line)
         if kind == "conversation":
             _expect(number, dump is None, "the conversation before it has no end line")
             dump = Dump()
@@ -81,7 +80,9 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             yield dump
             dump = None
         elif kind == "file":
-            dump.files[row["id"]] = b64decode(row["data"])
+            _expect(number, {"id", "data"} <= row.keys(), "a file needs its id and its data")
+            _expect(number, row["id"] not in dump.files, "this file was here already")
+            dump.files[row["id"]] = row["data"]
         elif kind in KINDS:
             dump.records.append(Record(kind, row))
         else:
@@ -90,16 +91,28 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
         raise InvalidInput("file", "it was cut short: the last conversation has no end line")
 
 
+def _parse_row(number: int, line: str) -> tuple[Any, dict[str, Any]]:
+    try:
+        data = _parse(number, line)
+        kind, row = data["kind"], data["row"]
+        return kind, {name: _in(name, value) for name, value in row.items()}
+    except (KeyError, ValueError, TypeError, AttributeError) as problem:
+        if isinstance(problem, InvalidInput):
+            raise
+        raise InvalidInput(f"line {number}", "is not a row as an export writes it") from None
+
+
+def _in(name: str, value: Any) -> Any:
+    return b64decode(value, validate=True) if name in BINARY and value is not None else value
+
+
 def _parse(number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        if not isinstance(row, dict):
-            raise InvalidInput(f"line {number}", "is not a JSON object")
-        return {name: b64decode(v) if name in BINARY and v is not None else v for name, v in row.items()}
-    except (ValueError, TypeError) as problem:
-        if isinstance(problem, InvalidInput):
-            raise
-        raise InvalidInput(f"line {number}", "is not JSON as an export writes it") from None
+    except ValueError:
+        raise InvalidInput(f"line {number}", "is not JSON") from None
+    _expect(number, isinstance(row, dict), "is not a JSON object")
+    return dict(row)
 
 
 def _expect(number: int, fits: bool, problem: str) -> None:

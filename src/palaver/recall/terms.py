@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import Stemmer
 
@@ -27,7 +28,11 @@ STOP_WORDS = frozenset(
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 # Scripts written without spaces: a run of them is indexed as overlapping pairs.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+_UNSPACED_RANGES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED = re.compile(f"[{_UNSPACED_RANGES}]+")
+# What becomes about one term: a letter of an unspaced script, or a word of any other.
+_UNIT = re.compile(rf"[{_UNSPACED_RANGES}]|[^\W{_UNSPACED_RANGES}]+")
+_ORDINARY = 10 * PASSAGE_WORDS  # characters: ninety words of prose are well below it
 
 
 @lru_cache(maxsize=1)
@@ -56,54 +61,63 @@ def terms(text: str) -> list[str]:
         if word.isascii():
             found.append(_stem(word[:MAX_TERM]))
         else:
-            found.extend(_foreign(word[:MAX_TERM]))
+            found.extend(_foreign(word))
     return found
 
 
 def _foreign(word: str) -> list[str]:
     if not _UNSPACED.search(word):
-        return [_stem(word)]
+        return [_stem(word[:MAX_TERM])]
     found, end = [], 0
     for run in _UNSPACED.finditer(word):
         if run.start() > end:
-            found.append(_stem(word[end : run.start()]))
+            found.append(_stem(word[end : run.start()][:MAX_TERM]))
         letters = run.group()
         found.extend(letters[i : i + 2] for i in range(max(1, len(letters) - 1)))
         end = run.end()
     if end < len(word):
-        found.append(_stem(word[end:]))
+        found.append(_stem(word[end:][:MAX_TERM]))
     return found
 
 
 def passages(text: str) -> tuple[str, ...]:
-    """The stems of `text`, cut at sentence ends into passages of about ninety words."""
-    if len(text) <= 400:  # most turns: one passage, no need to look for sentences
-        stems = terms(text)
-        return (" ".join(stems),) if stems else ()
+    """The stems of each segment of `text` that has any, joined by spaces."""
+    stems = (" ".join(terms(segment)) for segment in segments(text))
+    return tuple(joined for joined in stems if joined)
+
+
+def segments(text: str) -> list[str]:
+    """`text` cut at sentence ends into pieces of about ninety words; together they are the text."""
+    if len(text) <= 400:  # most turns: one piece, no need to look for sentences
+        return [text] if text else []
     found: list[str] = []
-    held: list[str] = []
-    words = 0
-    for sentence in _SENTENCE.findall(text):
-        size = sentence.count(" ") + 1
-        if held and words + size > PASSAGE_WORDS:
-            found.append(" ".join(held))
-            held, words = [], 0
-        held.extend(terms(sentence))
+    start = end = words = 0
+    for sentence in _SENTENCE.finditer(text):
+        size = sentence.group().count(" ") + 1
+        if words and words + size > PASSAGE_WORDS:
+            found.extend(_split_long(text[start:end]))
+            start, words = end, 0
+        end = sentence.end()
         words += size
-    if held:
-        found.append(" ".join(held))
-    return tuple(_split_long(found))
+    found.extend(_split_long(text[start:]))
+    return found
 
 
-def _split_long(found: list[str]) -> list[str]:
-    """No passage much longer than the rest, also where a text has no sentences."""
-    out: list[str] = []
-    for passage in found:
-        stems = passage.split(" ")
-        out.extend(
-            " ".join(stems[start : start + 2 * PASSAGE_WORDS]) for start in range(0, len(stems), 2 * PASSAGE_WORDS)
-        )
-    return [passage for passage in out if passage]
+def _split_long(piece: str) -> list[str]:
+    """No piece with many more words than the rest, also where a text has no sentences."""
+    if len(piece) <= (_ORDINARY if piece.isascii() else PASSAGE_WORDS):
+        return [piece]
+    starts = [unit.start() for unit in _UNIT.finditer(piece) if unit.group() not in STOP_WORDS]
+    cuts = [0, *starts[2 * PASSAGE_WORDS :: 2 * PASSAGE_WORDS], len(piece)]
+    return [piece[start:end] for start, end in pairwise(cuts)]
+
+
+def last_word(text: str) -> str | None:
+    """The word that somebody may still be typing: as it stands, not its stem. None after a space or a stop word."""
+    words = _WORD.findall(text.lower())
+    if not words or not text[-1:].isalnum() or words[-1] in STOP_WORDS or not words[-1].isascii():
+        return None
+    return str(words[-1])[:MAX_TERM]
 
 
 def spans(text: str, stems: frozenset[str]) -> list[tuple[int, int]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ import apsw
 
 from palaver import errors
 from palaver.engines.migrate import migrations
+from palaver.engines.sqlite.gaps import clear_gaps
 from palaver.identity import micros
 from palaver.ports import Clock
 
@@ -28,9 +31,10 @@ Row = tuple[Any, ...]
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 READERS = 4
 BATCH = 256
-CHORES_AT, CHORES_AFTER_SECONDS = 256, 0.05
+CHORES_AT, CHORES_AFTER_SECONDS = 64, 0.05
 SCRUB_RETRY_SECONDS = 1.0
 SCRUB_WAIT_MILLISECONDS = 1_000
+SCRUB_TRIES = 10
 # A second writer waits this long for the first; appends take well under a millisecond each.
 BUSY_MILLISECONDS = 30_000
 
@@ -84,9 +88,9 @@ def translated(path: Path) -> Iterator[None]:
 
 def _cannot_open(path: Path) -> errors.EngineError:
     folder = path.parent
-    if not folder.exists():
-        return errors.EngineUnavailable(f"the folder {folder} does not exist: create it first")
-    if path.is_dir():
+    if not os.path.isdir(folder):  # also when one may not look: pathlib would raise
+        return errors.EngineUnavailable(f"the folder {folder} does not exist, or is out of reach: create it first")
+    if os.path.isdir(path):
         return errors.NotADatabase(f"{path} is a folder")
     return errors.DatabaseReadOnly(f"{path} cannot be opened: check the permissions of the file and of {folder}")
 
@@ -123,9 +127,8 @@ def prepare(address: Address, setup: Work[None]) -> apsw.Connection:
         db = connect(address, readonly=False)
         try:
             _refuse_strangers(db, address.path)
-            _migrate(db)
-            with db:
-                setup(Tx(db, 0))
+            _migrate(db, address)
+            _patiently(address, lambda: _set_up(db, setup))
         except BaseException:
             db.close()
             raise
@@ -133,21 +136,41 @@ def prepare(address: Address, setup: Work[None]) -> apsw.Connection:
 
 
 def _refuse_strangers(db: apsw.Connection, path: Path) -> None:
-    application = _pragma(db, "application_id")
-    if application == APPLICATION_ID:
-        return
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-    if application != 0 or tables:
+    # One statement, one snapshot: another process may be creating the schema at this moment.
+    found = db.execute("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id")
+    application, tables = found.fetchall()[0]
+    if application != APPLICATION_ID and (application != 0 or tables):
         raise errors.NotADatabase(f"{path} is an SQLite file of another program, and was left alone")
 
 
-def _migrate(db: apsw.Connection) -> list[int]:
+def _set_up(db: apsw.Connection, setup: Work[None]) -> None:
+    with db:
+        setup(Tx(db, 0))
+
+
+def _patiently(address: Address, work: Callable[[], object]) -> None:
+    """Give way and retry where SQLite does not wait by itself, as two who wait for each other would wait for ever.
+
+    That is the switch to WAL, and a transaction that read before another process wrote, and now wants to write.
+    """
+    deadline = time.monotonic() + address.busy_timeout / 1_000
+    while True:
+        try:
+            work()
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.02))
+
+
+def _migrate(db: apsw.Connection, address: Address) -> list[int]:
     """Run the migrations that are missing. Safe from many processes: the rest wait here, then find nothing to do."""
     steps = migrations("palaver.engines.sqlite.migrations")
     if _pragma(db, "user_version") == steps[-1].number:
         return []
     _refuse_newer(db, steps[-1].number)
-    db.execute("PRAGMA journal_mode = WAL").fetchall()
+    _patiently(address, lambda: db.execute("PRAGMA journal_mode = WAL").fetchall())
     ran = []
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -187,6 +210,7 @@ class Tx:
     now: int
     touched: set[str] = field(default_factory=set)
     scrub: bool = False
+    removed_terms: set[str] = field(default_factory=set)
 
     def one(self, sql: str, **values: Any) -> Row | None:
         rows = self.db.execute(sql, values).fetchall()
@@ -256,6 +280,23 @@ class Writer:
 
     def _run(self) -> None:
         waiting: deque[_Job] = deque()
+        try:
+            self._work(waiting)
+        except BaseException:  # nobody may wait for a thread that is gone
+            self._closed = True
+            self._fail(waiting)
+            raise
+        self.db.close()
+
+    def _fail(self, waiting: deque[_Job]) -> None:
+        while not self._queue.empty():
+            if (job := self._queue.get()) is not None:
+                waiting.append(job)
+        for job in waiting:
+            job.error = errors.EngineUnavailable("the writer stopped after an unexpected error; open the store again")
+        _deliver(list(waiting))
+
+    def _work(self, waiting: deque[_Job]) -> None:
         closing = False
         while not closing:
             closing = self._gather(waiting)
@@ -267,8 +308,7 @@ class Writer:
             if self._chores_due >= CHORES_AT or (self._chores_due and (idle or closing)):
                 self._do_chores()
             if self.unscrubbed and (idle or closing):
-                self._truncate_wal(0)
-        self.db.close()
+                self._scrub(0)
 
     def _gather(self, waiting: deque[_Job]) -> bool:
         """Wait for the next write and take all that is queued behind it. True when there will be no more."""
@@ -291,11 +331,14 @@ class Writer:
             with translated(self.address.path):
                 while True:
                     self.db.execute("BEGIN IMMEDIATE")
-                    done = self.chores(Tx(self.db, micros(self.clock.now())))
+                    tx = Tx(self.db, micros(self.clock.now()))
+                    done = self.chores(tx)
                     self.db.execute("COMMIT")
+                    if tx.touched:
+                        self.committed(tx.touched)
                     if not done:
                         return
-        except errors.EngineError:
+        except Exception:  # whatever a text does to the index, the writer must live; a search meets the same error
             self._roll_back()
 
     def _commit_group(self, jobs: list[_Job]) -> None:
@@ -316,7 +359,7 @@ class Writer:
             self.commits += 1
             if tx.scrub:
                 self.unscrubbed = True
-                self._truncate_wal(SCRUB_WAIT_MILLISECONDS)
+                self._scrub(SCRUB_WAIT_MILLISECONDS)
             if tx.touched:
                 self.committed(tx.touched)
         _deliver(jobs)
@@ -342,24 +385,40 @@ class Writer:
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
-    # ---- old bytes in the WAL
+    # ---- old bytes in the WAL and in the file
 
     def _marked_unscrubbed(self) -> bool:
         with translated(self.address.path):
             return bool(self.db.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
 
-    def _truncate_wal(self, wait: int) -> None:
-        """Move everything into the file and cut the WAL to nothing; what a reader still needs stays for now."""
+    def _scrub(self, wait: int) -> None:
+        """Cut the WAL to nothing and clear the gaps of the file; what a reader still needs stays for now."""
         self.db.set_busy_timeout(wait)
         try:
-            busy, *_ = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
-            if not busy:
-                self.db.execute("DELETE FROM meta WHERE name = 'scrub'")
-                self.unscrubbed = False
-        except (apsw.BusyError, apsw.LockedError):
+            for _ in range(SCRUB_TRIES):
+                busy, *_ = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+                if busy or self._clear_gaps():
+                    break
+        except (apsw.Error, OSError):
             pass  # tried again a second later, and by whoever opens the file next
         finally:
+            self._roll_back()
             self.db.set_busy_timeout(self.address.busy_timeout)
+
+    def _clear_gaps(self) -> bool:
+        """Clear the file while nobody writes. False when another process has written since the WAL was cut."""
+        self.db.execute("BEGIN IMMEDIATE")
+        wal = Path(self.db.filename_wal)
+        if wal.exists() and wal.stat().st_size:
+            self.db.execute("ROLLBACK")
+            return False
+        clear_gaps(self.db.filename)
+        # Pages in memory still have their gaps as they were; the commit makes other processes drop theirs.
+        self.db.release_memory()
+        self.db.execute("DELETE FROM meta WHERE name = 'scrub'")
+        self.db.execute("COMMIT")
+        self.unscrubbed = False
+        return True
 
 
 def _deliver(jobs: list[_Job]) -> None:

@@ -6,8 +6,9 @@ from palaver.audit import DETAILS, Details, details_hash
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.forgetting import bury, expired_thread
 from palaver.engines.sqlite.rows import Row, TurnRow, conversation, who
-from palaver.engines.sqlite.text_index import index_title, tenant_word, unindex_title
+from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
 from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
+from palaver.errors import ConversationNotFound
 from palaver.identity import canonical_json, genesis
 from palaver.model import ConversationInfo, Found, Match, Scope
 from palaver.ports import Changes, ConversationSpec, Listing, Search
@@ -20,6 +21,13 @@ MATCHES = 3  # turns shown per conversation
 
 def get(tx: Tx, scope: Scope, id: str) -> ConversationInfo:
     return _info(tx, find(tx, scope, id)[0])
+
+
+def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
+    row = tx.one(Q.find_key, tenant=scope.tenant, owner=owner, key=key)
+    if row is None:
+        raise ConversationNotFound(key)
+    return get(tx, scope, row[1])
 
 
 def _info(tx: Tx, cid: int) -> ConversationInfo:
@@ -94,8 +102,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     if "title" in changes.fields:
         if title_pid is not None:
             unindex_title(thread, title_pid, old_title)
-            tx.scrub = True
-            tx.run(Q.mark_unscrubbed)
+            mend_signposts(tx)
         title_pid = index_title(thread, changes.title)
     if "participants" in changes.fields:
         tx.run(Q.drop_participants, cid=thread.cid)
@@ -160,7 +167,9 @@ def matches(tx: Tx, scope: Scope, query: Search) -> list[Match]:
 
 
 def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> list[Row]:
-    words = [f'"{stem}"' for stem in query.stems] + ([f'"{query.prefix}" *'] if query.prefix else [])
+    words = [f'"{stem}"' for stem in query.stems]
+    if query.prefix:
+        words[-1] = f'({words[-1]} OR "{query.prefix}" *)'
     match = f"({where}) AND terms : ({joiner.join(words)})"
     return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **who(scope))
 

@@ -11,14 +11,24 @@ from typing import Any
 
 import apsw
 
-from palaver.engines.sqlite import conversations, forgetting, records, streams, text_index, turns
+from palaver.engines.sqlite import (
+    conversations,
+    forgetting,
+    memory,
+    outbox,
+    recall,
+    records,
+    streams,
+    text_index,
+    turns,
+)
 from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
 from palaver.engines.sqlite.rows import event, who
 from palaver.engines.sqlite.thread import Q, find, open_thread
 from palaver.engines.sqlite.watch import Hub
 from palaver.errors import AttachmentNotFound, ConversationNotFound
 from palaver.identity import canonical_json, micros, moment
-from palaver.model import Attachment, Branch, ConversationInfo, Event, Found, Match, Scope, Stats, Turn
+from palaver.model import Attachment, Branch, ConversationInfo, Event, Fact, Found, Match, Scope, Stats, Summary, Turn
 from palaver.ports import (
     Append,
     Audit,
@@ -26,13 +36,21 @@ from palaver.ports import (
     Chunk,
     Clock,
     ConversationSpec,
+    Embedded,
     History,
+    Job,
     Listing,
+    ProfileRows,
+    Reading,
     Record,
     Removed,
     Seal,
     Search,
     Signal,
+    SummaryDraft,
+    ToEmbed,
+    Unsummarised,
+    Where,
 )
 
 
@@ -71,18 +89,21 @@ class SQLiteEngine:
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo:
         return await self.readers.run(lambda tx: conversations.get(tx, scope, id))
 
+    async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo:
+        return await self.readers.run(lambda tx: conversations.by_key(tx, scope, owner, key))
+
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
 
     async def search(self, scope: Scope, search: Search) -> list[Found]:
-        await self._index_all()
+        await self.index_all()
         return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
 
     async def matches(self, scope: Scope, search: Search) -> list[Match]:
-        await self._index_all()
+        await self.index_all()
         return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
 
-    async def _index_all(self) -> None:
+    async def index_all(self) -> None:
         """A search sees everything that was stored before it."""
         while await self.readers.run(text_index.backlog):
             await self.writer.submit(text_index.index_batch)
@@ -141,6 +162,12 @@ class SQLiteEngine:
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Removed:
         return await self._remove(lambda tx: forgetting.forget_conversation(tx, scope, conversation))
+
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+        return await self._remove(lambda tx: forgetting.retire(tx, scope, conversation, position, keep_salt))
+
+    async def forget_older(self, scope: Scope, before: int) -> Removed:
+        return await self._remove(lambda tx: forgetting.forget_older(tx, scope, before))
 
     async def expire(self, scope: Scope) -> Removed:
         return await self._remove(lambda tx: forgetting.expire(tx, scope))
@@ -228,6 +255,93 @@ class SQLiteEngine:
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
         return await self.writer.submit(lambda tx: records.restore(tx, scope, records_))
+
+    # ---- memory
+
+    async def reading(self, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading:
+        return await self.readers.run(lambda tx: memory.reading(tx, scope, conversation, tokens, viewer))
+
+    async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
+        return await self.readers.run(lambda tx: memory.unsummarised(tx, scope, conversation, tokens))
+
+    async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
+        return await self.readers.run(lambda tx: memory.span(tx, scope, conversation, from_seq, through_seq))
+
+    async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
+        return await self.readers.run(lambda tx: memory.summaries(tx, scope, conversation, level))
+
+    async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
+        return await self.readers.run(lambda tx: memory.uncovered(tx, scope, conversation, level))
+
+    async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
+        return await self.writer.submit(lambda tx: memory.put_summary(tx, scope, conversation, draft))
+
+    async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None:
+        await self.writer.submit(lambda tx: memory.drop_summary(tx, scope, conversation, summary))
+
+    async def put_working_memory(self, scope: Scope, conversation: str, text: str, through: int) -> None:
+        await self.writer.submit(lambda tx: memory.put_working_memory(tx, scope, conversation, text, through))
+
+    async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
+        return await self.readers.run(lambda tx: memory.facts(tx, scope, conversation, include_invalidated))
+
+    async def put_facts(
+        self, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
+    ) -> None:
+        await self.writer.submit(lambda tx: memory.put_facts(tx, scope, conversation, new, replaced))
+
+    async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
+        return await self.writer.submit(lambda tx: memory.drop_fact(tx, scope, conversation, id))
+
+    # ---- recall
+
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, int] | None, after: int) -> ProfileRows:
+        return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
+
+    async def postings(
+        self, scope: Scope, where: Where, stems: Sequence[str], limit: int
+    ) -> dict[str, list[tuple[int, int]]]:
+        await self.index_all()
+        return await self.readers.run(lambda tx: recall.postings(tx, scope, where, stems, limit))
+
+    async def vectors(
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+    ) -> list[tuple[int, bool, list[tuple[int, int, bytes]]]]:
+        return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
+
+    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> list[Turn]:
+        return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))
+
+    # ---- the outbox
+
+    async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
+        await self.writer.submit(lambda tx: outbox.add_job(tx, scope, conversation, kind, argument))
+
+    async def claim_job(self, lease: int) -> Job | None:
+        return await self.writer.submit(lambda tx: outbox.claim(tx, lease))
+
+    async def finish_job(self, job: Job) -> None:
+        await self.writer.submit(lambda tx: outbox.finish(tx, job))
+
+    async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
+        await self.writer.submit(lambda tx: outbox.retry(tx, job, delay, error, dead))
+
+    async def next_job(self) -> datetime | None:
+        rows = await self.readers.run(lambda tx: tx.all(Q.next_job))
+        return None if rows[0][0] is None else moment(rows[0][0])
+
+    async def to_embed(self, model: str, limit: int) -> list[ToEmbed]:
+        return await self.readers.run(lambda tx: outbox.to_embed(tx, model, limit))
+
+    async def put_embedded(self, model: str, embedded: Embedded) -> None:
+        await self.writer.submit(lambda tx: outbox.put_embedded(tx, model, embedded))
+
+    async def drop_other_vectors(self, model: str) -> None:
+        while await self.writer.submit(lambda tx: outbox.drop_other_vectors(tx, model)):
+            pass
+
+    async def embedding_backlog(self, model: str) -> int:
+        return await self.readers.run(lambda tx: outbox.embedding_backlog(tx, model))
 
     async def stats(self, scope: Scope) -> Stats:
         found = await self.readers.run(lambda tx: records.stats(tx, scope))

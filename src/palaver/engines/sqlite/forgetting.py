@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from itertools import starmap
 
-from palaver.drafts import decode_calls, decode_results
+from palaver.drafts import decode_calls, decode_results, stub_hash
+from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, who
-from palaver.engines.sqlite.text_index import unindex, unindex_title
+from palaver.engines.sqlite.text_index import mend_signposts, unindex, unindex_title
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
-from palaver.identity import key_hash
+from palaver.identity import digest, key_hash
 from palaver.model import Scope
 from palaver.ports import Removed
 
 EXPIRE_BATCH = 100
+RETIRE_BATCH = 200
 
 
 def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
@@ -23,9 +25,9 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
         return Removed()
     rows = [row, *_results_of(thread, row)]
     for one in rows:
-        _forget(thread, one)
-        thread.log("forget", thread.tick(), turn=one.id)
+        thread.log("forget", thread.tick(), turn=one.id, content_hash=_forget(thread, one))
     thread.find_tip()
+    upkeep.cut_beyond_tip(thread)
     thread.refresh_preview()
     thread.save()
     _scrub_later(tx)
@@ -45,29 +47,67 @@ def _results_of(thread: Thread, row: TurnRow) -> list[TurnRow]:
     return found
 
 
-def _forget(thread: Thread, row: TurnRow) -> None:
-    """Leave a stub: that something was said here, by whom and when, and nothing of what it was."""
+def _forget(thread: Thread, row: TurnRow) -> bytes:
+    """Leave a stub: that something was said here, by whom and when, and nothing of what it was. Answers its hash."""
     tx = thread.tx
     unindex(thread, row)
+    upkeep.forgotten(thread, row)
     tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
     tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
     tx.run(Q.close_stream, tid=row.tid)
-    key = row.idempotency_key
-    tx.run(Q.stub, tid=row.tid, idempotency_key=None if key is None else key_hash(thread.id, key))
+    key = None if row.idempotency_key is None else key_hash(thread.id, row.idempotency_key)
+    tx.run(Q.stub, tid=row.tid, idempotency_key=key)
     if row.active:
         thread.turn_count -= 1
         thread.token_count -= row.token_count
+    return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
+
+
+def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+    """Drop the words of turns that are summarised. Their summaries stay, and so does what they were worth."""
+    thread = open_thread(tx, scope, conversation)
+    rows = [TurnRow(*row) for row in tx.all(Q.before_position, cid=thread.cid, position=position, limit=RETIRE_BATCH)]
+    for row in rows:
+        unindex(thread, row)
+        tx.run(Q.unmark, tid=row.tid)
+        tx.run(Q.drop_vectors_of_turn, tid=row.tid)
+        tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
+        tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
+        key = row.idempotency_key
+        hashed = None if key is None else key_hash(thread.id, key)
+        tx.run(Q.retire, tid=row.tid, keep_salt=int(keep_salt), idempotency_key=hashed)
+        if row.active:
+            thread.turn_count -= 1
+            thread.token_count -= row.token_count
+        thread.log("retire", thread.tick(), turn=row.id, payload={"salt": True} if keep_salt else None)
+    if rows:
+        tx.run(Q.bump, cid=thread.cid)
+        tx.run(Q.retired_counts, cid=thread.cid)
+        thread.find_tip()
+        thread.refresh_preview()
+        thread.save()
+        _scrub_later(tx)
+    return Removed(turns=tuple(row.id for row in rows))
+
+
+def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
+    """Forget turns from before a moment; some at a time, so that writers can go in between."""
+    found = tx.all(Q.older_than, before=before, now=tx.now, limit=RETIRE_BATCH, **who(scope))
+    gone: list[str] = []
+    for conversation, turn in found:
+        gone.extend(forget_turn(tx, scope, conversation, turn).turns)
+    return Removed(turns=tuple(gone))
 
 
 def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     """Forget every turn and keep the conversation."""
     thread = open_thread(tx, scope, conversation)
     rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=thread.cid)]
-    for row in rows:
-        _forget(thread, row)
+    stubs = [_forget(thread, row) for row in rows]
+    upkeep.emptied(thread)
     tx.run(Q.doom_blobs, cid=thread.cid)
     tx.run(Q.drop_attachments, cid=thread.cid)
-    thread.log("reset", thread.tick())
+    thread.log("reset", thread.tick(), content_hash=digest(stubs))
     thread.preview = None
     thread.find_tip()
     thread.save()
@@ -104,6 +144,7 @@ def bury(thread: Thread, kind: str) -> None:
     *_, title_pid = details
     if title_pid is not None:
         unindex_title(thread, title_pid, details[6])
+    upkeep.emptied(thread)
     for statement in (
         Q.doom_blobs,
         Q.drop_attachments,
@@ -113,6 +154,7 @@ def bury(thread: Thread, kind: str) -> None:
     ):
         tx.run(statement, cid=cid)
     tx.run(Q.lower_indexed_tid)
+    tx.run(Q.lower_embedded_pids)
     at = thread.tick()
     thread.log(kind, at)
     thread.turn_count, thread.token_count, thread.preview, thread.ttl = 0, 0, None, None
@@ -122,5 +164,6 @@ def bury(thread: Thread, kind: str) -> None:
 
 
 def _scrub_later(tx: Tx) -> None:
+    mend_signposts(tx)
     tx.run(Q.mark_unscrubbed)
     tx.scrub = True

@@ -131,9 +131,9 @@ UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND seq = :se
 -- displace: an aborted turn, by its retry
 UPDATE turns SET superseded_by = :by WHERE cid = :cid AND seq = :seq
 
--- first_words: where the preview comes from
+-- said_by_users: where the preview comes from
 SELECT t.is_parts, t.content FROM turns t
-WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position LIMIT 1
+WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position
 
 -- nodes_from: the shape of the tree from a position on
 SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 AND t.position >= :position
@@ -244,6 +244,26 @@ INSERT INTO text_index (text_index, rowid, scope, terms) VALUES ('delete', :pid,
 -- drop_passage: beside the index
 DELETE FROM passages WHERE pid = :pid
 
+-- flush_index: FTS5 puts off what it is told until the commit, or until it is asked
+INSERT INTO text_index (text_index) VALUES ('flush')
+
+-- signposts: per segment of the index, the one that leads to a term, where it may have been made from it
+WITH RECURSIVE segments (id) AS (
+  SELECT min(segid) FROM text_index_idx
+  UNION ALL
+  SELECT (SELECT min(segid) FROM text_index_idx WHERE segid > id) FROM segments WHERE id IS NOT NULL
+), wanted (term) AS (SELECT CAST('0' || value AS BLOB) FROM json_each(:terms))
+SELECT DISTINCT x.segid, x.term, x.pgno FROM segments s, wanted w, text_index_idx x
+WHERE x.segid = s.id AND length(x.term) > 1
+  AND x.term = (SELECT max(term) FROM text_index_idx WHERE segid = s.id AND term <= w.term)
+  AND x.term = substr(w.term, 1, length(x.term))
+
+-- leaf: a page of the text index
+SELECT block FROM text_index_data WHERE id = :id
+
+-- save_signpost: what a leaf begins with now
+UPDATE text_index_idx SET term = :first WHERE segid = :segid AND term = :term
+
 -- backlog: how far the text index is behind
 SELECT coalesce((SELECT max(tid) FROM turns), 0) - (SELECT value FROM meta WHERE name = 'indexed_tid')
 
@@ -298,6 +318,21 @@ UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL,
   attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
   adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL
 WHERE tid = :tid
+
+-- retire: the words go, the proof stays
+UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
+  attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
+  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key,
+  salt = CASE WHEN :keep_salt THEN salt END
+WHERE tid = :tid
+
+-- before_position: turns that a summary stands for, whatever branch they are on
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.position < :position AND t.status IN ('complete', 'aborted') ORDER BY t.seq LIMIT :limit
+
+-- older_than: turns of conversations that the scope may see, from before a moment
+SELECT c.id, t.id FROM turns t JOIN conversations c ON c.cid = t.cid
+WHERE {visible} AND t.created < :before AND t.status IN ('complete', 'aborted') LIMIT :limit
 
 -- doom_turn_blobs: the files of a turn, to be removed after the commit
 INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid AND tid = :tid
@@ -377,6 +412,255 @@ FROM conversations c WHERE {visible}
 -- attachment_stats: the same for files
 SELECT count(*), coalesce(sum(a.bytes), 0) FROM attachments a JOIN conversations c ON c.cid = a.cid WHERE {visible}
 
+-- stream_stats: turns that are being written, inside what the scope may see
+SELECT count(*) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {visible}
+
 -- file_stats: what the file holds that is not done yet
-SELECT (SELECT count(*) FROM streams), (SELECT count(*) FROM doomed_blobs),
-  (SELECT count(*) FROM meta WHERE name = 'scrub')
+SELECT (SELECT count(*) FROM doomed_blobs), (SELECT count(*) FROM meta WHERE name = 'scrub')
+
+-- ---- memory
+
+-- bump: the view changed other than by an append
+UPDATE conversations SET revision = revision + 1 WHERE cid = :cid
+
+-- memory_head: how far memory has come
+SELECT revision, summarized_position, summarized_turns, summarized_tokens FROM conversations WHERE cid = :cid
+
+-- tail: the active view, backwards, for as long as the reader wants more
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 ORDER BY t.position DESC
+
+-- newest_user_turn: the current message
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position DESC LIMIT 1
+
+-- newest_other_turn: the current message for one agent of several
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.status = 'complete' AND t.role IN ('user', 'assistant')
+  AND t.actor != :viewer AND t.tool_calls IS NULL ORDER BY t.position DESC LIMIT 1
+
+-- summary_columns: what a Summary is made of
+s.id, s.level, s.from_seq, s.through_seq, s.text, s.model, s.token_count, s.turns, s.created
+
+-- summaries: those that may be shown
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 AND s.through_seq > :from
+ORDER BY s.from_seq, s.level
+
+-- top_summaries: those that no wider one covers; few, however long the conversation is
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 AND NOT EXISTS (
+  SELECT 1 FROM summaries w WHERE w.cid = s.cid AND w.stale = 0 AND w.level > s.level
+    AND w.from_seq <= s.from_seq AND w.through_seq >= s.through_seq)
+ORDER BY s.from_seq, s.level
+
+-- stale_summaries: to be written anew
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 1 ORDER BY s.level, s.from_seq
+
+-- level: one level, in order
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.level = :level AND s.stale = 0
+  AND s.from_seq >= :from AND s.through_seq <= :through ORDER BY s.from_seq
+
+-- uncovered: summaries of a level that no wider one covers
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.level = :level AND s.stale = 0
+  AND s.from_seq >= (SELECT coalesce(max(w.through_seq), 0) FROM summaries w WHERE w.cid = :cid AND w.level = :level + 1)
+ORDER BY s.from_seq
+
+-- add_summary: a new one, or the same span again
+INSERT INTO summaries (cid, id, level, from_seq, through_seq, turns, tokens, text, token_count, model, created)
+VALUES (:cid, :id, :level, :from_seq, :through_seq, :turns, :tokens, :text, :token_count, :model, :created)
+ON CONFLICT (cid, level, from_seq) DO UPDATE SET id = excluded.id, through_seq = excluded.through_seq,
+  turns = excluded.turns, tokens = excluded.tokens, text = excluded.text, token_count = excluded.token_count,
+  model = excluded.model, stale = 0, created = excluded.created
+
+-- drop_summary: its sources are gone
+DELETE FROM summaries WHERE cid = :cid AND level = :level AND from_seq = :from_seq
+
+-- advance: where the next summary starts
+UPDATE conversations SET summarized_position = :position, summarized_turns = summarized_turns + :turns,
+  summarized_tokens = summarized_tokens + :tokens
+WHERE cid = :cid
+
+-- retired_counts: what is summarised and retired does not count as waiting for a summary
+UPDATE conversations SET summarized_turns = (SELECT count(*) FROM turns t WHERE t.cid = :cid AND t.active = 1
+    AND t.position < summarized_position),
+  summarized_tokens = (SELECT coalesce(sum(t.token_count), 0) FROM turns t WHERE t.cid = :cid AND t.active = 1
+    AND t.position < summarized_position)
+WHERE cid = :cid
+
+-- recount_summarized: after a span was written anew
+UPDATE conversations SET
+  summarized_turns = (SELECT coalesce(sum(turns), 0) FROM summaries WHERE cid = :cid AND level = 0),
+  summarized_tokens = (SELECT coalesce(sum(tokens), 0) FROM summaries WHERE cid = :cid AND level = 0)
+WHERE cid = :cid
+
+-- spoil: what covers a position has changed
+UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE cid = :cid AND from_seq <= :position
+  AND through_seq > :position RETURNING sid
+
+-- drop_summaries_beyond: what they stood for is no longer in the view
+DELETE FROM summaries WHERE cid = :cid AND through_seq > :position
+
+-- reset_summarized: after that, from the summaries that are left
+UPDATE conversations SET
+  summarized_position = (SELECT coalesce(max(through_seq), 0) FROM summaries WHERE cid = :cid AND level = 0),
+  summarized_turns = (SELECT coalesce(sum(turns), 0) FROM summaries WHERE cid = :cid AND level = 0),
+  summarized_tokens = (SELECT coalesce(sum(tokens), 0) FROM summaries WHERE cid = :cid AND level = 0)
+WHERE cid = :cid
+
+-- forget_summaries: with all turns
+DELETE FROM summaries WHERE cid = :cid
+
+-- restart_memory: with all turns
+UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summarized_tokens = 0 WHERE cid = :cid
+
+-- span: the complete turns of the view in a span
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.position >= :from AND t.position < :through ORDER BY t.position
+
+-- working_memory: as it was stored last
+SELECT memory, through_seq FROM working_memory WHERE cid = :cid
+
+-- save_working_memory: as it is now
+INSERT INTO working_memory (cid, memory, through_seq, updated) VALUES (:cid, :memory, :through_seq, :updated)
+ON CONFLICT (cid) DO UPDATE SET memory = excluded.memory, through_seq = excluded.through_seq, updated = excluded.updated
+
+-- drop_working_memory: with the conversation
+DELETE FROM working_memory WHERE cid = :cid
+
+-- fact_columns: what a Fact is made of
+f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f.invalidated_at, f.invalidated_by,
+f.by, f.created
+
+-- facts: the valid ones, or all
+SELECT {fact_columns} FROM facts f WHERE f.cid = :cid AND (:all OR f.invalidated_at IS NULL) ORDER BY f.fid
+
+-- add_fact: a new one
+INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
+VALUES (:cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created)
+
+-- invalidate_fact: another one took its place
+UPDATE facts SET invalidated_at = :at, invalidated_by = :by WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
+
+-- drop_fact: for good
+DELETE FROM facts WHERE cid = :cid AND id = :id RETURNING id
+
+-- drop_facts_of_turn: their source is forgotten
+DELETE FROM facts WHERE cid = :cid AND source_turn = :turn
+
+-- drop_facts: with the conversation
+DELETE FROM facts WHERE cid = :cid
+
+-- mark: a standing instruction or a preference
+INSERT INTO marks (tid, standing) SELECT t.tid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
+ON CONFLICT (tid) DO UPDATE SET standing = max(standing, excluded.standing)
+
+-- bump_marked: so that cached profiles learn of the marks
+UPDATE conversations SET marked = marked + 1
+WHERE cid IN (SELECT t.cid FROM turns t JOIN json_each(:tids) j ON t.tid = j.value)
+
+-- unmark: its turn is forgotten
+DELETE FROM marks WHERE tid = :tid
+
+-- drop_marks: with the conversation
+DELETE FROM marks WHERE tid IN (SELECT tid FROM turns WHERE cid = :cid)
+
+-- drop_vectors_of_turn: its turn is forgotten
+DELETE FROM embeddings WHERE tid = :tid
+
+-- drop_vectors: with the conversation
+DELETE FROM embeddings WHERE cid = :cid
+
+-- count_passages: what the text index holds of a conversation
+UPDATE conversations SET passage_count = passage_count + :count, passage_terms = passage_terms + :terms WHERE cid = :cid
+
+-- forget_passage_counts: before the index is built anew
+UPDATE conversations SET passage_count = 0, passage_terms = 0 WHERE passage_count != 0
+
+-- ---- recall
+
+-- where: the conversations that a recall looks at
+{visible} AND (:conversation IS NULL OR c.id = :conversation) AND (:owner IS NULL OR c.owner = :owner)
+
+-- recall_stamp: what tells whether a cached profile still holds
+SELECT count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0)
+FROM conversations c WHERE {where}
+
+-- profile: the shape of every turn, without its words
+SELECT t.tid, t.cid, t.position, t.created, t.token_count, t.role, t.actor, coalesce(m.standing, 0), t.status
+FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
+WHERE {where} AND t.active = 1 AND t.tid > :after
+ORDER BY t.cid, t.position
+
+-- first_pending: a profile goes no further than the first turn that is still being written
+SELECT coalesce(min(s.tid), :end) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {where}
+
+-- postings: the passages that hold one stem
+SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
+WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
+
+-- conversation_postings: the same inside one conversation, whose word is in the match
+SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
+WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
+
+-- vector_stamp: how many vectors there are, and the newest
+SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.model = :model
+
+-- vectors: those of one conversation, from a number on
+SELECT e.eid, e.tid, e.vector FROM embeddings e WHERE e.cid = :cid AND e.eid > :after AND e.model = :model ORDER BY e.eid
+
+-- conversations_where: their numbers
+SELECT c.cid, c.id FROM conversations c WHERE {where}
+
+-- ---- the outbox
+
+-- to_embed: the next passages that a model has not seen
+SELECT p.pid, p.part, t.tid, t.role, t.is_parts, t.content, t.status FROM passages p
+LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
+
+-- embedded_pid: how far a model has come
+SELECT value FROM meta WHERE name = :name
+
+-- save_embedded_pid: so far
+INSERT OR REPLACE INTO meta (name, value) VALUES (:name, :pid)
+
+-- lower_embedded_pids: after passages were deleted, whose numbers may be given out again
+UPDATE meta SET value = min(value, (SELECT coalesce(max(pid), 0) FROM passages)) WHERE name LIKE 'embedded_pid/%'
+
+-- add_vector: one, when its turn is still there
+INSERT INTO embeddings (cid, tid, part, model, vector)
+SELECT t.cid, t.tid, :part, :model, :vector FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
+
+-- drop_other_vectors: those of the embedder before this one
+DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING eid
+
+-- add_job: once per conversation and kind; a smaller argument wins
+INSERT INTO jobs (cid, kind, run_at, argument, created) VALUES (:cid, :kind, :now, :argument, :now)
+ON CONFLICT (cid, kind) DO UPDATE SET argument = min(coalesce(argument, excluded.argument), excluded.argument)
+WHERE dead = 0 AND excluded.argument IS NOT NULL
+
+-- claim_job: the job that has waited longest, with a lease
+UPDATE jobs SET lease_until = :lease_until, attempts = attempts + 1 WHERE jid = (
+  SELECT j.jid FROM jobs j WHERE j.dead = 0 AND j.run_at <= :now AND j.lease_until <= :now ORDER BY j.run_at LIMIT 1)
+RETURNING jid, cid, kind, argument, attempts
+
+-- claimed_conversation: whose job it is
+SELECT c.tenant, c.id FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
+
+-- finish_job: done
+DELETE FROM jobs WHERE jid = :jid
+
+-- retry_job: later
+UPDATE jobs SET run_at = :run_at, lease_until = 0, error = :error, dead = :dead WHERE jid = :jid
+
+-- drop_jobs: with the conversation
+DELETE FROM jobs WHERE cid = :cid
+
+-- pending_jobs: what is not done yet
+SELECT count(*) FROM jobs WHERE dead = 0
+
+-- next_job: when there is something to do again
+SELECT min(max(run_at, lease_until)) FROM jobs WHERE dead = 0
+
+-- job_stats: the outbox at a glance
+SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead
+
+-- triggers: what decides about compaction
+SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid

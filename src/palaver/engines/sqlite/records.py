@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import apsw
+
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.rows import who
 from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.thread import Q, Thread, find
-from palaver.errors import AlreadyImported, ConversationGone
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput
 from palaver.identity import from_json
 from palaver.model import ConversationInfo, Scope, Stats
 from palaver.ports import Record, RecordKind
 
 PAGE = 1_000
-# Numbers of one file, meaningless in another.
-LOCAL = frozenset({"cid", "tid", "aid", "title_pid"})
+# Numbers of one file, and how far its index and its summaries have come: meaningless in another.
+LOCAL = frozenset(
+    {"cid", "tid", "aid", "title_pid", "revision", "passage_count", "passage_terms"}
+    | {"summarized_position", "summarized_turns", "summarized_tokens"}
+)
 
 
 def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
@@ -55,12 +60,14 @@ def _portable(row: dict[str, Any]) -> dict[str, Any]:
 
 def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
     """Store a conversation exactly as it was exported. None when it is here already, the same to the last event."""
-    row = dict(records[0].row)
+    row = _portable(records[0].row)
     known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
     if known is not None:
         if known != (row["next_n"], row["tip_hash"]):
             raise AlreadyImported(row["id"])
         return None
+    if row["key"] is not None and tx.one(Q.find_key, tenant=scope.tenant, owner=row["owner"], key=row["key"]):
+        raise InvalidInput("key", "another conversation of this owner has the same key")
     row["tenant"] = scope.tenant
     cid = _insert(tx, "conversations", row)
     found = tx.one(Q.find_expired, tenant=scope.tenant, id=row["id"])
@@ -78,7 +85,7 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
 
 
 def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
-    row = {**record.row, "cid": thread.cid}
+    row = {**_portable(record.row), "cid": thread.cid}
     if record.kind == "event":
         _insert(thread.tx, "events", row)
     elif record.kind == "attachment":
@@ -94,8 +101,11 @@ def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
     """An imported row. Column names come from our own schema, never from the file."""
     known = [column[1] for column in tx.all(f"PRAGMA table_info({table})")]
     names = [name for name in known if name in row]
-    tx.run(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})", **row)
-    return tx.db.last_insert_rowid()
+    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
+    try:
+        return tx.insert(sql, **row)
+    except (apsw.ConstraintError, TypeError, OverflowError):
+        raise InvalidInput("file", f"a row for {table} is not as an export writes it") from None
 
 
 # ---- counts --------------------------------------------------------------------------------------------------------
@@ -104,6 +114,7 @@ def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
 def stats(tx: Tx, scope: Scope) -> Stats:
     conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **who(scope))[0]
     attachments, size = tx.all(Q.attachment_stats, now=tx.now, **who(scope))[0]
-    streams, doomed, unscrubbed = tx.all(Q.file_stats)[0]
+    (streams,) = tx.all(Q.stream_stats, now=tx.now, **who(scope))[0]
+    doomed, unscrubbed = tx.all(Q.file_stats)[0]
     storage = {"open_streams": streams, "files_to_delete": doomed, "scrub_pending": bool(unscrubbed)}
     return Stats(conversations, turns, tokens, events, attachments, size, storage)

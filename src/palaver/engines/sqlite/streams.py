@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palaver.drafts import MAX_CONTENT, content_hash
+from palaver.drafts import MAX_CONTENT, chunk_hash, content_hash
 from palaver.engines.sqlite import text_index, turns
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow
@@ -60,7 +60,8 @@ def _extend(thread: Thread, row: TurnRow, piece: Chunk, lease_until: int) -> int
     end = length + len(piece.text)
     thread.tx.run(Q.extend_turn, tid=row.tid, text=piece.text)
     thread.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=end, lease_until=lease_until)
-    thread.log("chunk", thread.tick(), actor=row.actor, turn=row.id, payload={"from": length, "to": end})
+    span, hash = {"from": length, "to": end}, chunk_hash(row.salt, piece.text)
+    thread.log("chunk", thread.tick(), actor=row.actor, turn=row.id, payload=span, content_hash=hash)
     row.content = (row.content or "") + piece.text
     return int(expected) + 1
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.drafts import decode_content, words
+from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import Row, TurnRow
 from palaver.engines.sqlite.thread import Q, Thread
-from palaver.identity import digest
+from palaver.identity import canonical_json, digest
 from palaver.recall.terms import ANALYZER, passages, terms
 
 BATCH = 500
@@ -53,6 +54,7 @@ def index_batch(tx: Tx) -> int:
             _enter(tx, scope_words(cid, tenant, owner), cid, tid, text, passages(text))
     if rows:
         tx.run(Q.save_indexed_tid, tid=rows[-1][0])
+        outbox.fill(tx, sorted({row[1] for row in rows}))
     return len(rows)
 
 
@@ -61,6 +63,7 @@ def catch_up_with(thread: Thread, turn: TurnRow) -> None:
     if turn.tid <= _indexed_tid(thread.tx):
         text = _text(turn)
         _enter(thread.tx, _words(thread), thread.cid, turn.tid, text, passages(text))
+        outbox.fill(thread.tx, [thread.cid])
 
 
 def index_title(thread: Thread, title: str | None) -> int | None:
@@ -76,6 +79,8 @@ def _enter(tx: Tx, scope: str, cid: int, tid: int | None, text: str, found: Sequ
         pid, kept = first + part, None if text.isascii() else stems
         tx.run(Q.add_passage, pid=pid, cid=cid, tid=tid, part=part, size=stems.count(" ") + 1, terms=kept)
         tx.run(Q.index_passage, pid=pid, scope=scope, terms=stems)
+    if tid is not None:
+        tx.run(Q.count_passages, cid=cid, count=len(found), terms=sum(stems.count(" ") + 1 for stems in found))
     return first
 
 
@@ -85,7 +90,10 @@ def _enter(tx: Tx, scope: str, cid: int, tid: int | None, text: str, found: Sequ
 def unindex(thread: Thread, turn: TurnRow) -> None:
     rows = thread.tx.all(Q.passages_of, tid=turn.tid)
     if rows:
-        _remove(thread, rows, passages(_text(turn)))
+        found = passages(_text(turn))
+        _remove(thread, rows, found)
+        terms = -sum(stems.count(" ") + 1 for stems in found)
+        thread.tx.run(Q.count_passages, cid=thread.cid, count=-len(found), terms=terms)
 
 
 def unindex_title(thread: Thread, pid: int, title: str) -> None:
@@ -95,8 +103,52 @@ def unindex_title(thread: Thread, pid: int, title: str) -> None:
 def _remove(thread: Thread, rows: list[Row], derived: Sequence[str]) -> None:
     scope = _words(thread)
     for pid, part, kept in rows:
-        thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=derived[part] if kept is None else kept)
+        stems = derived[part] if kept is None else kept
+        thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
         thread.tx.run(Q.drop_passage, pid=pid)
+        thread.tx.removed_terms.update(stems.split(" "))
+
+
+# ---- signposts -----------------------------------------------------------------------------------------------------
+# FTS5 keeps, for each leaf of the index, as much of its first term as tells it from the term before. When that term is
+# removed, its signpost stays, also with FTS5's own secure-delete.
+
+_SEGMENT_SHIFT = 37  # fts5_dri() in fts5_index.c: the row of a leaf is its segment's number, then its own
+_MAIN_INDEX = b"0"
+
+
+def mend_signposts(tx: Tx) -> None:
+    """Give every leaf that began with a removed term a signpost of the term that it begins with now."""
+    terms, tx.removed_terms = sorted(tx.removed_terms), set()
+    if not terms:
+        return
+    tx.run(Q.flush_index)
+    for segment, term, page in tx.all(Q.signposts, terms=canonical_json(terms)):
+        leaf = tx.one(Q.leaf, id=(segment << _SEGMENT_SHIFT) + (page >> 1))
+        first = _first_term(leaf[0]) if leaf else None
+        if first is not None and not first.startswith(term):
+            tx.run(Q.save_signpost, segid=segment, term=term, first=first)
+
+
+def _first_term(leaf: bytes) -> bytes | None:
+    """The first term of a leaf: the list behind its contents says where it starts, and it is written out in full."""
+    footer = int.from_bytes(leaf[2:4], "big")
+    if footer >= len(leaf):
+        return None
+    start, _ = _varint(leaf, footer)
+    size, start = _varint(leaf, start)
+    term = leaf[start : start + size]
+    return term if term.startswith(_MAIN_INDEX) else None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number as SQLite writes it (seven bits to a byte), and where it ends."""
+    value = 0
+    while True:
+        value = value << 7 | data[at] & 0x7F
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
 
 
 # ---- building anew -------------------------------------------------------------------------------------------------
@@ -109,6 +161,7 @@ def check(tx: Tx) -> None:
         return
     tx.run(Q.empty_index)
     tx.run(Q.empty_passages)
+    tx.run(Q.forget_passage_counts)
     tx.run(Q.save_indexed_tid, tid=0)
     tx.run(Q.save_analyzer, analyzer=ANALYZER)
     for cid, tenant, owner, title in tx.all(Q.titles):

@@ -106,6 +106,10 @@ class Thread:
     def turn(self, id: str) -> TurnRow:
         return turn_row(self.tx, self.cid, id)
 
+    def is_active(self, id: str) -> bool:
+        row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
+        return row is not None and bool(TurnRow(*row).active)
+
     def kept_turn(self, id: str) -> TurnRow:
         turn = self.turn(id)
         if turn.status == "forgotten":
@@ -190,8 +194,9 @@ class Thread:
 
     def refresh_preview(self) -> None:
         """After the active view changed: the first line of the first thing that a person said."""
-        first = self.tx.one(Q.first_words, cid=self.cid)
-        self.preview = preview(words(decode_content(first[1], bool(first[0])))) if first else None
+        said = self.tx.db.execute(Q.said_by_users, {"cid": self.cid})
+        lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in said)
+        self.preview = next((line for line in lines if line), None)
 
 
 def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:

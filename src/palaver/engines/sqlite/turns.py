@@ -6,6 +6,7 @@ from typing import Any
 
 from palaver import tree
 from palaver.drafts import Draft, content_hash, same_request
+from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, node
 from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, turn_row
@@ -60,8 +61,13 @@ def add_pending(thread: Thread, draft: Draft, replaces: str | None, discard_afte
     if replaces is not None:
         return replace(thread, draft, replaces, discard_after, "pending")
     row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "pending")
-    thread.log("open", thread.updated, actor=draft.actor, turn=row.id)
+    thread.log("open", thread.updated, actor=draft.actor, turn=row.id, content_hash=opening_hash(row))
     return row
+
+
+def opening_hash(row: TurnRow) -> bytes:
+    """What a pending turn was opened with; its text follows in pieces, each with a hash of its own."""
+    return content_hash(row.id, row.draft(), row.created)
 
 
 def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: str) -> TurnRow:
@@ -71,6 +77,10 @@ def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: 
         raise TurnSuperseded(id, by=old.superseded_by)
     _check_place(thread, old, discard_after)
     new = thread.next_id(draft)
+    if discard_after:
+        upkeep.cut(thread, old.position)
+    else:
+        upkeep.changed(thread, old)
     for loser in _losers(thread, old, discard_after):
         if loser.status == "pending":
             abort(thread, loser)
@@ -84,19 +94,39 @@ def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: 
     payload: dict[str, Any] = {"replaces": id}
     if discard_after:
         payload["discard_after"] = True
-    kind = "append" if status == "complete" else "open"
-    thread.log(kind, thread.updated, actor=draft.actor, turn=new, payload=payload, content_hash=row.content_hash)
+    kind, hash = ("append", row.content_hash) if status == "complete" else ("open", opening_hash(row))
+    if discard_after:
+        upkeep.prune(thread, old.position)
+    thread.log(kind, thread.updated, actor=draft.actor, turn=new, payload=payload, content_hash=hash)
     thread.refresh_preview()
     return row
 
 
 def _check_place(thread: Thread, old: TurnRow, discard_after: bool) -> None:
-    """The place of an aborted turn may have been taken by somebody else meanwhile."""
-    if old.active or discard_after:
+    """The place of an aborted turn may have been taken by somebody else meanwhile, or be in another branch."""
+    if old.active:
+        return
+    if rival := _taken_over(thread, old):
+        raise TurnSuperseded(old.id, by=rival)
+    if discard_after:
         return
     holder = thread.tx.one(Q.active_at, cid=thread.cid, position=old.position)
     if holder:
         raise TurnSuperseded(old.id, by=holder[0])
+
+
+def _taken_over(thread: Thread, old: TurnRow) -> str | None:
+    """Who stands where the path led to `old`: at a place before it, in another branch. None while it leads there."""
+    slot = old.parent
+    while slot is not None:
+        first = turn_row(thread.tx, thread.cid, slot)  # a slot has the id of its first version
+        rows = thread.tx.all(Q.slot_nodes, cid=thread.cid, position=first.position, slot=slot)
+        if any(node(row).active for row in rows):
+            return None
+        if holder := thread.tx.one(Q.active_at, cid=thread.cid, position=first.position):
+            return str(holder[0])
+        slot = first.parent
+    return None
 
 
 def _losers(thread: Thread, old: TurnRow, discard_after: bool) -> list[TurnRow]:
@@ -181,13 +211,16 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
         return
     if target.status == "aborted":
         raise TurnSuperseded(id, by=None)
-    nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=_divergence(thread, target))]
+    divergence = _divergence(thread, target)
+    upkeep.cut(thread, divergence)
+    nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=divergence)]
     flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
     for one in flip.off:
         thread.shelve(one, by=flip.by)
     for one in flip.on:
         thread.unshelve(one)
     thread.find_tip()
+    upkeep.prune(thread, divergence)
     thread.log("switch", thread.tick(), turn=id)
     thread.refresh_preview()
     thread.save()

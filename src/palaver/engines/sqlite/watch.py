@@ -11,6 +11,7 @@ import apsw
 
 from palaver.engines.sqlite.connection import Readers
 
+JOBS = "*jobs*"  # the name under which a worker waits for work
 QUICK, SLOW = 0.02, 0.25  # seconds between two looks at the file, after news and after a long silence
 
 
@@ -38,10 +39,11 @@ class Hub:
 
     @asynccontextmanager
     async def watch(self, conversation: str) -> AsyncIterator[Waker]:
+        """A signal for one conversation; for `*jobs*`, one that only this process's own writes set."""
         waker = Waker()
         entry = (asyncio.get_running_loop(), waker)
         self._wakers.setdefault(conversation, set()).add(entry)
-        if self._poller is None or self._poller.done():
+        if conversation != JOBS and (self._poller is None or self._poller.done()):
             self._poller = asyncio.create_task(self._poll(), name="palaver-watch")
         try:
             yield waker
@@ -49,7 +51,7 @@ class Hub:
             self._wakers[conversation].discard(entry)
             if not self._wakers[conversation]:
                 del self._wakers[conversation]
-            if not self._wakers:
+            if not self._wakers.keys() - {JOBS}:
                 await self.close()
 
     def committed(self, conversations: set[str]) -> None:

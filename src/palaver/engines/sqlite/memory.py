@@ -1,0 +1,233 @@
+"""Summaries, working memory and facts. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.conversations import get
+from palaver.engines.sqlite.rows import Row, TurnRow
+from palaver.engines.sqlite.thread import Q, find, open_thread
+from palaver.identity import micros, moment
+from palaver.model import Fact, Scope, Summary, Turn
+from palaver.ports import Reading, SummaryDraft, Unsummarised
+
+MANY = 10_000  # turns in one reading, whatever the budget
+
+
+def reading(tx: Tx, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading:
+    """The end of the thread, up to `tokens`, with the current message and what memory says of the rest."""
+    cid = find(tx, scope, conversation)[0]
+    tail = _tail(tx, cid, conversation, tokens)
+    start = tail[0].position if tail else 0
+    revision, position, *_ = _head(tx, cid)
+    memory = tx.one(Q.working_memory, cid=cid)
+    return Reading(
+        info=get(tx, scope, conversation),
+        tail=tuple(tail),
+        current=_current(tx, cid, conversation, viewer, tail),
+        summaries=_shown_summaries(tx, cid, start),
+        working_memory=memory[0] if memory else None,
+        facts=tuple(_fact(row) for row in tx.all(Q.facts, cid=cid, all=0)),
+        revision=revision,
+        summarized_position=position,
+    )
+
+
+def _tail(tx: Tx, cid: int, conversation: str, tokens: int) -> list[Turn]:
+    """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much."""
+    turns: list[Turn] = []
+    for row in tx.db.execute(Q.tail, {"cid": cid}):
+        turn = TurnRow(*row)
+        if turn.status != "complete":
+            continue
+        turns.append(turn.turn(conversation))
+        tokens -= turn.token_count + 1
+        if tokens < 0 or len(turns) >= MANY:
+            break
+    turns.reverse()
+    return turns
+
+
+def _current(tx: Tx, cid: int, conversation: str, viewer: str | None, tail: Sequence[Turn]) -> Turn | None:
+    for turn in reversed(tail):
+        if _is_current(turn, viewer):
+            return turn
+    name = Q.newest_user_turn if viewer is None else Q.newest_other_turn
+    row = tx.one(name, cid=cid, **({} if viewer is None else {"viewer": viewer}))
+    return TurnRow(*row).turn(conversation) if row else None
+
+
+def _is_current(turn: Turn, viewer: str | None) -> bool:
+    if viewer is None:
+        return turn.role == "user"
+    return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
+
+
+def _shown_summaries(tx: Tx, cid: int, start: int) -> tuple[Summary, ...]:
+    """The widest ones, and the narrow ones whose ends may be where a window starts."""
+    rows = {row[0]: row for row in tx.all(Q.top_summaries, cid=cid)}
+    rows.update({row[0]: row for row in tx.all(Q.summaries, cid=cid, **{"from": start})})
+    return tuple(sorted((_summary(row) for row in rows.values()), key=lambda one: (one.from_seq, -one.through_seq)))
+
+
+def _head(tx: Tx, cid: int) -> Row:
+    row = tx.one(Q.memory_head, cid=cid)
+    assert row is not None
+    return row
+
+
+def _summary(row: Row) -> Summary:
+    id, level, from_seq, through_seq, text, model, token_count, turns, created = row
+    return Summary(
+        id=id,
+        level=level,
+        from_seq=from_seq,
+        through_seq=through_seq,
+        text=text,
+        model=model,
+        token_count=token_count,
+        turns=turns,
+        created=moment(created),
+    )
+
+
+def _fact(row: Row) -> Fact:
+    id, subject, predicate, object, source, confidence, valid_from, invalidated_at, invalidated_by, by, created = row
+    return Fact(
+        id=id,
+        subject=subject,
+        predicate=predicate,
+        object=object,
+        source_turn=source,
+        confidence=confidence,
+        valid_from=moment(valid_from),
+        invalidated_at=None if invalidated_at is None else moment(invalidated_at),
+        invalidated_by=invalidated_by,
+        by=by,
+        created=moment(created),
+    )
+
+
+# ---- compaction ----------------------------------------------------------------------------------------------------
+
+
+def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
+    """What comes after the last summary, up to `tokens` and never past a pending turn."""
+    cid = find(tx, scope, conversation)[0]
+    revision, position, *_ = _head(tx, cid)
+    memory = tx.one(Q.working_memory, cid=cid)
+    turns: list[Turn] = []
+    for row in tx.db.execute(Q.span, {"cid": cid, "from": position, "through": 2**62}):
+        turn = TurnRow(*row)
+        if turn.status == "pending" or tokens < 0:
+            break
+        turns.append(turn.turn(conversation))
+        tokens -= turn.token_count
+    return Unsummarised(
+        info=get(tx, scope, conversation),
+        revision=revision,
+        position=position,
+        turns=tuple(turns),
+        stale=tuple(_summary(row) for row in tx.all(Q.stale_summaries, cid=cid)),
+        working_memory=memory[0] if memory else None,
+        facts=tuple(_fact(row) for row in tx.all(Q.facts, cid=cid, all=0)),
+    )
+
+
+def span(tx: Tx, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
+    cid = find(tx, scope, conversation)[0]
+    rows = [TurnRow(*row) for row in tx.all(Q.span, cid=cid, **{"from": from_seq, "through": through_seq})]
+    return [row.turn(conversation) for row in rows if row.status == "complete"]
+
+
+def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
+    cid = find(tx, scope, conversation)[0]
+    if level is None:
+        rows = tx.all(Q.summaries, cid=cid, **{"from": -1})
+    else:
+        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": 2**62})
+    return [_summary(row) for row in rows]
+
+
+def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summary]:
+    cid = find(tx, scope, conversation)[0]
+    return [_summary(row) for row in tx.all(Q.uncovered, cid=cid, level=level)]
+
+
+def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
+    """Store it, unless what it stands for has changed since it was read. False then."""
+    thread = open_thread(tx, scope, conversation)
+    revision, position, *_ = _head(tx, thread.cid)
+    first_time = draft.level == 0 and draft.from_seq >= position
+    if revision != draft.revision or (first_time and draft.from_seq != position):
+        return False
+    values = {name: getattr(draft, name) for name in draft.__dataclass_fields__ if name != "revision"}
+    tx.run(Q.add_summary, cid=thread.cid, created=thread.tick(), **values)
+    if first_time:
+        tx.run(Q.advance, cid=thread.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
+    elif draft.level == 0:
+        tx.run(Q.recount_summarized, cid=thread.cid)
+    payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
+    thread.log("summarize", thread.updated, payload=payload)
+    thread.save()
+    return True
+
+
+def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> None:
+    """Its sources are gone, so it stays gone."""
+    thread = open_thread(tx, scope, conversation)
+    tx.run(Q.drop_summary, cid=thread.cid, level=summary.level, from_seq=summary.from_seq)
+    tx.run(Q.recount_summarized, cid=thread.cid)
+
+
+# ---- working memory and facts --------------------------------------------------------------------------------------
+
+
+def put_working_memory(tx: Tx, scope: Scope, conversation: str, memory: str, through: int) -> None:
+    thread = open_thread(tx, scope, conversation)
+    tx.run(Q.save_working_memory, cid=thread.cid, memory=memory, through_seq=through, updated=thread.tick())
+    thread.log("remember", thread.updated)
+    thread.save()
+
+
+def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
+    cid = find(tx, scope, conversation)[0]
+    return [_fact(row) for row in tx.all(Q.facts, cid=cid, all=int(include_invalidated))]
+
+
+def put_facts(
+    tx: Tx, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
+) -> None:
+    """Add facts, and mark the ones that they replace."""
+    thread = open_thread(tx, scope, conversation)
+    at = thread.tick()
+    for fact in new:
+        tx.run(
+            Q.add_fact,
+            cid=thread.cid,
+            id=fact.id,
+            subject=fact.subject,
+            predicate=fact.predicate,
+            object=fact.object,
+            source_turn=fact.source_turn,
+            confidence=fact.confidence,
+            valid_from=micros(fact.valid_from),
+            by=fact.by,
+            created=at,
+        )
+    for old, by in replaced:
+        tx.run(Q.invalidate_fact, cid=thread.cid, id=old, at=at, by=by)
+    thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
+    thread.save()
+
+
+def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
+    thread = open_thread(tx, scope, conversation)
+    found = bool(tx.all(Q.drop_fact, cid=thread.cid, id=id))
+    if found:
+        thread.log("forget_fact", thread.tick(), payload={"fact": id})
+        thread.save()
+        tx.run(Q.mark_unscrubbed)
+        tx.scrub = True
+    return found

@@ -1,0 +1,73 @@
+"""When to summarise, and what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from palaver.errors import InvalidInput
+from palaver.model import Turn
+
+Strategy = Literal["rolling", "hierarchical", "never"]
+STRATEGIES: tuple[Strategy, ...] = ("rolling", "hierarchical", "never")
+FAN_OUT = 6  # summaries of one level that become one of the next
+SPAN_TURNS = 25  # at least so many turns per summary, unless the budget asks for less
+SUMMARY_TOKENS = 160  # what one summary may weigh
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The settings of one conversation."""
+
+    trigger_turns: int = 50
+    trigger_tokens: int = 8_000
+    strategy: Strategy = "hierarchical"
+    summarizer_model: str | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Compaction:
+        given = settings.get("compaction") or {}
+        known = {name: given[name] for name in cls.__dataclass_fields__ if name in given}
+        return cls(**known)
+
+    def is_due(self, turns: int, tokens: int) -> bool:
+        return self.strategy != "never" and (turns >= self.trigger_turns or tokens >= self.trigger_tokens)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that would be ignored or misread later."""
+    given = settings.get("compaction")
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise InvalidInput("settings.compaction", "must be an object")
+    unknown = given.keys() - Compaction.__dataclass_fields__.keys()
+    if unknown:
+        raise InvalidInput(f"settings.compaction.{sorted(unknown)[0]}", "is not known")
+    for name in ("trigger_turns", "trigger_tokens"):
+        value = given.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidInput(f"settings.compaction.{name}", "must be a whole number, one or more")
+    if given.get("strategy", "rolling") not in STRATEGIES:
+        raise InvalidInput("settings.compaction.strategy", f"must be one of {', '.join(STRATEGIES)}")
+
+
+def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:
+    """What to summarise next: the oldest half, or as much as leaves `keep_tokens`; never the middle of a tool round."""
+    if keep_tokens is None:
+        cut = len(turns) // 2
+    else:
+        left, cut = sum(turn.token_count for turn in turns), 0
+        while cut < len(turns) and left > keep_tokens:
+            left -= turns[cut].token_count
+            cut += 1
+    cut = _whole_rounds(turns, cut)
+    return list(turns[:cut])
+
+
+def _whole_rounds(turns: Sequence[Turn], cut: int) -> int:
+    """Move the cut back to before a call whose results would be on the other side."""
+    while 0 < cut < len(turns) and (turns[cut].role == "tool" or turns[cut - 1].tool_calls):
+        cut -= 1
+    return cut

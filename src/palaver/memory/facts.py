@@ -1,0 +1,343 @@
+"""Facts: subject, predicate, object, each with the turn that said it. Pure.
+
+The rules take only plain statements about the speaker and what is theirs; questions, wishes, reported speech and
+denials give no fact. What a model proposes counts only as far as the turns that it cites bear it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from palaver.memory.standing import is_question, is_reported, own_words, sentences
+from palaver.memory.working_memory import cited, is_own_words, parse_object
+from palaver.model import Fact, Turn
+from palaver.recall.terms import terms
+
+MAX_NAME = 100  # characters of a subject or a predicate
+MAX_OBJECT = 300  # characters
+MAX_FACTS = 50  # that a model may propose at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactDraft:
+    """A fact that is not stored yet."""
+
+    subject: str
+    predicate: str
+    object: str
+    source_turn: str
+    confidence: float
+    valid_from: datetime
+    by: str = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What to store, and which stored facts it ends: each with the draft that takes its place."""
+
+    new: list[FactDraft]
+    invalidated: list[tuple[Fact, FactDraft]]
+
+
+# ---- by rule -------------------------------------------------------------------------------------------------------
+
+# An object ends where the next thought begins.
+_STOP = (
+    r"(?=[.,;:!?()\n]|\s[-–—]\s| (?:and|but|so|because|which|who|when|where|since|if|though|although|as|than|then)\b|$)"
+)
+_OBJECT = rf"(?P<object>[^.,;:!?()\n]{{1,80}}?){_STOP}"
+# Several things at once: a fact for each.
+_LIST = (
+    r"(?P<list>[^.;:!?()\n]{1,120}?)(?=[.;:!?()\n]| (?:but|so|because|which|when|since|if|though)\b|, (?:but|so|i)\b|$)"
+)
+_BETWEEN = re.compile(r",? (?:and|or) |, ")
+# A place, a date or a name may have a comma or a dot inside: "Portland, Oregon", "3 May 2024", "Dr. Okafor".
+_PROPER = r"(?P<object>(?-i:[A-Z])[\w.'’-]*(?:,? (?-i:[A-Z])[\w'’-]*| (?:of|de|la|the|and) (?-i:[A-Z])[\w'’-]*){0,4})"
+_DATE = rf"(?P<object>[^.;:!?()\n]{{2,40}}?){_STOP}"
+_I_AM = r"\b(?:i'm|i am)(?: also| now| currently| really| still| severely| very| both)*"
+_I = r"\bi(?: also| now| currently| really| still| just| mostly| usually| absolutely)*"
+_OWNED = r"my (?P<owned>[\w-]+(?: [\w-]+)?)"
+_KIN = (
+    "dog|cat|puppy|kitten|parrot|rabbit|horse|hamster|wife|husband|son|daughter|brother|sister|girlfriend|boyfriend"
+    "|partner|fiancée?|boss|manager|mother|father|mom|mum|dad|friend|best friend|roommate|colleague|teacher|grandma"
+    "|grandpa"
+)
+_NUMBER = "(?:[0-9]+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+_STATE = (
+    "vegetarian|vegan|pescatarian|diabetic|colou?r-?blind|dyslexic|left-handed|married|divorced|engaged|single|retired"
+)
+_FOR = r"(?P<subject> for [\w -]{2,40}?)?"
+# Where somebody speaks of themselves, and not inside "the thing that I love".
+_CLAUSE = r"(?:^|[,;:—–-] |\b(?:and|but|so|because|yes|yeah|well|too|honestly|actually|also) )"
+_LIKES = {
+    "like": "likes", "love": "likes", "adore": "likes", "enjoy": "likes",
+    "hate": "dislikes", "dislike": "dislikes", "can't stand": "dislikes", "detest": "dislikes",
+    "don't like": "dislikes", "prefer": "prefers",
+}  # fmt: skip
+
+# Predicate, confidence, pattern. `object` is the object; `owned` makes the subject "actor's owned"; `subject` is one.
+_RULES = tuple(
+    (predicate, confidence, re.compile(pattern, re.I))
+    for predicate, confidence, pattern in (
+        ("name", 0.95, rf"\bmy name(?:'s| is) {_PROPER}"),
+        ("is called", 0.9, rf"\b(?:call me|i go by) {_PROPER}"),
+        ("name", 0.9, rf"\b{_OWNED}'s name is {_PROPER}"),
+        ("name", 0.7, rf"\bmy (?:\w+ )?(?P<owned>{_KIN}),? {_PROPER}"),
+        ("name", 0.85, rf"\b(?:i|we) (?:have|got) an? (?:\w+ )?(?P<owned>{_KIN}) (?:named|called) {_PROPER}"),
+        ("birthday", 0.9, rf"\bmy birthday(?:'s| is)(?: on)? {_DATE}"),
+        ("birthday", 0.85, rf"\b(?P<subject>(?-i:[A-Z])\w+)'s birthday is(?: on)? {_DATE}"),
+        ("birthday", 0.85, rf"\b{_OWNED}'s birthday is(?: on)? {_DATE}"),
+        ("age", 0.85, rf"{_I_AM} (?P<object>[0-9]{{1,3}}) years old"),
+        ("lives in", 0.9, rf"{_I} live in {_PROPER}"),
+        ("lives in", 0.85, rf"\b(?:i|we)(?:'ve| have)?(?: just| recently)? (?:moved|relocated) to {_PROPER}"),
+        ("comes from", 0.85, rf"(?:{_I_AM}(?: originally)? from|\bi come from|\bi grew up in) {_PROPER}"),
+        ("works at", 0.9, rf"{_I} work (?:at|for) (?:a |an |the )?{_PROPER}"),
+        ("works at", 0.85, rf"\bi(?:'ve| have)?(?: just| recently)? (?:joined|started at|got hired by) {_PROPER}"),
+        ("works as", 0.9, rf"{_I} work as (?:an? )?{_OBJECT}"),
+        ("is a", 0.6, rf"{_I_AM} an? (?P<object>(?:[\w-]+ ){{0,2}}(?:\w{{3,}}(?:er|or|ist|ian|ect|eer)|nurse|chef))\b"),
+        ("is allergic to", 0.95, rf"{_I_AM} allergic to {_LIST}"),
+        ("is", 0.85, rf"{_I_AM}(?: an?)? (?P<object>{_STATE})\b"),
+        ("has", 0.8, rf"\b(?:i|we)(?: have|'ve got) (?P<object>{_NUMBER} [\w-]+(?: [\w-]+)?){_STOP}"),
+        ("has", 0.8, rf"\b(?:i|we)(?: have|'ve got) (?P<object>an? (?:\w+ )?(?:{_KIN}|baby|car|house|garden)){_STOP}"),
+        ("favourite", 0.9, rf"\bmy favou?rite (?P<owned>[\w-]+(?: [\w-]+)?) (?:is|are) {_OBJECT}"),
+        ("time zone", 0.9, r"\bmy time ?zone is (?P<object>[\w/+:-]+(?: [\w/+:-]+){0,2})"),
+        ("speaks", 0.8, rf"{_I} speak (?=(?-i:[A-Z])){_LIST}"),
+        (
+            "deadline",
+            0.85,
+            rf"\b(?:the|our|my) deadline{_FOR}(?: is|'s| (?:has |was )?moved to)(?: on| now| by)* {_DATE}",
+        ),
+        (
+            "budget",
+            0.85,
+            rf"\b(?:the|our|my) budget{_FOR} is(?: now)? (?P<object>[$€£]?[0-9][\w.,]*(?: [a-z]+)?){_STOP}",
+        ),
+        (
+            "uses",
+            0.8,
+            r"\bwe(?:'re)?(?: now| currently)? (?:use|using|switched to) (?P<object>[\w.+# -]{1,40}?) for "
+            rf"(?P<purpose>[\w -]{{2,40}}?){_STOP}",
+        ),
+        (
+            "likes",
+            0.7,
+            rf"{_CLAUSE}i(?: really| absolutely| also| still| just)? (?P<verb>{'|'.join(_LIKES)}) {_OBJECT}",
+        ),
+    )
+)
+# Not a thing that one can like for long: it points at something else, or it is a manner of speaking.
+_VAGUE = re.compile(
+    r"\b(?:it|that|this|these|those|you|your|him|his|her|them|their)\b"
+    r"|^(?:to$|to (?:know|see|think|hear|say|be)|how|what|when|where|every|all the|is|makes"
+    r"|the (?:idea|way|fact|thought))\b",
+    re.I,
+)
+_UNREAL = re.compile(
+    r"\b(?:if|wish|used to|would(?! like)|could|might|maybe|perhaps|imagine|pretend|suppose|not sure|don't think)\b",
+    re.I,
+)
+
+
+def extract(turns: Sequence[Turn]) -> list[FactDraft]:
+    """The facts that users stated in `turns`, in order, each once."""
+    found: dict[tuple[str, ...], FactDraft] = {}
+    for turn in turns:
+        if is_own_words(turn) and turn.status == "complete":
+            for draft in _stated(turn):
+                found[_identity(draft)] = found.get(_identity(draft), draft)
+    return list(found.values())
+
+
+def _stated(turn: Turn) -> Iterator[FactDraft]:
+    for sentence in sentences(own_words(turn.text)):
+        if is_question(sentence) or is_reported(sentence) or _UNREAL.search(sentence):
+            continue
+        for predicate, confidence, pattern in _RULES:
+            for match in pattern.finditer(sentence[:1_000]):
+                parts = match.groupdict()
+                for object in _objects(parts):
+                    if predicate == "likes" and _VAGUE.search(object):
+                        continue
+                    yield FactDraft(
+                        subject=_subject(turn.actor, predicate, parts),
+                        predicate=_predicate(predicate, parts),
+                        object=object,
+                        source_turn=turn.id,
+                        confidence=confidence,
+                        valid_from=turn.created,
+                    )
+
+
+def _objects(parts: Mapping[str, str | None]) -> list[str]:
+    listed = parts.get("list")
+    found = _BETWEEN.split(listed) if listed else [parts["object"] or ""]
+    plain = (object.strip(" '\"“”-").rstrip(".,").removesuffix("'s") for object in found)
+    return [object for object in plain if object]
+
+
+def _subject(actor: str, predicate: str, parts: Mapping[str, str | None]) -> str:
+    if predicate in ("deadline", "budget"):
+        return predicate + (parts["subject"] or "").rstrip()
+    if predicate == "uses":
+        return "we"
+    if parts.get("owned") and predicate != "favourite":
+        return f"{actor}'s {parts['owned']}"
+    return parts.get("subject") or actor
+
+
+def _predicate(predicate: str, parts: Mapping[str, str | None]) -> str:
+    if predicate in ("deadline", "budget"):
+        return "is"
+    if predicate == "uses":
+        return f"use for {parts['purpose']}"
+    if predicate == "favourite":
+        return f"favourite {parts['owned']}"
+    return _LIKES[(parts["verb"] or "").lower()] if predicate == "likes" else predicate
+
+
+# ---- against what is known -----------------------------------------------------------------------------------------
+
+# Of these a subject has one at a time: the newest holds.
+SINGLE_VALUED = frozenset(
+    {"name", "is called", "birthday", "age", "lives in", "works at", "works as", "comes from", "time zone"}
+)
+
+
+def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconciled:
+    """What of `drafts` is new, and which existing facts it ends.
+
+    What is known already is dropped. Where a subject has one value at a time, the newer ends the older, also between
+    two drafts; a draft that is older than what is known is dropped. Everything else accumulates. Facts that were
+    invalidated before do not count.
+    """
+    valid = [fact for fact in existing if fact.invalidated_at is None]
+    known = {_identity(fact) for fact in valid}
+    new: list[FactDraft] = []
+    for draft in sorted(drafts, key=lambda draft: draft.valid_from):
+        slot = _slot(draft)
+        newer = [fact for fact in valid if slot and _slot(fact) == slot and fact.valid_from > draft.valid_from]
+        if newer or any(_identity(other) == _identity(draft) for other in new):
+            continue
+        new = [other for other in new if not slot or _slot(other) != slot]
+        if _identity(draft) not in known:
+            new.append(draft)
+    return Reconciled(
+        new, [(fact, draft) for draft in new for fact in valid if _slot(draft) and _slot(fact) == _slot(draft)]
+    )
+
+
+def _identity(fact: Fact | FactDraft) -> tuple[str, ...]:
+    """Equal for facts that say the same in other letters."""
+    return (fact.subject.casefold(), fact.predicate.casefold(), *_stems(fact.object))
+
+
+def _slot(fact: Fact | FactDraft) -> tuple[str, ...] | None:
+    """Equal for facts of which only one can hold; None for a fact that stands beside any other."""
+    subject, predicate = fact.subject.casefold(), fact.predicate.casefold()
+    if predicate in SINGLE_VALUED or predicate.startswith(("favourite ", "use for ")):
+        return (subject, predicate)
+    if predicate == "is" and subject.startswith(("deadline", "budget")):
+        return (subject, predicate)
+    if predicate in ("likes", "dislikes"):
+        return (subject, "likes or not", *_stems(fact.object))
+    if predicate == "has":  # three cats become four cats
+        return (subject, predicate, *_stems(fact.object)[1:])
+    return None
+
+
+def _stems(text: str) -> list[str]:
+    return terms(text) or [text.casefold()]
+
+
+# ---- with a model --------------------------------------------------------------------------------------------------
+
+FACTS_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "facts": {
+            "type": "array",
+            "maxItems": MAX_FACTS,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "subject": {"type": "string", "maxLength": MAX_NAME},
+                    "predicate": {"type": "string", "maxLength": MAX_NAME},
+                    "object": {"type": "string", "maxLength": MAX_OBJECT},
+                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+                    "turn_ids": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                },
+                "required": ["subject", "predicate", "object", "confidence", "turn_ids"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["facts"],
+    "additionalProperties": False,
+}
+
+
+def validate_model_facts(raw: str | Mapping[str, Any], turns: Sequence[Turn], *, by: str = "model") -> list[FactDraft]:
+    """What a model proposed, as far as the turns bear it out.
+
+    A fact must cite turns that were read, all of them existing; one of them, by a user or an assistant, must hold
+    every stem of the object. Its subject must be somebody who spoke or something that was named. The rest is dropped.
+    Raises InvalidInput when the answer is not an object at all, so that the caller can ask again.
+    """
+    proposed = parse_object(raw, "facts").get("facts")
+    known = {turn.id: turn for turn in turns}
+    named = {stem for turn in turns for stem in terms(f"{turn.actor} {turn.text}")}
+    found: dict[tuple[str, ...], FactDraft] = {}
+    for item in proposed[:MAX_FACTS] if isinstance(proposed, list) else ():
+        draft = _checked(item, known, named, by)
+        if draft:
+            found.setdefault(_identity(draft), draft)
+    return list(found.values())
+
+
+def _checked(item: Any, known: Mapping[str, Turn], named: set[str], by: str) -> FactDraft | None:
+    sources = cited(item, known)
+    if not sources or not all(_is_text(item.get(key), limit) for key, limit in _LIMITS):
+        return None
+    wanted = set(terms(item["object"]))
+    source = next(
+        (turn for turn in sources if wanted and turn.role in _WITNESSES and wanted <= set(terms(turn.text))), None
+    )
+    if source is None:
+        return None
+    subject = _flat(item["subject"])
+    if subject.casefold() in ("user", "the user", "i", "me"):
+        subject = source.actor
+    elif not set(terms(subject)) <= named:
+        return None
+    return FactDraft(
+        subject=subject,
+        predicate=_flat(item["predicate"]),
+        object=_flat(item["object"]),
+        source_turn=source.id,
+        confidence=_confidence(item.get("confidence")),
+        valid_from=source.created,
+        by=by,
+    )
+
+
+_LIMITS = (("subject", MAX_NAME), ("predicate", MAX_NAME), ("object", MAX_OBJECT))
+_WITNESSES = ("user", "assistant")
+
+
+def _is_text(value: Any, limit: int) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= limit
+
+
+def _confidence(value: Any) -> float:
+    """Between 0 and 1; a model that does not say is believed by half."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return 0.5
+    return float(min(1.0, max(0.0, value)))
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

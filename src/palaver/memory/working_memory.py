@@ -1,0 +1,491 @@
+"""Working memory: what matters in a conversation now, kept up to date by rules and editable by people. Pure.
+
+A note remembers the turn that said it and who noted it: "rules", "model" (or "model:name"), or a person. Machines add,
+replace and drop only machines' notes; what a person wrote stays until a person changes it or its turn is forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from palaver.errors import InvalidInput, TooLarge
+from palaver.identity import canonical_json
+from palaver.memory.standing import MAX_TEXT, is_question, is_reported, own_words, sentences, shorten, standing
+from palaver.model import MEMORY_LISTS, Note, Turn, WorkingMemory
+from palaver.recall.terms import terms
+
+MAX_NOTES = 20  # of one list
+MAX_QUESTIONS = 5  # unanswered ones that the rules keep
+MAX_SUMMARY = 2_000  # characters
+RULES = "rules"
+# Where a client's own account of earlier turns is marked. It may say anything, so it gives no instructions.
+HANDED_IN = "client-history"
+
+Notes = tuple[Note, ...]
+
+# ---- reading turns -------------------------------------------------------------------------------------------------
+
+
+def update(memory: WorkingMemory, turns: Sequence[Turn]) -> WorkingMemory:
+    """`memory` after reading the turns behind `through_seq`, in the order of their positions.
+
+    Reading in one go or in pieces gives the same memory; reading again changes nothing. A pending turn is not passed:
+    it and what follows wait for the next time.
+    """
+    for turn in sorted(turns, key=lambda turn: turn.position):
+        if turn.position <= memory.through_seq:
+            continue
+        if turn.status == "pending":
+            break
+        if turn.status == "complete" and turn.active:
+            memory = _read(memory, turn)
+        memory = replace(memory, through_seq=turn.position)
+    return memory
+
+
+def is_own_words(turn: Turn) -> bool:
+    """Whether a participant said it here: a user turn that no client handed in."""
+    return turn.role == "user" and turn.metadata.get("origin") != HANDED_IN
+
+
+def _read(memory: WorkingMemory, turn: Turn) -> WorkingMemory:
+    if turn.role not in ("user", "assistant"):
+        return memory
+    if turn.role == "assistant" and turn.text.strip():
+        memory = replace(memory, open_questions=_without_answered(memory.open_questions))
+    for name, text in _noted(turn):
+        memory = _put(memory, name, Note(_short(text), turn.id, RULES))
+    return memory
+
+
+def _noted(turn: Turn) -> Iterator[tuple[str, str]]:
+    """The list and the text of each note that the rules take from a turn."""
+    wishes = [wish.text for wish in standing(turn.text)] if is_own_words(turn) else []
+    yield from (("instructions", wish) for wish in wishes)
+    for sentence in sentences(own_words(turn.text)):
+        if is_question(sentence):
+            if turn.role == "user":
+                yield "open_questions", sentence
+        elif shorten(sentence, MAX_TEXT) not in wishes and not is_reported(sentence):
+            yield from ((name, sentence) for name in _lists(sentence, turn.role))
+
+
+def _short(text: str) -> str:
+    """Within the limit, and a question stays one."""
+    if is_question(text) and len(text) > MAX_TEXT:
+        return shorten(text, MAX_TEXT - 1) + "?"
+    return shorten(text, MAX_TEXT)
+
+
+def _without_answered(notes: Notes) -> Notes:
+    """Whether an answer is one cannot be told by rule: any assistant turn after a question counts."""
+    return tuple(note for note in notes if note.by != RULES or not is_question(note.text))
+
+
+# ---- the rules -----------------------------------------------------------------------------------------------------
+
+_NAME = r"(?-i:[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2})"
+_WE = r"(?:i|we|i'd|we'd|i'm|we're|i am|we are|i would|we would)(?: really| just| also)?"
+_THE = r"(?:my|our|the)(?: [\w-]+){1,4}"
+_IT = rf"(?:it|this|they|we|users?|(?:each|every|all) [\w-]+|{_THE})"
+# "That must have been fun" requires nothing.
+_MUST = r"must(?!'ve| have (?:been|felt|had|taken|\w+ed)\b| be (?:so|really|very|tough|hard|nice|great|amazing|fun)\b)"
+_TERM = r"[\"'“]?[\w-]+(?: [\w-]+){0,2}[\"'”]?"
+_MAKE = "(?:build|create|make|design|write|develop|ship|launch|finish|prepare|implement|migrate)"
+_PERSON = (
+    r"(?:[\w-]+ )?(?:boss|manager|client|customer|colleague|co-?worker|c[teof]o|lead|designer|developer|engineer|lawyer"
+    r"|accountant|investor|partner|supervisor|advis[eo]r|mentor|professor|teacher|landlord|vendor|supplier|contractor"
+    r"|sponsor|stakeholder|product owner|assistant|editor|agent|doctor|therapist|director|intern)"
+)
+_TEAM = (
+    "(?:finance|legal|marketing|sales|hr|it|engineering|support|design|operations|product|accounting|security"
+    "|procurement|compliance)"
+)
+
+# For each list: whose turns are read for it, and what a sentence of it holds.
+_RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (
+        "goals",
+        ("user",),
+        (
+            r"(?:the|my|our) (?:main |overall |ultimate )?(?:goal|aim|objective|target|plan)(?: here)? (?:is|was)\b",
+            rf"{_WE} (?:want to|wanna|would like to|trying to|aim(?:ing)? to|hop(?:e|ing) to|plan(?:ning)? to)\b"
+            r"(?! (?:know|say|ask|tell|thank|see if|make sure|be honest|be clear|let you))",
+            rf"{_WE} (?:need|like|have) to {_MAKE}\b(?! sure)",
+        ),
+    ),
+    (
+        "requirements",
+        ("user",),
+        (
+            rf"{_IT} (?:also )?(?:{_MUST}|ha(?:s|ve) to|needs? to (?:be|support|work|run|handle|have|include|allow))\b",
+            rf"{_IT} should (?:also )?(?:be able to|support|allow|include|have|handle|work|run)\b",
+            rf"{_MUST} (?:be able to|support|have|include|work|run|comply|handle)\b",
+            r"requirements? (?:is|are)\b",
+            r"(?:is|are) (?:required|mandatory|a must)\b",
+        ),
+    ),
+    (
+        "constraints",
+        ("user",),
+        (
+            r"(?:budget (?:is|of)|deadline|due (?:on|by|date)|(?:max|min)imum (?:of|is)|limited to|limit is)\b",
+            r"(?:at (?:most|least)|up to|under|within) [$€£]?\d",
+            r"(?:no (?:more|less|fewer|later) than|by (?:the )?end of)\b",
+            r"(?:i|we|it|they) (?:can't|cannot|can not|may not|must not|aren't allowed to|(?:are|am) not allowed to) "
+            r"(?!(?:wait|believe|remember|imagine|help|stop|thank|tell|say|see|think|figure|seem|get|even|really)\b)\w+",
+        ),
+    ),
+    (
+        "decisions",
+        ("user", "assistant"),
+        (
+            r"(?:we|i|we've|i've|we have|i have)(?: finally| also| just| already)? "
+            r"(?:decided|agreed|settled on|chose|opted|picked)\b",
+            r"let's (?:go with|use|stick with|settle on|pick|choose)\b",
+            r"(?:agreed|decision|decided)\s*[:—–]",
+            r"(?:the|our|my) (?:final )?decision (?:is|was)\b",
+            r"(?:we|i)(?:'ll| will|'re going to|'m going to) go with\b",
+            r"we(?:'re| are) going with\b",
+        ),
+    ),
+    (
+        "assumptions",
+        ("user",),
+        (r"assuming\b", r"we(?:'ll| will)? assume\b", r"let(?:'s| us) (?:assume|suppose)\b", r"on the assumption\b"),
+    ),
+    (
+        "assumptions",
+        ("user", "assistant"),
+        (r"(?:i|i'll|i will|i'm going to) assume\b", r"i(?:'m| am) assuming\b", r"(?:my|our|one) assumption\b"),
+    ),
+    (
+        "open_questions",
+        ("user", "assistant"),
+        (
+            r"still (?:need|have) to (?:figure out|decide|find out|clarify|work out|determine|choose)\b",
+            r"(?:not|isn't|aren't|haven't) decided\b",
+            r"(?:undecided|open question|to be decided|tbd|remains to be (?:seen|decided))\b",
+            r"we(?:'re| are) not sure(?: yet)? (?:whether|which|how|if)\b",
+            r"we don't know(?: yet)? (?:whether|which|how|if|who|when)\b",
+        ),
+    ),
+    (
+        "glossary",
+        ("user", "assistant"),
+        (
+            rf"^(?!(?:it|that|this|which|what|he|she)\b){_TERM} (?:stands|is short|is an acronym) for \w",
+            rf"^(?!(?:it|that|this|which|what|he|she)\b){_TERM} refers to \w",
+            r"^(?:(?-i:[A-Z]{2,}\w*)|[\"'“][\w -]{1,30}[\"'”]) (?:here )?means \w",
+            rf"(?:by|when (?:i|we) say) {_TERM},? (?:i|we) mean\b",
+            r"[\w-]+ \((?:short for|stands for|i\.e\.,?) [^)]{2,}\)",
+        ),
+    ),
+    (
+        "stakeholders",
+        ("user",),
+        (
+            rf"(?:my|our|the) {_PERSON},?(?: is| is called|'s name is)? {_NAME}",
+            rf"{_NAME}(?:, who is|,| is) (?:my|our|the) {_PERSON}\b",
+            rf"(?:talk|speak|report|check|meet|work|sync)(?:ing|ed)? (?:to|with) {_NAME} (?:from|in|at|of) \w+",
+            rf"{_NAME} (?:from|in) {_TEAM}\b",
+        ),
+    ),
+)
+_PATTERNS = tuple(
+    (name, roles, re.compile(r"(?:\b|(?=[\"'“]))(?:" + "|".join(patterns) + ")", re.I))
+    for name, roles, patterns in _RULES
+)
+
+
+def _lists(sentence: str, role: str) -> Iterator[str]:
+    """The lists where a sentence belongs. A long one is looked at up to a limit."""
+    looked = sentence[: 2 * MAX_TEXT]
+    for name, roles, pattern in _PATTERNS:
+        if role in roles and pattern.search(looked):
+            yield name
+
+
+# ---- one list ------------------------------------------------------------------------------------------------------
+
+# Instructions of which the newest holds, whatever the older one said.
+_SLOTS = tuple(
+    (re.compile(pattern, re.I), slot)
+    for pattern, slot in (
+        (r"\bcall me\b|\baddress me as\b|\bi go by\b", "address"),
+        (r"\bmy name(?:'s| is)\b", "name"),
+        (r"\bpronouns\b", "pronouns"),
+        (r"\bmy time ?zone is\b", "time zone"),
+        (r"\b(?:answer|reply|respond|write|speak|talk)\b.*\bin (?-i:[A-Z]\w+)", "language"),
+        (r"\b(?:metric|imperial|celsius|fahrenheit)\b", "units"),
+        (r"\b(?:formal|informal|casual)\b", "tone"),
+        (r"\b(?:british|american) (?:english|spelling)\b", "spelling"),
+        (
+            r"\b(?:answers?|replies|responses|explanations|it) (?:\w+ )?(?:short|brief|concise|long|detailed)\b",
+            "length",
+        ),
+        (r"^(?:please )?be (?:\w+ )?(?:brief|concise|detailed|thorough|short)\b", "length"),
+    )
+)
+_FAVOURITE = re.compile(r"\bmy (?:favou?rite|preferred) ([\w-]+(?: [\w-]+)?) (?:is|are)\b", re.I)
+# "Always X", "never X" and "don't X any more" are about the same X.
+_POLARITY = frozenset(terms("always never don't do not stop please ever anymore from now on again only"))
+
+
+def _key(name: str, text: str) -> tuple[str, ...]:
+    """What makes two notes of a list say the same, or the opposite, of one another."""
+    stems = set(terms(text))
+    if name == "instructions":
+        favourite = _FAVOURITE.search(text)
+        if favourite:
+            return ("favourite", *terms(favourite[1]))
+        slot = next((slot for pattern, slot in _SLOTS if pattern.search(text)), None)
+        if slot:
+            return ("slot", slot)
+        stems -= _POLARITY
+    return ("about", *sorted(stems)) if stems else ("as", text.casefold())
+
+
+def is_machine(note: Note) -> bool:
+    return note.by == RULES or note.by == "model" or note.by.startswith("model:")
+
+
+def _same(one: str, other: str) -> bool:
+    return one.casefold().strip(" .!") == other.casefold().strip(" .!")
+
+
+def _put(memory: WorkingMemory, name: str, note: Note) -> WorkingMemory:
+    """With a machine's note: what it repeats stays as it is, what it contradicts goes, the oldest make room."""
+    notes: Notes = getattr(memory, name)
+    key = _key(name, note.text)
+    alike = [old for old in notes if _key(name, old.text) == key]
+    if any(_same(old.text, note.text) for old in alike):
+        return memory
+    if name != "instructions" and any(not is_machine(old) for old in alike):
+        return memory  # a person said it better
+    kept = [old for old in notes if old not in alike or not is_machine(old)]
+    return _with(memory, name, _bounded(name, [*kept, note]))
+
+
+def _bounded(name: str, notes: Sequence[Note]) -> Notes:
+    """The oldest machine's notes go first; a person's never do."""
+    kept = list(notes)
+    if name == "open_questions":
+        asked = [note for note in kept if note.by == RULES and is_question(note.text)]
+        kept = [note for note in kept if note not in asked[:-MAX_QUESTIONS]]
+    while len(kept) > MAX_NOTES:
+        oldest = next((note for note in kept if is_machine(note)), None)
+        if oldest is None:
+            break
+        kept.remove(oldest)
+    return tuple(kept)
+
+
+def _with(memory: WorkingMemory, name: str, notes: Iterable[Note]) -> WorkingMemory:
+    changed: WorkingMemory = replace(memory, **{name: tuple(notes)})  # type: ignore[arg-type]
+    return changed
+
+
+# ---- editing by people and agents ----------------------------------------------------------------------------------
+
+
+def remember(memory: WorkingMemory, list_name: str, text: str, by: str) -> WorkingMemory:
+    """With a note that a person or an agent made. In a full list the oldest machine's note makes room."""
+    note = Note(_checked_text(text), None, _checked_by(by))
+    notes = (*_list(memory, list_name), note)
+    if sum(not is_machine(note) for note in notes) > MAX_NOTES:
+        raise TooLarge(list_name, size=len(notes), limit=MAX_NOTES, unit="notes")
+    return _with(memory, list_name, _bounded(list_name, notes))
+
+
+def correct(memory: WorkingMemory, list_name: str, index: int, text: str, by: str) -> WorkingMemory:
+    """With other words for one note. It keeps its turn, so that forgetting the turn takes the correction along."""
+    notes = list(_list(memory, list_name))
+    old = notes[_checked_index(notes, index)]
+    notes[index] = Note(_checked_text(text), old.turn, _checked_by(by))
+    return _with(memory, list_name, notes)
+
+
+def drop(memory: WorkingMemory, list_name: str, index: int) -> WorkingMemory:
+    """Without one note. The rules do not bring it back: they have read past it."""
+    notes = list(_list(memory, list_name))
+    del notes[_checked_index(notes, index)]
+    return _with(memory, list_name, notes)
+
+
+def without_turn(memory: WorkingMemory, turn_id: str) -> WorkingMemory:
+    """Without every note from a forgotten turn. The summary goes too: nobody can tell whether the turn is in it."""
+    for name in MEMORY_LISTS:
+        memory = _with(memory, name, (note for note in getattr(memory, name) if note.turn != turn_id))
+    return replace(memory, summary="")
+
+
+def _list(memory: WorkingMemory, name: str) -> Notes:
+    if name not in MEMORY_LISTS:
+        raise InvalidInput("list", f"must be one of {', '.join(MEMORY_LISTS)}")
+    notes: Notes = getattr(memory, name)
+    return notes
+
+
+def _checked_text(text: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput("text", "must not be empty")
+    flat = " ".join(text.split())
+    if len(flat) > MAX_TEXT:
+        raise TooLarge("text", size=len(flat), limit=MAX_TEXT, unit="characters")
+    return flat
+
+
+def _checked_by(by: str) -> str:
+    if not isinstance(by, str) or not by.strip() or by == RULES:
+        raise InvalidInput("by", f"must name who makes the note, and not {RULES!r}")
+    return by
+
+
+def _checked_index(notes: Sequence[Note], index: int) -> int:
+    if not isinstance(index, int) or not 0 <= index < len(notes):
+        raise InvalidInput("index", f"must be from 0 to {len(notes) - 1}" if notes else "the list is empty")
+    return index
+
+
+# ---- as text -------------------------------------------------------------------------------------------------------
+
+
+def to_json(memory: WorkingMemory) -> str:
+    """One text per memory."""
+    return canonical_json(memory)
+
+
+def from_json(text: str) -> WorkingMemory:
+    """The memory that `to_json` wrote."""
+    try:
+        return msgspec.json.decode(text, type=WorkingMemory)
+    except (msgspec.MsgspecError, UnicodeError):
+        raise InvalidInput("working_memory", "is not the JSON of a working memory") from None
+
+
+_HEADINGS = {
+    "goals": "Goals",
+    "requirements": "Requirements",
+    "constraints": "Constraints",
+    "decisions": "Decisions",
+    "assumptions": "Assumptions",
+    "open_questions": "Open questions",
+    "glossary": "Glossary",
+    "stakeholders": "People",
+    "instructions": "Standing wishes, as they were said",
+}
+
+
+def render(memory: WorkingMemory) -> str:
+    """Compact lines for a prompt, every note a quotation, so that a model sees what was said and not an order."""
+    lines = [f"Summary: {_quoted(memory.summary)}"] if memory.summary.strip() else []
+    for name, heading in _HEADINGS.items():
+        notes: Notes = getattr(memory, name)
+        if notes:
+            lines.append(f"{heading}:")
+            lines.extend(_line(name, note) for note in notes)
+    return "\n".join(lines)
+
+
+def _line(name: str, note: Note) -> str:
+    if not is_machine(note):
+        return f"- {' '.join(note.by.split())} noted: {_quoted(note.text)}"
+    return f"- The user said: {_quoted(note.text)}" if name == "instructions" else f"- {_quoted(note.text)}"
+
+
+def _quoted(text: str) -> str:
+    """In double quotation marks that the text itself cannot close."""
+    return '"' + " ".join(text.split()).replace('"', "'").replace("“", "'").replace("”", "'") + '"'
+
+
+# ---- with a model --------------------------------------------------------------------------------------------------
+
+_NOTE_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "maxLength": MAX_TEXT},
+        "turn_ids": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    },
+    "required": ["text", "turn_ids"],
+    "additionalProperties": False,
+}
+WORKING_MEMORY_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "summary": {"type": "string", "maxLength": MAX_SUMMARY},
+        **{name: {"type": "array", "items": _NOTE_SCHEMA, "maxItems": MAX_NOTES} for name in MEMORY_LISTS},
+    },
+    "required": ["summary", *MEMORY_LISTS],
+    "additionalProperties": False,
+}
+_SUPPORT = 0.5  # share of a note's stems that the cited turns must hold
+
+
+def validate_model_memory(
+    raw: str | Mapping[str, Any], turns: Sequence[Turn], memory: WorkingMemory, *, by: str = "model"
+) -> WorkingMemory:
+    """`memory` with what a model proposed after reading `turns`, as far as the turns bear it out.
+
+    A note must cite turns that were read and share at least half of its stems with them. An instruction must cite a
+    participant's own user turn and use only its words. People's notes stay. Raises InvalidInput when it is not an
+    object at all, so that the caller can ask again.
+    """
+    if not is_machine(Note("", None, by)) or by == RULES:
+        raise InvalidInput("by", "must be 'model' or begin with 'model:'")
+    proposed = parse_object(raw, "working_memory")
+    known = {turn.id: turn for turn in turns}
+    for name in MEMORY_LISTS:
+        for note in _proposed_notes(proposed.get(name), known, name, by):
+            memory = _put(memory, name, note)
+    summary = proposed.get("summary")
+    if isinstance(summary, str) and _supported(summary, [memory.summary, *(turn.text for turn in turns)], _SUPPORT):
+        memory = replace(memory, summary=shorten(summary, MAX_SUMMARY))
+    last = max((turn.position for turn in turns), default=-1)
+    return replace(memory, through_seq=max(memory.through_seq, last))
+
+
+def parse_object(raw: str | Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    """The JSON object that a model wrote, also inside a fence."""
+    value: Any = raw
+    if isinstance(raw, str):
+        start, end = raw.find("{"), raw.rfind("}")
+        try:
+            value = msgspec.json.decode(raw[start : end + 1])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            value = None
+    if not isinstance(value, Mapping):
+        raise InvalidInput(what, "the model's answer is not a JSON object")
+    return value
+
+
+def cited(item: Any, known: Mapping[str, Turn]) -> list[Turn]:
+    """The turns that a proposal cites; none when one of them does not exist."""
+    ids = item.get("turn_ids") if isinstance(item, Mapping) else None
+    if not isinstance(ids, list) or not all(isinstance(id, str) and id in known for id in ids):
+        return []
+    return [known[id] for id in ids]
+
+
+def _proposed_notes(items: Any, known: Mapping[str, Turn], name: str, by: str) -> Iterator[Note]:
+    for item in items[:MAX_NOTES] if isinstance(items, list) else ():
+        sources = cited(item, known)
+        text = item.get("text") if isinstance(item, Mapping) else None
+        if not sources or not isinstance(text, str) or not text.strip():
+            continue
+        share = _SUPPORT
+        if name == "instructions":
+            sources, share = [turn for turn in sources if is_own_words(turn)], 1.0
+        if sources and _supported(text, [turn.text for turn in sources], share):
+            yield Note(shorten(text, MAX_TEXT), sources[0].id, by)
+
+
+def _supported(text: str, sources: Iterable[str], share: float) -> bool:
+    stems = set(terms(text))
+    held = {stem for source in sources for stem in terms(source)}
+    return bool(stems) and len(stems & held) >= share * len(stems)

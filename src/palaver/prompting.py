@@ -1,0 +1,245 @@
+"""Building a context: read what the budget allows, recall, and hand it all to the pure packer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from palaver.context import render
+from palaver.context.pack import Context, Material, Recalled, assemble
+from palaver.context.plan import Options, policy_named, with_budget
+from palaver.drafts import clean_name, clean_text, decode_content, encode_content
+from palaver.errors import InvalidInput
+from palaver.memory import working_memory
+from palaver.model import Fact, Scope, Turn
+from palaver.models.tokens import CharCounter, counter_for
+from palaver.ports import Counter, Engine, Reading, Where
+from palaver.recalling import Recaller
+
+MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
+MAX_BUDGET = 10_000_000
+FACTS = 40
+CANDIDATES = 400  # turns that recall offers to the packer
+REMEMBERED = 256  # contexts whose text is kept, to tell how much of the next one is the same
+
+
+@dataclass(slots=True)
+class Prompter:
+    """What one open store needs to build contexts."""
+
+    engine: Engine
+    recaller: Recaller
+    counter: Counter
+    _frozen: OrderedDict[Any, tuple[Recalled, ...]] = field(default_factory=OrderedDict)
+    _previous: OrderedDict[Any, list[dict[str, Any]]] = field(default_factory=OrderedDict)
+
+    async def build(self, scope: Scope, conversation: str, options: Options) -> Context:
+        count = self._counter(options)
+        tokens = options.budget if options.char_budget is None else options.budget // 2
+        reading = await self.engine.reading(scope, conversation, tokens, options.viewer)
+        message = _message(options.message, scope)
+        recalled, note = await self._recalled(scope, conversation, options, reading, message)
+        material = Material(
+            turn_count=reading.info.turn_count,
+            owner=reading.info.owner,
+            tail=reading.tail,
+            current=None if message is not None else reading.current,
+            message=message,
+            summaries=reading.summaries,
+            memory_lines=_memory_lines(reading, options),
+            facts=reading.facts[-FACTS:] if options.include_facts else (),
+            recalled=recalled,
+            recall_note=note,
+            counter=count.name,
+            counted=count.name == self.counter.name,
+        )
+        context = assemble(material, options, count)
+        if context.outgrown is not None:
+            await self.engine.add_job(scope, conversation, "compact", context.outgrown)
+        return self._compared(scope, conversation, options, context)
+
+    def _counter(self, options: Options) -> Counter:
+        if options.char_budget is not None:
+            return CharCounter()
+        return self.counter if options.model is None else counter_for(options.model)
+
+    # ---- recall
+
+    async def _recalled(
+        self, scope: Scope, conversation: str, options: Options, reading: Reading, message: Turn | None
+    ) -> tuple[tuple[Recalled, ...], str]:
+        current = message or reading.current
+        text = options.query or (current.text if current else "")
+        if not options.wants_recall or not text.strip():
+            return (), "off" if not options.wants_recall else "nothing to look for"
+        # Computed once per message: tool rounds must not change what stands before them.
+        key = (scope, conversation, current.id if current else None, current.text if current else "", options)
+        if reading.current is not None and key in self._frozen and _has_rounds(reading):
+            return self._frozen[key], self.recaller.note
+        found = await self._look(scope, conversation, options, text)
+        _keep(self._frozen, key, found)
+        return found, self.recaller.note
+
+    async def _look(self, scope: Scope, conversation: str, options: Options, text: str) -> tuple[Recalled, ...]:
+        where = where_of(options.recall_scope, scope, conversation)
+        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY])
+        profile, scores = ranking.profile, ranking.scores
+        indices = [int(i) for i in ranking.order[:CANDIDATES] if _good_enough(scores.total[i], options)]
+        standing = [int(i) for i in ranking.order if profile.standing[i] == 2][:20] if profile.has_assistant else []
+        wanted = list(dict.fromkeys(indices + standing))
+        turns = await self.recaller.turns(scope, ranking, wanted)
+        standings = set(standing)
+        return tuple(
+            Recalled(turns[i], float(scores.total[i]), scores.parts(i), i in standings) for i in wanted if i in turns
+        )
+
+    # ---- how much is the same
+
+    def _compared(self, scope: Scope, conversation: str, options: Options, context: Context) -> Context:
+        key = (scope.tenant, conversation, options.policy.name, options.viewer, options.budget)
+        previous = self._previous.get(key)
+        _keep(self._previous, key, context.messages)
+        if previous is None:
+            return context
+        share = identical_prefix(previous, context.messages, self._counter(options))
+        return replace(context, explanation=replace(context.explanation, identical_prefix=share))
+
+
+def identical_prefix(before: list[dict[str, Any]], now: list[dict[str, Any]], count: Counter) -> float:
+    """The share of the prompt that is the same, from its start, as in the prompt before."""
+    same = 0
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            break
+        same += count(render.text_of(new)) + 4
+    total = sum(count(render.text_of(message)) + 4 for message in now)
+    return same / total if total else 0.0
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    cache.pop(key, None)
+    cache[key] = value
+    while len(cache) > REMEMBERED:
+        cache.popitem(last=False)
+
+
+def _has_rounds(reading: Reading) -> bool:
+    assert reading.current is not None
+    return any(turn.position > reading.current.position for turn in reading.tail)
+
+
+def _good_enough(total: float, options: Options) -> bool:
+    return options.recall_threshold is None or total >= options.recall_threshold
+
+
+def where_of(kind: str, scope: Scope, conversation: str) -> Where:
+    if kind == "conversation":
+        return Where(conversation=conversation)
+    if kind == "owner":
+        return Where(owner=scope.user or "")
+    if kind == "tenant":
+        return Where()
+    raise InvalidInput("scope", "must be conversation, owner or tenant")
+
+
+def _message(message: Any, scope: Scope) -> Turn | None:
+    """A current message that is not stored: text or parts."""
+    if message is None:
+        return None
+    text, is_parts = encode_content(message)
+    return Turn(
+        id="",
+        conversation="",
+        seq=-1,
+        position=2**62,
+        role="user",
+        actor=scope.user or "user",
+        content=decode_content(text, is_parts),
+        created=datetime.now(UTC),
+    )
+
+
+def _memory_lines(reading: Reading, options: Options) -> tuple[str, ...]:
+    if not options.include_working_memory or reading.working_memory is None:
+        return ()
+    text = working_memory.render(working_memory.from_json(reading.working_memory))
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+# ---- options from keywords -----------------------------------------------------------------------------------------
+
+
+def options_of(
+    *,
+    token_budget: int | None = None,
+    char_budget: int | None = None,
+    query: str | None = None,
+    message: Any = None,
+    instructions: str | None = None,
+    viewer: str | None = None,
+    recent_turns: int | None = None,
+    semantic_recall: Mapping[str, Any] | bool | None = None,
+    recall_scope: str = "conversation",
+    include_facts: bool = True,
+    include_working_memory: bool = True,
+    filter_participants: Iterable[str] | None = None,
+    note_omissions: bool = True,
+    shorten: bool = True,
+    image_tokens: int | None = None,
+    file_tokens: int | None = None,
+    policy: Any = "balanced",
+    model: str | None = None,
+) -> Options:
+    """The keywords of `build_context`, checked."""
+    k, threshold, recall = _recall_options(semantic_recall)
+    given = {"image_tokens": image_tokens, "file_tokens": file_tokens}
+    options = Options(
+        policy=policy_named(policy),
+        query=None if query is None else clean_text("query", query)[:MAX_QUERY],
+        message=message,
+        instructions=None if instructions is None else clean_text("instructions", instructions),
+        viewer=None if viewer is None else clean_name("viewer", viewer),
+        recent_turns=None if recent_turns is None else _whole("recent_turns", recent_turns),
+        recall_k=k,
+        recall_threshold=threshold,
+        recall=recall,
+        recall_scope=recall_scope,
+        include_facts=include_facts,
+        include_working_memory=include_working_memory,
+        filter_participants=None if filter_participants is None else frozenset(filter_participants),
+        note_omissions=note_omissions,
+        shorten=shorten,
+        model=model,
+        **{name: _whole(name, value) for name, value in given.items() if value is not None},
+    )
+    return with_budget(options, token_budget, char_budget)
+
+
+def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:
+    if given is None or isinstance(given, bool):
+        return None, None, given is not False
+    unknown = given.keys() - {"k", "threshold"}
+    if unknown:
+        raise InvalidInput(f"semantic_recall.{sorted(unknown)[0]}", "is not known; there are k and threshold")
+    k, threshold = given.get("k"), given.get("threshold")
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
+        raise InvalidInput("semantic_recall.threshold", "must be a number")
+    return None if k is None else _whole("semantic_recall.k", k), threshold, True
+
+
+def _whole(field: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidInput(field, "must be a whole number, zero or more")
+    return value
+
+
+def fact_score(fact: Fact, stems: Iterable[str]) -> float:
+    """The share of the question's stems that a fact holds."""
+    from palaver.recall.terms import terms
+
+    wanted = set(stems)
+    held = wanted.intersection(terms(f"{fact.subject} {fact.predicate} {fact.object}"))
+    return len(held) / len(wanted) if wanted else 0.0

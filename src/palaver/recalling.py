@@ -1,0 +1,229 @@
+"""Recall as a service: what the engine has, what the embedder says, ranked by the pure rooms.
+
+Arrays over the turns of a scope are cached and extended as turns arrive; both caches are bounded. The words are always
+up to date. Vectors follow through the outbox: until they are there, a turn is found by its words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from palaver.model import Scope, Turn
+from palaver.ports import Clock, Embedder, Engine, Where
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from palaver.recall.fuse import Lexical, Scores
+    from palaver.recall.profile import Profile
+    from palaver.recall.query import Query
+
+    Vectors = NDArray[np.float32]
+
+MAX_PROFILES, MAX_VECTOR_BYTES = 32, 256 * 1024 * 1024
+MAX_POSTINGS = 20_000  # passages per stem; a word that is everywhere says little
+
+
+@dataclass(slots=True)
+class _Known:
+    """A cached profile, and how to find a turn in it by its number."""
+
+    profile: Profile
+    stamp: tuple[int, int]
+    order: Any = None
+    sorted_tids: Any = None
+
+    def prepare(self) -> None:
+        self.order = self.profile.tid.argsort(kind="stable")
+        self.sorted_tids = self.profile.tid[self.order]
+
+    @property
+    def last(self) -> int:
+        return int(self.sorted_tids[-1]) if len(self.sorted_tids) else 0
+
+    def indices(self, tids: Any) -> tuple[Any, Any]:
+        """Where these turns stand in the profile, and which of them do."""
+        if not len(self.sorted_tids):
+            return self.order[:0], tids[:0] != tids[:0]
+        places = self.sorted_tids.searchsorted(tids)
+        places[places == len(self.sorted_tids)] = 0
+        there = self.sorted_tids[places] == tids
+        return self.order[places[there]], there
+
+
+@dataclass(slots=True)
+class _Matrix:
+    """The vectors of one conversation."""
+
+    tids: Any
+    vectors: Vectors
+    last: int
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        return len(self.tids), self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What was found, best first, as indices into the profile."""
+
+    profile: Profile
+    scores: Scores
+    order: Any
+    note: str
+
+
+class Recaller:
+    def __init__(self, engine: Engine, embedder: Embedder | None, clock: Clock) -> None:
+        self.engine, self.embedder, self.clock = engine, embedder, clock
+        self._profiles: OrderedDict[tuple[Scope, Where], _Known] = OrderedDict()
+        self._matrices: OrderedDict[int, _Matrix] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def rank(
+        self, scope: Scope, where: Where, text: str, *, since: int | None = None, until: int | None = None
+    ) -> Ranking:
+        """Rank every turn of the scope for this text."""
+        from palaver.recall.query import parse
+
+        async with self._lock:
+            known, passages, terms = await self._profile(scope, where)
+            query = parse(text, known.profile.actors, self.clock.now())
+            found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
+            cosines = await self._cosines(scope, where, query, known)
+        lexical = _lexical(known, query, found, passages, terms)
+        return await asyncio.to_thread(self._score, known.profile, query, lexical, cosines, since, until)
+
+    def _score(
+        self, profile: Profile, query: Query, lexical: Lexical, cosines: Any, since: int | None, until: int | None
+    ) -> Ranking:
+        from palaver.recall.fuse import rank, score
+
+        scores = score(profile, query, lexical, cosines)
+        exclude = _outside(profile, since, until)
+        return Ranking(profile, scores, rank(scores, exclude=exclude), self.note)
+
+    @property
+    def note(self) -> str:
+        if self.embedder is None:
+            return 'by words alone: no embedder (pip install "palaver[local]")'
+        return f"by words and meaning ({self.embedder.name})"
+
+    async def turns(self, scope: Scope, ranking: Ranking, indices: Sequence[int]) -> dict[int, Turn]:
+        """The turns at these indices, as they are stored now."""
+        tids = [int(ranking.profile.tid[i]) for i in indices]
+        turns = await self.engine.turns_numbered(scope, tids)
+        by_place = {(turn.conversation, turn.seq): turn for turn in turns}
+        found = {}
+        for index, turn in zip(indices, turns, strict=True) if len(turns) == len(tids) else ():
+            found[index] = turn
+        return found or {i: by_place[key] for i, key in zip(indices, by_place, strict=False)}
+
+    # ---- the profile
+
+    async def _profile(self, scope: Scope, where: Where) -> tuple[_Known, int, int]:
+        from palaver.recall.profile import Profile
+
+        key = (scope, where)
+        known = self._profiles.pop(key, None)
+        rows = await self.engine.profile(
+            scope, where, known.stamp if known else None, known.last if known is not None else 0
+        )
+        shapes = [_shape(row) for row in rows.rows]
+        if known is None or rows.fresh:
+            known = _Known(Profile.build(shapes), rows.stamp)
+            known.prepare()
+        elif shapes:
+            known.profile.extend(shapes)
+            known.prepare()
+        self._profiles[key] = known
+        while len(self._profiles) > MAX_PROFILES:
+            self._profiles.popitem(last=False)
+        return known, rows.passages, rows.terms
+
+    # ---- vectors
+
+    async def _cosines(self, scope: Scope, where: Where, query: Query, known: _Known) -> Any:
+        import numpy as np
+
+        if self.embedder is None:
+            return None
+        await self._fetch_vectors(scope, where)
+        asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
+        conversations = set(known.profile.conversation.tolist())
+        mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
+        return await asyncio.to_thread(_best_cosines, known, mine, asked)
+
+    async def _fetch_vectors(self, scope: Scope, where: Where) -> None:
+        import numpy as np
+
+        assert self.embedder is not None
+        stamps = {cid: matrix.stamp for cid, matrix in self._matrices.items()}
+        for cid, fresh, rows in await self.engine.vectors(scope, where, self.embedder.name, stamps):
+            old = None if fresh else self._matrices.pop(cid, None)
+            tids = np.array([row[1] for row in rows], np.int64)
+            new = np.frombuffer(b"".join(row[2] for row in rows), np.float16).astype(np.float32)
+            new = new.reshape(len(rows), -1) if rows else np.zeros((0, self.embedder.dimensions), np.float32)
+            if old is not None:
+                tids, new = np.concatenate((old.tids, tids)), np.concatenate((old.vectors, new))
+            self._matrices.pop(cid, None)
+            self._matrices[cid] = _Matrix(tids, new, rows[-1][0] if rows else 0)
+        self._trim()
+
+    def _trim(self) -> None:
+        size = sum(matrix.vectors.nbytes for matrix in self._matrices.values())
+        while size > MAX_VECTOR_BYTES and len(self._matrices) > 1:
+            size -= self._matrices.popitem(last=False)[1].vectors.nbytes
+
+
+def _shape(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    tid, cid, position, created, tokens, role, actor, standing, status = row
+    searchable = status == "complete" and role in ("user", "assistant") and tokens > 0
+    return tid, cid, position, created, tokens + 3, role, actor, standing, searchable
+
+
+def _lexical(
+    known: _Known, query: Query, found: dict[str, list[tuple[int, int]]], passages: int, terms: int
+) -> Lexical:
+    import numpy as np
+
+    from palaver.recall.fuse import Lexical
+
+    hits = {}
+    for stem, rows in found.items():
+        pairs = np.array(rows, np.int64).reshape(-1, 2)
+        indices, there = known.indices(pairs[:, 0])
+        sizes = pairs[there, 1].astype(np.int32)
+        hits[stem] = (indices, sizes, np.ones(len(indices), np.int32))
+    return Lexical(query.stems, hits, max(1, passages), max(1.0, terms / max(1, passages)))
+
+
+def _best_cosines(known: _Known, matrices: Sequence[_Matrix], asked: Any) -> Any:
+    """For each turn, the cosine of its nearest passage; NaN where it has no vector yet."""
+    import numpy as np
+
+    best = np.full(len(known.profile), np.nan, np.float32)
+    for matrix in matrices:
+        indices, there = known.indices(matrix.tids)
+        np.fmax.at(best, indices, (matrix.vectors @ asked)[there])
+    return best
+
+
+def _outside(profile: Profile, since: int | None, until: int | None) -> Any:
+    """The turns that a time filter leaves out."""
+    import numpy as np
+
+    if since is None and until is None:
+        return None
+    left_out = np.zeros(len(profile), bool)
+    if since is not None:
+        left_out |= profile.created < since
+    if until is not None:
+        left_out |= profile.created >= until
+    return np.flatnonzero(left_out)

@@ -1,0 +1,389 @@
+"""The outbox loop: embedding, compaction, working memory and facts, after the fact and never in anybody's way.
+
+Any number of workers may run, in any number of processes: a job is leased, and a worker that dies loses it when the
+lease ends. Models are called between transactions. A job that fails is tried again, later and later, and is put aside
+with the type of its error after the last try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, PalaverError
+from palaver.memory import working_memory
+from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
+from palaver.memory.retention import retention_of
+from palaver.model import Fact, Scope, Summary, Turn, WorkingMemory
+from palaver.models.offline import summarizer as offline
+from palaver.ports import Clock, Counter, Embedded, Embedder, Engine, Ids, Job, SummaryDraft, ToEmbed, Unsummarised
+
+if TYPE_CHECKING:
+    from palaver.memory.facts import FactDraft
+    from palaver.memory.redact import Redactor
+
+LEASE = 120_000_000  # microseconds
+EMBED_BATCH = 32
+NO_EMBEDDER = "none"
+READ_TOKENS = 60_000  # of unsummarised turns at a time
+SPAN_TOKENS = 8_000  # of turns in one summary, at most
+TRIES, FIRST_DELAY = 6, 1_000_000  # then 2, 4, 8 … seconds
+IDLE_SECONDS = 1.0
+SUMMARIZER_SECONDS = 60.0
+
+
+class Summarizer(Protocol):
+    """Writes summaries. The offline one stands in when it fails or is slow."""
+
+    name: str
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str: ...
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str: ...
+
+
+@dataclass(slots=True)
+class OfflineSummarizer:
+    """Extracts sentences; no model."""
+
+    counter: Counter
+    name: str = offline.NAME
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        return await asyncio.to_thread(offline.summarize, turns, budget=budget, count=self.counter)
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        return await asyncio.to_thread(offline.merge, summaries, budget=budget, count=self.counter)
+
+
+@dataclass(slots=True)
+class Worker:
+    """Does what the outbox asks for."""
+
+    engine: Engine
+    counter: Counter
+    ids: Ids
+    clock: Clock
+    chosen_redactor: Redactor | None = None
+    embedder: Embedder | None = None
+    summarizer: Summarizer | None = None
+
+    @property
+    def redactor(self) -> Redactor:
+        """The rules, unless the application brought its own. They are loaded at the first use."""
+        if self.chosen_redactor is None:
+            from palaver.memory.redact import RuleRedactor
+
+            self.chosen_redactor = RuleRedactor()
+        return self.chosen_redactor
+
+    async def run(self) -> None:
+        """Work for ever: at once when there is news, and now and then in any case."""
+        async with self.engine.watch("*jobs*") as signal:
+            while True:
+                try:
+                    while await self._is_due() and await self.run_one():
+                        pass
+                except EngineUnavailable:
+                    pass  # busy now; there is a next time
+                try:
+                    async with asyncio.timeout(IDLE_SECONDS):  # before 3.12, wait_for may swallow a cancellation
+                        await signal.wait()
+                except TimeoutError:
+                    continue
+
+    async def _is_due(self) -> bool:
+        """A look that takes no lock: claiming a job is a write."""
+        due = await self.engine.next_job()
+        return due is not None and due <= self.clock.now()
+
+    async def drain(self) -> None:
+        """Work until nothing is left that can be done now, and wait for what others have in hand."""
+        await self.engine.index_all()
+        while True:
+            if await self.run_one():
+                continue
+            due = await self.engine.next_job()
+            if due is None:
+                return
+            wait = (due - self.clock.now()).total_seconds()
+            await asyncio.sleep(min(max(wait, 0.01), 0.25))
+
+    async def run_one(self) -> bool:
+        """Do one job. False when there was none."""
+        job = await self.engine.claim_job(LEASE)
+        if job is None:
+            return False
+        try:
+            await self._do(job)
+        except (ConversationGone, ConversationNotFound):
+            await self.engine.finish_job(job)
+        except EngineUnavailable:
+            raise
+        except Exception as problem:  # whatever a model or a text does: the job is put aside, with the reason
+            await self._put_off(job, problem)
+        else:
+            await self.engine.finish_job(job)
+        return True
+
+    async def _put_off(self, job: Job, problem: Exception) -> None:
+        delay = FIRST_DELAY * 2 ** (job.attempts - 1)
+        await self.engine.retry_job(job, delay, type(problem).__name__, dead=job.attempts >= TRIES)
+
+    async def _do(self, job: Job) -> None:
+        if job.kind == "embed":
+            await self.embed()
+        elif job.kind == "compact":
+            assert job.conversation is not None
+            await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument)
+
+    # ---- embedding
+
+    async def embed(self) -> None:
+        """Give every new passage its vector, and find the standing instructions among them."""
+        name = self.embedder.name if self.embedder else NO_EMBEDDER
+        while batch := await self.engine.to_embed(name, EMBED_BATCH):
+            vectors = await self._vectors([one for one in batch if one.worth_a_vector])
+            marks = await asyncio.to_thread(_marks, batch)
+            await self.engine.put_embedded(name, Embedded(batch[-1].pid, vectors, marks))
+
+    async def _vectors(self, wanted: Sequence[ToEmbed]) -> tuple[tuple[int, int, bytes], ...]:
+        if self.embedder is None or not wanted:
+            return ()
+        import numpy as np
+
+        vectors = await self.embedder.embed([one.text for one in wanted])
+        return tuple(
+            (one.tid, one.part, np.asarray(vector, np.float16).tobytes())
+            for one, vector in zip(wanted, vectors, strict=True)
+        )
+
+    # ---- compaction
+
+    async def compact(self, scope: Scope, conversation: str, keep: int | None = None, *, force: bool = False) -> int:
+        """Summarise what is due, and answer how many summaries of turns were written."""
+        written, refused = 0, 0
+        while refused < TRIES:
+            found = await self.engine.unsummarised(scope, conversation, READ_TOKENS)
+            settings = Compaction.of(found.info.settings)
+            written += await self._rebuild(scope, conversation, found)
+            chosen = self._due(found, settings, keep, force)
+            if not chosen:
+                break
+            if not await self._summarise(scope, conversation, found, chosen):
+                refused += 1  # the thread changed while the summary was being written
+                continue
+            written += 1
+            force = False
+            await self._remember(scope, conversation, found, chosen)
+            await self._widen(scope, conversation, settings)
+        await self._retire(scope, conversation)
+        return written
+
+    async def _retire(self, scope: Scope, conversation: str) -> None:
+        """Drop the words of what is summarised, where the conversation does not want them kept."""
+        found = await self.engine.unsummarised(scope, conversation, 0)
+        kept = retention_of(found.info.settings)
+        while kept != "full":
+            removed = await self.engine.retire(scope, conversation, found.position, kept == "audit-only")
+            if not removed.turns:
+                return
+
+    def _due(self, found: Unsummarised, settings: Compaction, keep: int | None, force: bool) -> list[Turn]:
+        turns = [turn for turn in found.turns if turn.status == "complete"]
+        tokens = sum(turn.token_count for turn in turns)
+        if settings.strategy == "never" or not turns:
+            return []
+        if force or settings.is_due(len(turns), tokens):
+            return _span(oldest_half(turns, None), settings.trigger_turns)
+        if keep is not None and tokens > keep * 2:
+            return _span(oldest_half(turns, keep), settings.trigger_turns)
+        return []
+
+    async def _summarise(self, scope: Scope, conversation: str, found: Unsummarised, turns: list[Turn]) -> bool:
+        text, model = await self._text(turns)
+        return await self.engine.put_summary(
+            scope,
+            conversation,
+            SummaryDraft(
+                id=self.ids(),
+                level=0,
+                from_seq=found.position,
+                through_seq=turns[-1].position + 1,
+                turns=len(turns),
+                tokens=sum(turn.token_count for turn in turns),
+                text=text,
+                token_count=self.counter(text),
+                model=model,
+                revision=found.revision,
+            ),
+        )
+
+    async def _text(self, turns: Sequence[Turn]) -> tuple[str, str]:
+        stand_in = OfflineSummarizer(self.counter)
+        writer = self.summarizer or stand_in
+        try:
+            text, name = (
+                await asyncio.wait_for(writer.summarize(turns, SUMMARY_TOKENS), SUMMARIZER_SECONDS),
+                writer.name,
+            )
+        except (PalaverError, OSError, TimeoutError, ValueError):
+            text = await stand_in.summarize(turns, SUMMARY_TOKENS)
+            name = f"{stand_in.name} (in place of {writer.name})"
+        return self.redactor.redact(text).text, name
+
+    async def _rebuild(self, scope: Scope, conversation: str, found: Unsummarised) -> int:
+        """Write the summaries anew whose sources have changed; those whose sources are gone stay gone."""
+        written = 0
+        for old in found.stale:
+            if old.level == 0:
+                written += await self._rebuild_from_turns(scope, conversation, found, old)
+            else:
+                await self._rebuild_from_summaries(scope, conversation, found, old)
+        return written
+
+    async def _rebuild_from_turns(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> int:
+        turns = await self.engine.span(scope, conversation, old.from_seq, old.through_seq)
+        if not turns:
+            await self.engine.drop_summary(scope, conversation, old)
+            return 0
+        text, model = await self._text(turns)
+        tokens = sum(turn.token_count for turn in turns)
+        draft = self._draft(old, text, model, len(turns), tokens, found.revision)
+        return int(await self.engine.put_summary(scope, conversation, draft))
+
+    async def _rebuild_from_summaries(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> None:
+        below = await self.engine.summaries(scope, conversation, old.level - 1)
+        parts = [one for one in below if one.from_seq >= old.from_seq and one.through_seq <= old.through_seq]
+        if not parts:
+            await self.engine.drop_summary(scope, conversation, old)
+            return
+        text, model = await self._merged(parts)
+        draft = self._draft(old, text, model, sum(one.turns for one in parts), 0, found.revision)
+        await self.engine.put_summary(scope, conversation, draft)
+
+    def _draft(self, old: Summary, text: str, model: str, turns: int, tokens: int, revision: int) -> SummaryDraft:
+        return SummaryDraft(
+            id=self.ids(),
+            level=old.level,
+            from_seq=old.from_seq,
+            through_seq=old.through_seq,
+            turns=turns,
+            tokens=tokens,
+            text=text,
+            token_count=self.counter(text),
+            model=model,
+            revision=revision,
+        )
+
+    async def _widen(self, scope: Scope, conversation: str, settings: Compaction) -> None:
+        """Summaries of summaries, so that their number stays small."""
+        level = 0
+        while True:
+            open_ones = await self.engine.uncovered(scope, conversation, level)
+            rolling = settings.strategy == "rolling"
+            if len(open_ones) < (1 if rolling else FAN_OUT) or (rolling and level > 0):
+                return
+            if rolling:
+                open_ones = [*(await self.engine.summaries(scope, conversation, 1)), *open_ones]
+            await self._merge(scope, conversation, open_ones, level + 1)
+            level += 1
+
+    async def _merge(self, scope: Scope, conversation: str, parts: Sequence[Summary], level: int) -> None:
+        found = await self.engine.unsummarised(scope, conversation, 0)
+        text, model = await self._merged(parts)
+        await self.engine.put_summary(
+            scope,
+            conversation,
+            SummaryDraft(
+                id=self.ids(),
+                level=level,
+                from_seq=parts[0].from_seq,
+                through_seq=parts[-1].through_seq,
+                turns=sum(one.turns for one in parts),
+                tokens=0,
+                text=text,
+                token_count=self.counter(text),
+                model=model,
+                revision=found.revision,
+            ),
+        )
+
+    async def _merged(self, parts: Sequence[Summary]) -> tuple[str, str]:
+        stand_in = OfflineSummarizer(self.counter)
+        writer = self.summarizer or stand_in
+        try:
+            text, name = await asyncio.wait_for(writer.merge(parts, SUMMARY_TOKENS), SUMMARIZER_SECONDS), writer.name
+        except (PalaverError, OSError, TimeoutError, ValueError):
+            text = await stand_in.merge(parts, SUMMARY_TOKENS)
+            name = f"{stand_in.name} (in place of {writer.name})"
+        return self.redactor.redact(text).text, name
+
+    # ---- working memory and facts
+
+    def clean(self, turn: Turn) -> Turn:
+        """The turn without what must not be in anything that is derived from it."""
+        text = self.redactor.redact(turn.text).text
+        return turn if text == turn.text else replace(turn, content=text)
+
+    async def _remember(self, scope: Scope, conversation: str, found: Unsummarised, turns: Sequence[Turn]) -> None:
+        """What the summarised turns leave in working memory, and as facts where the conversation wants them."""
+        clean = [self.clean(turn) for turn in turns]
+        before = working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()
+        after = working_memory.update(before, clean)
+        text = working_memory.to_json(after)
+        if text != found.working_memory:
+            await self.engine.put_working_memory(scope, conversation, text, after.through_seq)
+        if found.info.settings.get("facts"):
+            await self.store_facts(scope, conversation, clean, found.facts)
+
+    async def store_facts(
+        self, scope: Scope, conversation: str, turns: Sequence[Turn], known: Sequence[Fact]
+    ) -> list[Fact]:
+        """Extract facts, and let them take the place of those that they contradict."""
+        from palaver.memory.facts import extract, reconcile
+
+        result = reconcile(known, extract(turns))
+        new = {id(draft): self._fact(draft) for draft in result.new}
+        for _, draft in result.invalidated:
+            new.setdefault(id(draft), self._fact(draft))
+        replaced = [(old.id, new[id(draft)].id) for old, draft in result.invalidated]
+        if new:
+            await self.engine.put_facts(scope, conversation, list(new.values()), replaced)
+        return list(new.values())
+
+    def _fact(self, draft: FactDraft) -> Fact:
+        return Fact(
+            id=self.ids(),
+            subject=draft.subject,
+            predicate=draft.predicate,
+            object=draft.object,
+            source_turn=draft.source_turn,
+            confidence=draft.confidence,
+            valid_from=draft.valid_from,
+        )
+
+
+def _marks(batch: Sequence[ToEmbed]) -> tuple[tuple[int, int], ...]:
+    """Which turns hold a standing instruction (2) or a preference (1). Only what a user says can be one."""
+    from palaver.memory.standing import standing
+
+    found = []
+    for one in batch:
+        kinds = {mark.kind for mark in standing(one.text)} if one.role == "user" and one.text else set()
+        if kinds:
+            found.append((one.tid, 2 if "instruction" in kinds else 1))
+    return tuple(found)
+
+
+def _span(turns: list[Turn], most_turns: int) -> list[Turn]:
+    """No more turns, and no more tokens, than one summary can stand for."""
+    tokens, end = 0, 0
+    for turn in turns[: max(25, most_turns // 2)]:
+        tokens += turn.token_count
+        if end and tokens > SPAN_TOKENS:
+            break
+        end += 1
+    return oldest_half(turns, sum(turn.token_count for turn in turns[end:])) if end < len(turns) else turns

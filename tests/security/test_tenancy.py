@@ -1,0 +1,399 @@
+"""A scope sees nothing of what is not its own, through any verb: not found, never forbidden, and no counts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palaver
+from palaver import Attachment, Conversation, Scope, Store, Turn
+from palaver.ports import Record
+
+WORD = "zqbcdfghjklmnp"
+OWNER = Scope("acme", "ada")
+READ_ONLY = replace(OWNER, rights=frozenset({"read"}))
+STRANGERS = {
+    "the same user of another tenant": Scope("evil", "ada"),
+    "another tenant's application": Scope.of("evil", None),
+    "another tenant's admin": Scope("evil", "ada", frozenset({"read", "write", "system", "admin"}), "tenant"),
+    "another user": Scope("acme", "eve"),
+    "another user who may act for others, but sees only their own": Scope(
+        "acme", "eve", frozenset({"read", "write", "system", "admin"})
+    ),
+    "another user with sight of another workspace": Scope("acme", "eve", sight="workspace", workspace="elsewhere"),
+    "another user with sight of no workspace": Scope("acme", "eve", sight="workspace"),
+    "nobody, with a sight of their own": Scope("acme", None),
+}
+
+
+@dataclass
+class Victim:
+    """Ada's conversation, and what a stranger may have got hold of."""
+
+    store: Store
+    talk: Conversation
+    turn: Turn
+    edited: Turn
+    pending: Turn
+    file: Attachment
+    records: list[Record]
+
+
+@pytest.fixture
+async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
+    async with palaver.open(f"sqlite:///{tmp_path}/t.db?synchronous=NORMAL", scope=OWNER) as store:
+        talk = await store.conversation("shared-key", title=f"About {WORD}", workspace="sales", agent="bot")
+        file = await talk.attach(WORD.encode(), filename=f"{WORD}.txt")
+        first = await talk.append("user", WORD, attachments=[file], idempotency_key=WORD)
+        edited = await talk.append("user", f"{WORD} edited", replaces=first)
+        async with aclosing(talk.records()) as pages:
+            records = [record async for page in pages for record in page]
+        pending = await talk.append_open("assistant")
+        await talk.append_chunk(pending, 0, WORD)
+        yield Victim(store, talk, first, edited, pending, file, records)
+        await talk.verify()
+        assert (await talk.turn(pending)).text == WORD
+        assert len(await talk.history()) == 2
+
+
+async def first(source: AsyncIterator[Any]) -> Any:
+    async with aclosing(source) as items:  # type: ignore[type-var]
+        return await anext(items)
+
+
+async def stream(talk: Conversation, **options: Any) -> None:
+    async with talk.stream("assistant", **options) as out:
+        await out.write("x")
+
+
+def verbs(cls: type) -> set[str]:
+    return {name for name, value in inspect.getmembers(cls, callable) if not name.startswith("_")}
+
+
+# ---- a conversation's verbs ----------------------------------------------------------------------------------------
+
+Case = Callable[[Conversation, Victim], Awaitable[Any]]
+
+# Called on a conversation that the scope cannot see.
+ON_A_STRANGERS: dict[str, Case] = {
+    "refresh": lambda talk, v: talk.refresh(),
+    "append": lambda talk, v: talk.append("user", "x"),
+    "append_many": lambda talk, v: talk.append_many([{"role": "user", "content": "x"}]),
+    "stream": lambda talk, v: stream(talk),
+    "append_open": lambda talk, v: talk.append_open("assistant"),
+    "append_chunk": lambda talk, v: talk.append_chunk(v.pending, 1, "x"),
+    "append_commit": lambda talk, v: talk.append_commit(v.pending),
+    "append_abort": lambda talk, v: talk.append_abort(v.pending),
+    "append_renew": lambda talk, v: talk.append_renew(v.pending),
+    "history": lambda talk, v: talk.history(),
+    "turn": lambda talk, v: talk.turn(v.turn),
+    "search": lambda talk, v: talk.search(WORD),
+    "branches": lambda talk, v: talk.branches(),
+    "switch": lambda talk, v: talk.switch(v.turn),
+    "update": lambda talk, v: talk.update(title="x"),
+    "rename": lambda talk, v: talk.rename("x"),
+    "forget": lambda talk, v: talk.forget(),
+    "reset": lambda talk, v: talk.reset(),
+    "attach": lambda talk, v: talk.attach(b"x", filename="x.txt"),
+    "attachment": lambda talk, v: talk.attachment(v.file),
+    "read_attachment": lambda talk, v: talk.read_attachment(v.file),
+    "data_url": lambda talk, v: talk.data_url(v.file),
+    "subscribe": lambda talk, v: first(talk.subscribe()),
+    "audit": lambda talk, v: talk.audit(),
+    "verify": lambda talk, v: talk.verify(),
+    "records": lambda talk, v: first(talk.records()),
+}
+
+# Called on the scope's own conversation, with ids out of the other one.
+WITH_A_STRANGERS_IDS: dict[str, Case] = {
+    "append replaces": lambda talk, v: talk.append("user", "x", replaces=v.edited),
+    "append replaces, discarding": lambda talk, v: talk.append("user", "x", replaces=v.edited.id, discard_after=True),
+    "append attachments": lambda talk, v: talk.append("user", "x", attachments=[v.file]),
+    "append_open replaces": lambda talk, v: talk.append_open("user", replaces=v.edited),
+    "append_chunk": lambda talk, v: talk.append_chunk(v.pending, 1, "x"),
+    "append_commit": lambda talk, v: talk.append_commit(v.pending),
+    "append_abort": lambda talk, v: talk.append_abort(v.pending),
+    "append_renew": lambda talk, v: talk.append_renew(v.pending),
+    "history before": lambda talk, v: talk.history(before=v.turn),
+    "history after": lambda talk, v: talk.history(after=v.turn.id),
+    "history in all": lambda talk, v: talk.history(after=v.turn, include_superseded=True),
+    "turn": lambda talk, v: talk.turn(v.turn.id),
+    "branches": lambda talk, v: talk.branches(v.turn),
+    "switch": lambda talk, v: talk.switch(v.turn),
+    "forget": lambda talk, v: talk.forget(v.turn),
+    "attachment": lambda talk, v: talk.attachment(v.file),
+    "read_attachment": lambda talk, v: talk.read_attachment(v.file.id),
+    "data_url": lambda talk, v: talk.data_url(v.file),
+}
+
+
+def test_every_verb_of_a_conversation_has_a_case() -> None:
+    assert verbs(Conversation) == set(ON_A_STRANGERS)
+
+
+@pytest.mark.parametrize("verb", ON_A_STRANGERS)
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_verb_on_somebody_elses_conversation_finds_nothing(victim: Victim, who: str, verb: str) -> None:
+    store = victim.store.scoped(STRANGERS[who])
+    for info in (victim.talk.info, replace(victim.talk.info, owner=STRANGERS[who].user or "")):
+        with pytest.raises(palaver.ConversationNotFound) as problem:
+            await ON_A_STRANGERS[verb](Conversation(store, info), victim)
+        missing = Conversation(store, replace(info, id="0" * 26))
+        with pytest.raises(palaver.ConversationNotFound) as same:
+            await ON_A_STRANGERS[verb](missing, victim)
+        assert str(problem.value) == str(same.value).replace("0" * 26, info.id), "the same as for an id that never was"
+
+
+@pytest.mark.parametrize("case", WITH_A_STRANGERS_IDS)
+@pytest.mark.parametrize("who", ["the same user of another tenant", "another user"])
+async def test_ids_of_somebody_elses_conversation_lead_nowhere(victim: Victim, who: str, case: str) -> None:
+    own = await victim.store.scoped(STRANGERS[who]).conversation("own")
+    await own.append_many([{"role": "user", "content": "own"}] * 4)
+    with pytest.raises((palaver.TurnNotFound, palaver.AttachmentNotFound)):
+        await WITH_A_STRANGERS_IDS[case](own, victim)
+    assert [turn.text for turn in await own.history()] == ["own"] * 4
+    await own.verify()
+
+
+@pytest.mark.parametrize("who", ["the same user of another tenant", "another user"])
+async def test_an_audit_by_somebody_elses_turn_is_empty(victim: Victim, who: str) -> None:
+    own = await victim.store.scoped(STRANGERS[who]).conversation("own")
+    assert await own.audit(turn=victim.turn) == []
+
+
+# ---- the store's verbs ---------------------------------------------------------------------------------------------
+
+
+async def lists_nothing(store: Store, v: Victim) -> None:
+    assert (await store.conversations()).items == ()
+    assert (await store.conversations(owner="ada", workspace="sales", agent="bot")).items == ()
+    page = await v.store.conversations(limit=1)
+    assert page.items[0].id == v.talk.id
+
+
+async def finds_nothing(store: Store, v: Victim) -> None:
+    for text in (WORD, WORD[:6], f"about {WORD}", "About", "edited"):
+        assert await store.search(text) == []
+
+
+async def counts_nothing(store: Store, v: Victim) -> None:
+    stats = await store.stats()
+    counts = (stats.conversations, stats.turns, stats.tokens, stats.events, stats.attachments, stats.attachment_bytes)
+    assert counts == (0,) * 6
+    assert stats.storage["open_streams"] == 0
+
+
+async def expires_nothing(store: Store, v: Victim) -> None:
+    assert await store.expire() == []
+
+
+async def gets_another_one(store: Store, v: Victim) -> None:
+    if store.scope.user is None and "admin" not in store.scope.rights:
+        with pytest.raises(palaver.PermissionDenied):  # it is nobody, so it can own nothing
+            await store.conversation("shared-key")
+        return
+    talk = await store.conversation("shared-key")
+    assert talk.id != v.talk.id
+    assert (talk.info.title, await talk.history()) == (None, [])
+    assert (await store.stats()).conversations == 1
+
+
+async def brings_in_a_copy_of_its_own(store: Store, v: Victim) -> None:
+    if "admin" not in store.scope.rights or store.scope.sight != "tenant":
+        with pytest.raises(palaver.PalaverError):
+            await store.restore(v.records, {v.file.id: WORD.encode()})
+        return
+    copy = await store.restore(v.records, {v.file.id: WORD.encode()})
+    assert copy is not None
+    await copy.append("user", "only here")
+    await copy.forget()
+    assert await v.talk.read_attachment(v.file) == WORD.encode()
+
+
+async def not_found(work: Awaitable[Any]) -> None:
+    with pytest.raises(palaver.ConversationNotFound):
+        await work
+
+
+STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
+    "conversation": gets_another_one,
+    "get": lambda store, v: not_found(store.get(v.talk.id)),
+    "conversations": lists_nothing,
+    "search": finds_nothing,
+    "audit": lambda store, v: not_found(store.audit(v.talk.id)),
+    "expire": expires_nothing,
+    "stats": counts_nothing,
+    "restore": brings_in_a_copy_of_its_own,
+}
+# Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
+HOUSEKEEPING = {
+    "scoped", "require", "require_owner", "changes", "settle", "finish_removal", "delete_doomed_blobs", "writing_blobs",
+}  # fmt: skip
+
+
+def test_every_verb_of_a_store_has_a_case() -> None:
+    assert verbs(Store) == set(STORE_CASES) | HOUSEKEEPING
+
+
+@pytest.mark.parametrize("verb", STORE_CASES)
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_store_shows_nothing_of_somebody_elses(victim: Victim, who: str, verb: str) -> None:
+    await STORE_CASES[verb](victim.store.scoped(STRANGERS[who]), victim)
+
+
+async def test_what_is_gone_is_not_found_by_strangers_either(victim: Victim) -> None:
+    talk = await victim.store.conversation("short")
+    await talk.append("user", WORD)
+    await talk.forget()
+    with pytest.raises(palaver.ConversationGone):
+        await victim.store.get(talk.id)
+    for scope in STRANGERS.values():
+        await not_found(victim.store.scoped(scope).get(talk.id))
+        await not_found(victim.store.scoped(scope).audit(talk.id))
+
+
+async def test_a_page_cursor_of_somebody_else_shows_nothing(victim: Victim) -> None:
+    for n in range(3):
+        await victim.store.conversation(f"more {n}")
+    cursor = (await victim.store.conversations(limit=1)).cursor
+    assert cursor is not None
+    for scope in STRANGERS.values():
+        assert (await victim.store.scoped(scope).conversations(cursor=cursor)).items == ()
+
+
+async def test_the_same_key_in_another_tenant_or_of_another_owner_is_another_conversation(victim: Victim) -> None:
+    scopes = [OWNER, Scope("evil", "ada"), Scope("acme", "eve"), Scope.of("acme", None), Scope.of("evil", None)]
+    ids = [(await victim.store.scoped(scope).conversation("shared-key")).id for scope in scopes]
+    assert len(set(ids)) == len(ids)
+    assert ids[0] == victim.talk.id
+
+
+# ---- who does see --------------------------------------------------------------------------------------------------
+
+
+async def sees(store: Store, id: str) -> bool:
+    """By every way in: by id, in the list, by search and in the counts; all or none of them."""
+    listed = id in {info.id for info in (await store.conversations()).items}
+    found = id in {hit.conversation.id for hit in await store.search(WORD)}
+    counted = (await store.stats()).conversations > 0
+    try:
+        await (await store.get(id)).history()
+        got = True
+    except palaver.ConversationNotFound:
+        got = False
+    assert listed == found == counted == got
+    return got
+
+
+async def test_a_participant_sees_until_removed(victim: Victim) -> None:
+    bob = victim.store.scoped(Scope("acme", "bob"))
+    assert not await sees(bob, victim.talk.id)
+    await victim.talk.update(participants=["bob", "carol"])
+    assert await sees(bob, victim.talk.id)
+    assert not await sees(victim.store.scoped(Scope("evil", "bob")), victim.talk.id)
+    theirs = await bob.get(victim.talk.id)
+    said = await theirs.append("user", "from bob")
+    assert said.actor == "bob"
+    await victim.talk.forget(said)
+    await victim.talk.update(participants=["carol"])
+    assert not await sees(bob, victim.talk.id)
+    for case in ON_A_STRANGERS.values():
+        with pytest.raises(palaver.ConversationNotFound):
+            await case(theirs, victim)
+
+
+async def test_what_concerns_the_whole_conversation_is_not_for_participants(victim: Victim) -> None:
+    await victim.talk.update(participants=["bob"])
+    theirs = await victim.store.scoped(Scope("acme", "bob")).get(victim.talk.id)
+    for verb in ("update", "rename", "forget", "reset"):
+        with pytest.raises(palaver.PermissionDenied):
+            await ON_A_STRANGERS[verb](theirs, victim)
+
+
+async def test_sight_of_a_workspace_or_of_the_tenant_shows_what_is_there_and_no_more(victim: Victim) -> None:
+    private = await victim.store.conversation("private", title=WORD)
+    sales = victim.store.scoped(Scope("acme", "eve", sight="workspace", workspace="sales"))
+    assert await sees(sales, victim.talk.id)
+    with pytest.raises(palaver.ConversationNotFound):
+        await sales.get(private.id)
+    assert len((await sales.conversations()).items) == 1
+    tenant = victim.store.scoped(Scope("acme", "eve", sight="tenant"))
+    assert len((await tenant.conversations()).items) == 2
+    await victim.talk.update(workspace="elsewhere")
+    assert not await sees(sales, victim.talk.id)
+
+
+async def test_acting_for_another_owner_needs_the_admin_right(victim: Victim) -> None:
+    eve = Scope("acme", "eve")
+    with pytest.raises(palaver.PermissionDenied):
+        await victim.store.scoped(eve).conversation("shared-key", owner="ada")
+    with pytest.raises(palaver.PermissionDenied):
+        await victim.store.scoped(eve).conversation("no-such-key", owner="ada")
+    admin = victim.store.scoped(replace(eve, rights=eve.rights | {"admin"}, sight="tenant"))
+    assert (await admin.conversation("shared-key", owner="ada")).id == victim.talk.id
+    assert (await victim.store.conversation("shared-key", owner="ada")).id == victim.talk.id
+
+
+# ---- rights --------------------------------------------------------------------------------------------------------
+
+READING = {
+    "refresh", "history", "turn", "search", "branches", "attachment", "read_attachment", "data_url", "subscribe",
+    "audit", "verify", "records",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ON_A_STRANGERS)
+async def test_a_scope_that_may_only_read_cannot_write_by_any_verb(victim: Victim, verb: str) -> None:
+    talk = await victim.store.scoped(READ_ONLY).get(victim.talk.id)
+    before = len(await victim.talk.audit())
+    if verb in READING:
+        await ON_A_STRANGERS[verb](talk, victim)
+    else:
+        with pytest.raises(palaver.PermissionDenied) as problem:
+            await ON_A_STRANGERS[verb](talk, victim)
+        assert problem.value.right == "write"
+        if verb == "forget":
+            with pytest.raises(palaver.PermissionDenied):
+                await talk.forget(victim.turn)
+        if verb == "stream":
+            with pytest.raises(palaver.PermissionDenied):
+                await stream(talk, flush="end")
+    assert len(await victim.talk.audit()) == before
+
+
+async def test_a_store_that_may_only_read_creates_expires_and_imports_nothing(victim: Victim) -> None:
+    store = victim.store.scoped(READ_ONLY)
+    for write in (
+        lambda: store.conversation("shared-key"),
+        lambda: store.conversation("new"),
+        lambda: store.expire(),
+        lambda: store.restore(victim.records, {victim.file.id: WORD.encode()}),
+    ):
+        with pytest.raises(palaver.PermissionDenied):
+            await write()
+    assert (await victim.store.stats()).conversations == 1
+
+
+async def test_a_scope_that_may_only_write_reads_nothing(victim: Victim) -> None:
+    talk = Conversation(victim.store.scoped(replace(OWNER, rights=frozenset({"write"}))), victim.talk.info)
+    for verb in READING:
+        with pytest.raises(palaver.PermissionDenied):
+            await ON_A_STRANGERS[verb](talk, victim)
+
+
+async def test_system_turns_need_their_own_right(victim: Victim) -> None:
+    talk = await victim.store.scoped(replace(OWNER, rights=frozenset({"read", "write"}))).get(victim.talk.id)
+    for write in (
+        lambda: talk.append("system", "obey"),
+        lambda: talk.append_many([{"role": "system", "content": "obey"}]),
+        lambda: talk.append_open("system"),
+        lambda: talk.append("system", "obey", replaces=victim.edited),
+    ):
+        with pytest.raises(palaver.PermissionDenied):
+            await write()
