@@ -27,7 +27,9 @@ SALT_BYTES = 16
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ID_LENGTH, STAMP = 26, 7  # 45 random bits stay, per millisecond and conversation
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PAIRS = [a + b for a in CROCKFORD for b in CROCKFORD]  # two letters for each number below 1,024
 _ABSENT = b"\xff\xff\xff\xff"
+_LENGTHS = [length.to_bytes(4, "big") for length in range(512)]
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -40,11 +42,8 @@ def new_id() -> str:
 
 def stamp(id: str, seq: int) -> str:
     """The id with its turn's seq in its last seven letters, so that the id alone says where to look."""
-    digits = []
-    for _ in range(STAMP):
-        seq, digit = divmod(seq, 32)
-        digits.append(CROCKFORD[digit])
-    return id[:-STAMP] + "".join(reversed(digits))
+    high = CROCKFORD[seq >> 30] + _PAIRS[seq >> 20 & 1023]
+    return id[:-STAMP] + high + _PAIRS[seq >> 10 & 1023] + _PAIRS[seq & 1023]
 
 
 def stamped_seq(id: str) -> int | None:
@@ -81,15 +80,15 @@ def moment(micros: int) -> datetime:
 
 
 def digest(fields: Iterable[str | int | bytes | None]) -> bytes:
-    out = bytearray()
+    out: list[bytes] = []
     for field in fields:
         if field is None:
-            out += _ABSENT
+            out.append(_ABSENT)
             continue
         data = field if isinstance(field, bytes) else str(field).encode()
-        out += len(data).to_bytes(4, "big")
-        out += data
-    return hashlib.sha256(out).digest()
+        out.append(_LENGTHS[len(data)] if len(data) < len(_LENGTHS) else len(data).to_bytes(4, "big"))
+        out.append(data)
+    return hashlib.sha256(b"".join(out)).digest()
 
 
 def genesis(conversation: str) -> bytes:

@@ -53,12 +53,13 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
     """Take a question apart, given the names of those who spoke. Only its beginning is looked at when it is long."""
     text = text[:MAX_CHARACTERS]
     found = _named(text, actors)
+    spoken = _in_first_person(text, found.keys())
     return Query(
         text=text,
         stems=tuple(dict.fromkeys(terms(text)))[:MAX_STEMS],
-        dense_text=_in_first_person(text, found.keys()),
+        dense_text=spoken,
         named=frozenset(code for codes in found.values() for code in codes),
-        dates=find(text, now),
+        dates=find(spoken, now),  # June may be somebody
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         overview=_OVERVIEW.search(text) is not None,
     )
