@@ -31,7 +31,7 @@ from palaver.models.tokens import BpeCounter
 FLOORS = {("LoCoMo", "EIC@2000"): 0.85, ("BEAM", "EIC@2000"): 0.57, ("LoCoMo-Plus", "EIC@4000"): 0.40}
 BESIDE = "balanced"
 BATCH = 1_000
-WIDTH = 150
+WIDTH = 160
 _count = BpeCounter()
 
 
@@ -142,7 +142,7 @@ def show(run: Run, console: Console) -> bool:
 def _cell(held: Sequence[Answered], name: str) -> str:
     values = [one.figures[name] for one in held]
     low, high = interval(values)
-    return f"{mean(values):.3f} [dim]{low:.2f} {high:.2f}[/]"
+    return f"{mean(values):.3f} [dim]{low:.2f}–{high:.2f}[/]".replace("0.", ".")
 
 
 def _floors(run: Run, data: str, console: Console) -> bool:

@@ -34,7 +34,8 @@ class _Known:
     """A cached profile, and how to find a turn in it by its number."""
 
     profile: Profile
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
+    through: int
     order: Any = None
     sorted_tids: Any = None
 
@@ -42,14 +43,17 @@ class _Known:
         self.order = self.profile.tid.argsort(kind="stable")
         self.sorted_tids = self.profile.tid[self.order]
 
-    @property
-    def last(self) -> int:
-        return int(self.sorted_tids[-1]) if len(self.sorted_tids) else 0
+    def unknown(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Those that are not in the profile yet."""
+        import numpy as np
+
+        _, there = self.indices(np.array([row[0] for row in rows], np.int64))
+        return [row for row, known in zip(rows, there.tolist(), strict=True) if not known]
 
     def indices(self, tids: Any) -> tuple[Any, Any]:
         """Where these turns stand in the profile, and which of them do."""
         if not len(self.sorted_tids):
-            return self.order[:0], tids[:0] != tids[:0]
+            return self.order[:0], tids != tids
         places = self.sorted_tids.searchsorted(tids)
         places[places == len(self.sorted_tids)] = 0
         there = self.sorted_tids[places] == tids
@@ -62,11 +66,8 @@ class _Matrix:
 
     tids: Any
     vectors: Vectors
-    last: int
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        return len(self.tids), self.last
+    total: Vectors  # their sum
+    stamp: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +118,9 @@ class Recaller:
 
     async def turns(self, scope: Scope, ranking: Ranking, indices: Sequence[int]) -> dict[int, Turn]:
         """The turns at these indices, as they are stored now."""
-        tids = [int(ranking.profile.tid[i]) for i in indices]
-        turns = await self.engine.turns_numbered(scope, tids)
-        by_place = {(turn.conversation, turn.seq): turn for turn in turns}
-        found = {}
-        for index, turn in zip(indices, turns, strict=True) if len(turns) == len(tids) else ():
-            found[index] = turn
-        return found or {i: by_place[key] for i, key in zip(indices, by_place, strict=False)}
+        tids = {i: int(ranking.profile.tid[i]) for i in indices}
+        turns = await self.engine.turns_numbered(scope, list(tids.values()))
+        return {i: turns[tid] for i, tid in tids.items() if tid in turns}
 
     # ---- the profile
 
@@ -133,15 +130,15 @@ class Recaller:
         key = (scope, where)
         known = self._profiles.pop(key, None)
         rows = await self.engine.profile(
-            scope, where, known.stamp if known else None, known.last if known is not None else 0
+            scope, where, known.stamp if known else None, known.through if known is not None else 0
         )
-        shapes = [_shape(row) for row in rows.rows]
         if known is None or rows.fresh:
-            known = _Known(Profile.build(shapes), rows.stamp)
+            known = _Known(Profile.build([_shape(row) for row in rows.rows]), rows.stamp, rows.through)
             known.prepare()
-        elif shapes:
-            known.profile.extend(shapes)
+        elif new := known.unknown(rows.rows):
+            known.profile.extend([_shape(row) for row in new])
             known.prepare()
+        known.through = rows.through
         self._profiles[key] = known
         while len(self._profiles) > MAX_PROFILES:
             self._profiles.popitem(last=False)
@@ -158,22 +155,22 @@ class Recaller:
         asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
         conversations = set(known.profile.conversation.tolist())
         mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
-        return await asyncio.to_thread(_best_cosines, known, mine, asked)
+        return await asyncio.to_thread(_best_cosines, known, mine, _aimed(asked, mine))
 
     async def _fetch_vectors(self, scope: Scope, where: Where) -> None:
         import numpy as np
 
         assert self.embedder is not None
         stamps = {cid: matrix.stamp for cid, matrix in self._matrices.items()}
-        for cid, fresh, rows in await self.engine.vectors(scope, where, self.embedder.name, stamps):
-            old = None if fresh else self._matrices.pop(cid, None)
+        for found in await self.engine.vectors(scope, where, self.embedder.name, stamps):
+            cid, rows = found.conversation, found.rows
+            old = self._matrices.pop(cid, None)
             tids = np.array([row[1] for row in rows], np.int64)
             new = np.frombuffer(b"".join(row[2] for row in rows), np.float16).astype(np.float32)
             new = new.reshape(len(rows), -1) if rows else np.zeros((0, self.embedder.dimensions), np.float32)
-            if old is not None:
+            if old is not None and not found.fresh:
                 tids, new = np.concatenate((old.tids, tids)), np.concatenate((old.vectors, new))
-            self._matrices.pop(cid, None)
-            self._matrices[cid] = _Matrix(tids, new, rows[-1][0] if rows else 0)
+            self._matrices[cid] = _Matrix(tids, new, new.sum(axis=0), found.stamp)
         self._trim()
 
     def _trim(self) -> None:
@@ -202,6 +199,19 @@ def _lexical(
         sizes = pairs[there, 1].astype(np.int32)
         hits[stem] = (indices, sizes, np.ones(len(indices), np.int32))
     return Lexical(query.stems, hits, max(1, passages), max(1.0, terms / max(1, passages)))
+
+
+def _aimed(asked: Any, matrices: Sequence[_Matrix]) -> Any:
+    """The question without half of what it shares with everything in the scope."""
+    from palaver.recall.fuse import aim
+
+    count = sum(len(matrix.tids) for matrix in matrices)
+    if not count:
+        return asked
+    total = matrices[0].total.copy()
+    for matrix in matrices[1:]:
+        total += matrix.total
+    return aim(asked, total / count, count)
 
 
 def _best_cosines(known: _Known, matrices: Sequence[_Matrix], asked: Any) -> Any:

@@ -23,6 +23,7 @@ from palaver.model import Fact, File, Image, Summary, Turn
 Count = Callable[[str], int]
 
 ROUNDS_SHARE = 0.75  # of what the current message leaves: its own tool rounds
+ANSWER_SHARE = 0.25  # an answer that is complete already
 LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
@@ -191,12 +192,15 @@ class _Packer:
             raise BudgetTooSmall(what, needed=needed, budget=self.budget, unit=self._unit)
 
     def _rounds(self, rounds: list[Unit]) -> list[_Entry]:
-        """The newest tool rounds of the current message, as many as fit; the last one shortened if it must be."""
-        cap, used = int(self.left * ROUNDS_SHARE), 0
+        """What follows the current message: while a tool loop is under way, its newest rounds, as many as fit, the last
+        one shortened if it must be; an answer that is complete takes no more than recent turns do."""
+        under_way = bool(rounds) and rounds[-1].is_tool_round
+        share = ROUNDS_SHARE if under_way else min(ANSWER_SHARE, self.options.policy.recent)
+        cap, used = int(self.left * share), 0
         entries: list[_Entry] = []
         for unit in reversed(self._usable(rounds)):
             entry = self._entry(unit)
-            room = (cap if entries else self.left) - used
+            room = (self.left if under_way and not entries else cap) - used
             if entry.cost > room:
                 shorter = self._shorter(unit, room) if not entries else None
                 if shorter is None:
@@ -207,7 +211,8 @@ class _Packer:
             entries.append(entry)
             used += entry.cost
         entries.reverse()
-        self._take(entries, "rounds", "the answer so far: tool calls with their results")
+        reason = "the answer so far: tool calls with their results" if under_way else "what was answered to it"
+        self._take(entries, "rounds", reason)
         return entries
 
     # ---- the window
