@@ -176,12 +176,11 @@ def as_nobody(url: str) -> str:
 
 
 @pytest.fixture
-def reachable(tmp_path: Path) -> Path:
-    """A folder that other users can get to."""
-    top = Path(tempfile.gettempdir())
-    for folder in (tmp_path, *(parent for parent in tmp_path.parents if parent.is_relative_to(top) and parent != top)):
-        folder.chmod(0o755)
-    return tmp_path
+def reachable() -> Iterator[Path]:
+    """A folder that other users can get to; pytest keeps its own to itself."""
+    with tempfile.TemporaryDirectory(prefix="palaver-reachable-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def test_a_folder_that_cannot_be_written_is_called_so(reachable: Path) -> None:
@@ -242,7 +241,7 @@ async def fill(talk: Conversation, acknowledged: list[str]) -> Exception:
 async def test_a_full_disk_is_called_so_and_the_store_goes_on_when_there_is_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 3_000_000)
-    async with asyncio.timeout(60), palaver.open(f"sqlite:///{small_disk}/c.db") as store:
+    async with asyncio.timeout(60), palaver.open(f"sqlite:///{small_disk}/c.db", worker=False) as store:
         talk = await store.conversation("k")
         acknowledged: list[str] = []
         assert isinstance(await fill(talk, acknowledged), palaver.DatabaseFull)
@@ -256,14 +255,14 @@ async def test_a_full_disk_is_called_so_and_the_store_goes_on_when_there_is_spac
         acknowledged.append((await talk.append("user", "y" * 200_000)).id)
         assert [turn.id for turn in await talk.history(1_000)] == acknowledged
         await talk.verify()
-    async with palaver.open(f"sqlite:///{small_disk}/c.db") as store:
+    async with palaver.open(f"sqlite:///{small_disk}/c.db", worker=False) as store:
         assert (await (await store.conversation("k")).verify()).turns == len(acknowledged)
 
 
 async def test_forgetting_on_a_full_disk_says_how_far_it_came_and_can_be_finished(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 3_000_000)
-    async with asyncio.timeout(60), palaver.open(f"sqlite:///{small_disk}/c.db") as store:
+    async with asyncio.timeout(60), palaver.open(f"sqlite:///{small_disk}/c.db", worker=False) as store:
         talk = await store.conversation("k")
         acknowledged: list[str] = []
         await fill(talk, acknowledged)
@@ -310,7 +309,7 @@ def file_limit() -> Iterator[Callable[[int | None], None]]:
 async def test_a_file_that_may_not_grow_is_a_clear_error_and_nothing_is_half_written(
     tmp_path: Path, file_limit: Callable[[int | None], None]
 ) -> None:
-    async with asyncio.timeout(60), palaver.open(f"sqlite:///{tmp_path}/c.db") as store:
+    async with asyncio.timeout(60), palaver.open(f"sqlite:///{tmp_path}/c.db", worker=False) as store:
         talk = await store.conversation("k")
         file_limit(2_000_000)
         acknowledged: list[str] = []
@@ -330,7 +329,7 @@ async def test_bytes_that_could_not_be_scrubbed_for_want_of_space_are_pending_an
     """The rows are deleted in the WAL, and then the file has no room to take them over."""
     path = tmp_path / "c.db"
     await make(path, turns=1_000)
-    async with asyncio.timeout(60), palaver.open(f"sqlite:///{path}") as store:
+    async with asyncio.timeout(60), palaver.open(f"sqlite:///{path}", worker=False) as store:
         talk = await store.conversation("k")
         secret = await talk.append("user", "zqbcdfghjklmnp " + "x" * 300_000)
         file_limit(path.stat().st_size)

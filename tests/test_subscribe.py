@@ -18,7 +18,7 @@ PATIENCE = 30  # seconds after which something that should happen has not
 WRITER = """
 import asyncio, sys, palaver
 async def main(url, count):
-    async with palaver.open(url, tenant="acme", user="ada") as store:
+    async with palaver.open(url, tenant="acme", user="ada", worker=False) as store:
         talk = await store.conversation("k")
         for n in range(int(count)):
             await talk.append("user", f"theirs {n}")

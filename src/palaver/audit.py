@@ -186,9 +186,10 @@ class Verifier:
         self.path.forget(row["turn"])
         self.lengths.pop(row["turn"], None)
         self.stubs[row["turn"]] = row["content_hash"]
+        self.salted.discard(row["turn"])
 
     def _on_retire(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        self.path.forget(row["turn"])
+        self._on_forget(row, payload)
         if payload.get("salt"):
             self.salted.add(row["turn"])
 

@@ -6,13 +6,14 @@ import asyncio
 import mimetypes
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from palaver.audit import Verifier
 from palaver.blobs import blob_path
-from palaver.context.pack import Context
+from palaver.context.pack import Context, cover_of
 from palaver.drafts import (
     MAX_BATCH,
     MAX_FILE,
@@ -38,9 +39,9 @@ from palaver.errors import (
     TooLarge,
     VerificationFailed,
 )
-from palaver.identity import file_hash
+from palaver.identity import file_hash, micros
 from palaver.memory import working_memory
-from palaver.memory.apply import redacted_content, redacted_results
+from palaver.memory.apply import redacted_calls, redacted_content, redacted_json, redacted_results
 from palaver.model import (
     READ,
     SYSTEM,
@@ -57,16 +58,17 @@ from palaver.model import (
     Verified,
     WorkingMemory,
 )
-from palaver.ports import Append, Audit, Chunk, History, Record, Removed, Seal, Search, Where
+from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
 from palaver.prompting import MAX_QUERY, fact_score, options_of, where_of
 from palaver.recall.terms import terms
-from palaver.streaming import TurnWriter
+from palaver.streaming import HeldBack, TurnWriter
 
 if TYPE_CHECKING:
     from palaver.memory.redact import StreamRedactor
     from palaver.store import Store
 
 MAX_READ = 100_000  # turns or events in one call
+END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
@@ -180,10 +182,18 @@ class Conversation:
         return StreamRedactor(self._store.parts.worker.redactor)
 
     def _redacted(self, content: Any, fields: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What is said, called, answered and quoted, without secrets. Metadata is the application's own."""
         redact = self._store.parts.worker.redactor.redact
-        if fields.get("tool_results"):
-            fields = {**fields, "tool_results": redacted_results(fields["tool_results"], redact)}
-        return redacted_content(content, redact), fields
+        changed = {
+            name: change(fields[name], redact)
+            for name, change in (
+                ("tool_calls", redacted_calls),
+                ("tool_results", redacted_results),
+                ("sources", redacted_json),
+            )
+            if fields.get(name)
+        }
+        return redacted_content(content, redact), {**fields, **changed}
 
     def _actor(self, role: str) -> str:
         """Who speaks when the caller does not say."""
@@ -235,8 +245,24 @@ class Conversation:
         text = clean_text("text", text)
         id = _turn_id("turn", turn)
         if self.redacts:
-            text = self._store.stream_redactor(id).feed(text)
+            return await self._take_chunk(id, number, text)
         return await self._send_chunk(id, Chunk(n=number, text=text))
+
+    async def _take_chunk(self, turn: str, number: int, text: str) -> int:
+        """A piece of a stream that is redacted: what may be stored already is, the rest waits for what follows."""
+        held = self._store.held_back(turn)
+        async with held.lock:
+            if not held.received and await self._send_chunk(turn, Chunk(n=0, text="")):
+                raise InvalidInput("turn", "what was held back of this stream is lost with its process: abort it")
+            if not held.take(number, text):
+                await self.append_renew(turn)
+            await self._send_taken(turn, held)
+            return held.received
+
+    async def _send_taken(self, turn: str, held: HeldBack) -> None:
+        if held.ready:
+            held.stored = await self._send_chunk(turn, Chunk(n=held.stored, text=held.ready))
+            held.ready = ""
 
     async def _send_chunk(self, turn: str, chunk: Chunk) -> int:
         return await self._engine.stream_chunk(self._scope, self.id, turn, chunk, self._lease_micros)
@@ -248,9 +274,11 @@ class Conversation:
         for _ in range(COMMIT_TRIES):
             stored = await self.turn(id)
             try:
-                return await self._commit_stream(stored, stored.text, None, final)
+                sealed = await self._commit_stream(stored, stored.text, None, final)
             except StreamMoved:
                 continue  # another chunk came in between
+            self._store.parts.held_back.pop(id, None)
+            return sealed
         raise StreamMoved(id)
 
     async def append_abort(self, turn: Turn | str) -> Turn:
@@ -258,14 +286,17 @@ class Conversation:
         self._store.require(WRITE)
         id = _turn_id("turn", turn)
         await self._send_held_back(id)
-        return await self._engine.stream_abort(self._scope, self.id, id, None)
+        sealed = await self._engine.stream_abort(self._scope, self.id, id, None)
+        self._store.parts.held_back.pop(id, None)
+        return sealed
 
     async def _send_held_back(self, turn: str) -> None:
         """What the redactor still held back of a remote writer's stream goes in as a last piece."""
-        rest = self._store.stream_redactor(turn).finish() if self.redacts else ""
-        if rest:
-            number = await self._send_chunk(turn, Chunk(n=0, text=""))
-            await self._send_chunk(turn, Chunk(n=number, text=rest))
+        held = self._store.parts.held_back.get(turn)
+        if held is not None:
+            async with held.lock:
+                held.finish()
+                await self._send_taken(turn, held)
 
     async def append_renew(self, turn: Turn | str) -> None:
         """A sign of life from the writer of a pending turn."""
@@ -297,6 +328,9 @@ class Conversation:
         sources: Any = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Seal:
+        if self.redacts:
+            _, fields = self._redacted("", {"tool_calls": tool_calls, "sources": sources})
+            tool_calls, sources = fields["tool_calls"], fields["sources"]
         calls = encode_calls(tool_calls)
         if calls and turn.role != "assistant":
             raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
@@ -329,13 +363,17 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[str] | None = None,
-    ) -> list[Turn]:
+        include_summaries: bool = False,
+    ) -> list[Any]:
         """The latest turns of the active view, oldest first; after a cursor, the ones that follow it.
 
         Cursors are turns or their ids. `since` is inclusive, `until` is not. An empty list of participants or roles
-        means nobody. With `include_superseded`, everything that was ever said, in order of arrival.
+        means nobody. With `include_superseded`, everything that was ever said, in order of arrival. With
+        `include_summaries`, each summary stands before the first turn of the span that it covers; the widest ones only.
         """
         self._store.require(READ)
+        if include_summaries and include_superseded:
+            raise InvalidInput("include_summaries", "summaries are of the active view, without what was superseded")
         query = History(
             limit=clean_limit("limit", limit, MAX_READ),
             before=None if before is None else _turn_id("before", before),
@@ -346,7 +384,21 @@ class Conversation:
             participants=None if participants is None else _names("participants", participants),
             roles=None if roles is None else tuple(clean_role(role) for role in _names("roles", roles)),
         )
-        return await self._engine.history(self._scope, self.id, query)
+        turns = await self._engine.history(self._scope, self.id, query)
+        return await self._with_summaries(turns, query) if include_summaries and turns else turns
+
+    async def _with_summaries(self, turns: list[Turn], query: History) -> list[Turn | Summary]:
+        """A summary belongs to the page with the first turn at or behind its start."""
+        earlier = replace(query, limit=1, before=turns[0].id, after=None)
+        before = await self._engine.history(self._scope, self.id, earlier)
+        start = before[0].position if before else -1
+        waiting = [one for one in cover_of(await self.summaries(), END) if one.from_seq > start]
+        found: list[Turn | Summary] = []
+        for turn in turns:
+            found += [one for one in waiting if one.from_seq <= turn.position]
+            waiting = [one for one in waiting if one.from_seq > turn.position]
+            found.append(turn)
+        return found
 
     async def turn(self, turn: Turn | str) -> Turn:
         """One turn, as it is now, whatever its state."""
@@ -493,17 +545,16 @@ class Conversation:
     ) -> Recall:
         """The turns and facts that fit `query` best. `await` it for a list, or go through it with `async for`."""
         self._store.require(READ)
-        return Recall(
-            self._recall(
-                clean_text("query", query),
-                clean_limit("k", k, 1_000),
-                where_of(scope, self._scope, self.id),
-                threshold,
-                None if since is None else clean_moment("since", since),
-                None if until is None else clean_moment("until", until),
-                include_facts,
-            )
+        arguments = (
+            clean_text("query", query),
+            clean_limit("k", k, 1_000),
+            where_of(scope, self.info),
+            _clean_threshold(threshold),
+            None if since is None else clean_moment("since", since),
+            None if until is None else clean_moment("until", until),
+            include_facts,
         )
+        return Recall(lambda: self._recall(*arguments))
 
     async def _recall(
         self,
@@ -524,16 +575,10 @@ class Conversation:
         turns = await recaller.turns(self._scope, ranking, best)
         hits = [Hit(score=float(totals[i]), turn=turns[i], parts=ranking.scores.parts(i)) for i in best if i in turns]
         if include_facts:
-            hits += await self._recalled_facts(text, threshold)
+            facts = await self._engine.facts_where(self._scope, where)
+            hits += _fitting_facts([fact for fact in facts if _is_between(fact, since, until)], text, threshold)
         hits.sort(key=lambda hit: -hit.score)
         return hits[:k]
-
-    async def _recalled_facts(self, text: str, threshold: float | None) -> list[Hit]:
-        stems = dict.fromkeys(terms(text))
-        facts = await self._engine.facts(self._scope, self.id, False)
-        scored = [(fact_score(fact, stems), fact) for fact in facts]
-        least = 0.0 if threshold is None else threshold
-        return [Hit(score=score, fact=fact, parts={"lexical": score}) for score, fact in scored if score > least]
 
     async def summaries(self) -> list[Summary]:
         """Every summary, with the span that it stands for."""
@@ -555,8 +600,11 @@ class Conversation:
     async def working_memory(self) -> WorkingMemory:
         """What matters in this conversation now."""
         self._store.require(READ)
-        found = await self._engine.reading(self._scope, self.id, 0, None)
-        return working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()
+        return (await self._stored_memory())[0]
+
+    async def _stored_memory(self) -> tuple[WorkingMemory, str | None]:
+        stored = (await self._engine.reading(self._scope, self.id, Limits())).working_memory
+        return (working_memory.from_json(stored) if stored else WorkingMemory()), stored
 
     async def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:
         """Add a note to a list of working memory: goals, decisions, instructions and so on."""
@@ -572,10 +620,12 @@ class Conversation:
 
     async def _edit_memory(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
         self._store.require(WRITE)
-        memory = edit(await self.working_memory(), *arguments)
-        text = working_memory.to_json(memory)
-        await self._engine.put_working_memory(self._scope, self.id, text, memory.through_seq)
-        return memory
+        while True:  # until nobody else wrote in between
+            before, stored = await self._stored_memory()
+            memory = edit(before, *arguments)
+            draft = MemoryDraft(memory=working_memory.to_json(memory), through_seq=memory.through_seq, before=stored)
+            if await self._engine.put_working_memory(self._scope, self.id, draft):
+                return memory
 
     async def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
         """What is known, with where it was said and since when."""
@@ -585,9 +635,13 @@ class Conversation:
     async def extract_facts(self) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones."""
         self._store.require(WRITE)
-        found = await self._engine.unsummarised(self._scope, self.id, MAX_EXTRACT)
         worker = self._store.parts.worker
-        return await worker.store_facts(self._scope, self.id, [worker.clean(turn) for turn in found.turns], found.facts)
+        while True:  # until the thread did not change in between
+            found = await self._engine.unsummarised(self._scope, self.id, MAX_EXTRACT)
+            clean = [worker.clean(turn) for turn in found.turns]
+            stored = await worker.store_facts(self._scope, self.id, clean, found)
+            if stored is not None:
+                return stored
 
     async def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. False when there is none."""
@@ -656,14 +710,14 @@ class Conversation:
 class Recall:
     """A recall under way: `hits = await talk.recall(…)`, or `async for hit in talk.recall(…)`."""
 
-    def __init__(self, work: Coroutine[Any, Any, list[Hit]]) -> None:
-        self._work = work
+    def __init__(self, look: Callable[[], Coroutine[Any, Any, list[Hit]]]) -> None:
+        self._look = look
 
     def __await__(self) -> Generator[Any, None, list[Hit]]:
-        return self._work.__await__()
+        return self._look().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Hit]:
-        for hit in await self._work:
+        for hit in await self._look():
             yield hit
 
 
@@ -696,6 +750,25 @@ def audit_query(
 def check_scrubbed(removed: Removed) -> None:
     if not removed.scrubbed:
         raise ScrubPending
+
+
+def _clean_threshold(value: object) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InvalidInput("threshold", "must be a number")
+    return value
+
+
+def _fitting_facts(facts: Sequence[Fact], text: str, threshold: float | None) -> list[Hit]:
+    """Facts that hold a word of the question; by the same measure as the words of a turn."""
+    stems = dict.fromkeys(terms(text))
+    scored = [(fact_score(fact, stems), fact) for fact in facts]
+    least = 0.0 if threshold is None else threshold
+    return [Hit(score=score, fact=fact, parts={"lexical": score}) for score, fact in scored if score and score >= least]
+
+
+def _is_between(fact: Fact, since: int | None, until: int | None) -> bool:
+    said = micros(fact.valid_from)
+    return (since is None or said >= since) and (until is None or said < until)
 
 
 def _turn_id(field: str, turn: object) -> str:

@@ -169,6 +169,16 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much to read for a context: tokens, or characters, from the end of the thread, as `viewer` sees it."""
+
+    budget: int = 0
+    in_characters: bool = False
+    viewer: str | None = None
+    facts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What a context is made from: one snapshot, bounded by the budget that was asked for."""
 
@@ -199,6 +209,28 @@ class SummaryDraft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDraft:
+    """A working memory, ready to be stored in the place of `before`, the text that it was made from.
+
+    `revision` is the conversation's when turns were read for it; None when none were.
+    """
+
+    memory: str
+    through_seq: int
+    before: str | None
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsDraft:
+    """Facts, ready to be stored, and which old ones they replace (old id, new id)."""
+
+    new: tuple[Fact, ...]
+    replaced: tuple[tuple[str, str], ...] = ()
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unsummarised:
     """What compaction has to work with."""
 
@@ -223,11 +255,22 @@ class Where:
 class ProfileRows:
     """The shapes of turns. `fresh` rows replace what was known; others come after it."""
 
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
     fresh: bool
     rows: list[tuple[Any, ...]]
+    through: int  # up to this number nothing is missing; after it, the next reading repeats some rows
     passages: int
     terms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorRows:
+    """Vectors of one conversation (number, turn, half floats). `fresh` rows replace what was known."""
+
+    conversation: int
+    fresh: bool
+    rows: list[tuple[int, int, bytes]]
+    stamp: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,27 +281,35 @@ class Job:
     conversation: str | None
     argument: int | None
     attempts: int
+    asked: int = 0  # when work of this kind was last asked for: later than here means that there is more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToEmbed:
-    """A passage that a model has not seen: part `part` of a turn's text. Not every one is worth a vector."""
+    """A passage that a model has not seen: part `part` of a turn's text. Not every one is worth a vector.
+
+    `own_words` is true for what a participant said here as a user; only there can a standing instruction be.
+    """
 
     pid: int
     tid: int
+    turn: str | None
     part: int
-    role: str
     text: str
     worth_a_vector: bool
+    own_words: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """What the worker made of passages: vectors (turn, part, half floats) and marks (turn, 2 or 1)."""
+    """What the worker made of passages: vectors (passage, turn, part, half floats) and marks (passage, turn, 2 or 1).
 
-    through: int
-    vectors: tuple[tuple[int, int, bytes], ...] = ()
-    marks: tuple[tuple[int, int], ...] = ()
+    `passages` are all of them with the ids of their turns: numbers are given out again after a deletion.
+    """
+
+    passages: tuple[tuple[int, str | None], ...]
+    vectors: tuple[tuple[int, int, int, bytes], ...] = ()
+    marks: tuple[tuple[int, int, int], ...] = ()
 
 
 # ---- the ports -----------------------------------------------------------------------------------------------------
@@ -373,34 +424,35 @@ class Engine(Protocol):
     async def stats(self, scope: Scope) -> Stats: ...
 
     # memory
-    async def reading(self, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading: ...
+    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading: ...
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised: ...
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]: ...
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]: ...
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]: ...
     async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool: ...
     async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None: ...
-    async def put_working_memory(self, scope: Scope, conversation: str, memory: str, through: int) -> None: ...
+    async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool: ...
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]: ...
-    async def put_facts(
-        self, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
-    ) -> None: ...
+    async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None: ...
+    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]: ...
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool: ...
 
     # recall
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, int] | None, after: int) -> ProfileRows: ...
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows: ...
     async def postings(
         self, scope: Scope, where: Where, stems: Sequence[str], limit: int
     ) -> dict[str, list[tuple[int, int]]]: ...
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
-    ) -> list[tuple[int, bool, list[tuple[int, int, bytes]]]]: ...
-    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> list[Turn]: ...
+    ) -> list[VectorRows]: ...
+    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
 
     # the outbox
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None: ...
     async def claim_job(self, lease: int) -> Job | None: ...
+    async def renew_job(self, job: Job, lease: int) -> None: ...
     async def finish_job(self, job: Job) -> None: ...
+    async def release_job(self, job: Job) -> None: ...
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None: ...
     async def next_job(self) -> datetime | None: ...
     async def index_all(self) -> None: ...

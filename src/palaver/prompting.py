@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from palaver.context import render
 from palaver.context.pack import Context, Material, Recalled, assemble
-from palaver.context.plan import Options, policy_named, with_budget
+from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
 from palaver.errors import InvalidInput
+from palaver.identity import canonical_json, digest
 from palaver.memory import working_memory
-from palaver.model import Fact, Scope, Turn
+from palaver.memory.compaction import Compaction
+from palaver.model import ConversationInfo, Fact, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
-from palaver.ports import Counter, Engine, Reading, Where
+from palaver.ports import Counter, Engine, Limits, Reading, Where
 from palaver.recalling import Recaller
 
 MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
-MAX_BUDGET = 10_000_000
 FACTS = 40
 CANDIDATES = 400  # turns that recall offers to the packer
 REMEMBERED = 256  # contexts whose text is kept, to tell how much of the next one is the same
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What recall found, without the words: they are read again each time, so that what is forgotten is gone."""
+
+    tid: int
+    score: float
+    parts: dict[str, float]
+    standing: bool
 
 
 @dataclass(slots=True)
@@ -33,15 +44,20 @@ class Prompter:
     engine: Engine
     recaller: Recaller
     counter: Counter
-    _frozen: OrderedDict[Any, tuple[Recalled, ...]] = field(default_factory=OrderedDict)
-    _previous: OrderedDict[Any, list[dict[str, Any]]] = field(default_factory=OrderedDict)
+    _frozen: OrderedDict[Any, tuple[_Found, ...]] = field(default_factory=OrderedDict)
+    _previous: OrderedDict[Any, list[bytes]] = field(default_factory=OrderedDict)
 
     async def build(self, scope: Scope, conversation: str, options: Options) -> Context:
         count = self._counter(options)
-        tokens = options.budget if options.char_budget is None else options.budget // 2
-        reading = await self.engine.reading(scope, conversation, tokens, options.viewer)
+        limits = Limits(
+            budget=options.budget,
+            in_characters=options.char_budget is not None,
+            viewer=options.viewer,
+            facts=FACTS if options.include_facts else 0,
+        )
+        reading = await self.engine.reading(scope, conversation, limits)
         message = _message(options.message, scope)
-        recalled, note = await self._recalled(scope, conversation, options, reading, message)
+        recalled, note = await self._recalled(scope, options, reading, message)
         material = Material(
             turn_count=reading.info.turn_count,
             owner=reading.info.owner,
@@ -50,14 +66,14 @@ class Prompter:
             message=message,
             summaries=reading.summaries,
             memory_lines=_memory_lines(reading, options),
-            facts=reading.facts[-FACTS:] if options.include_facts else (),
+            facts=reading.facts,
             recalled=recalled,
             recall_note=note,
             counter=count.name,
             counted=count.name == self.counter.name,
         )
         context = assemble(material, options, count)
-        if context.outgrown is not None:
+        if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
         return self._compared(scope, conversation, options, context)
 
@@ -69,31 +85,40 @@ class Prompter:
     # ---- recall
 
     async def _recalled(
-        self, scope: Scope, conversation: str, options: Options, reading: Reading, message: Turn | None
+        self, scope: Scope, options: Options, reading: Reading, message: Turn | None
     ) -> tuple[tuple[Recalled, ...], str]:
         current = message or reading.current
         text = options.query or (current.text if current else "")
         if not options.wants_recall or not text.strip():
             return (), "off" if not options.wants_recall else "nothing to look for"
         # Computed once per message: tool rounds must not change what stands before them.
-        key = (scope, conversation, current.id if current else None, current.text if current else "", options)
-        if reading.current is not None and key in self._frozen and _has_rounds(reading):
-            return self._frozen[key], self.recaller.note
-        found = await self._look(scope, conversation, options, text)
+        asked = (current.id, current.text) if current else None
+        key = (scope, reading.info.id, asked, replace(options, message=None))
+        found = self._frozen.get(key) if _has_rounds(reading, message) else None
+        if found is None:
+            found = await self._look(scope, options, reading.info, text)
         _keep(self._frozen, key, found)
-        return found, self.recaller.note
+        return await self._quoted(scope, options, found), self.recaller.note
 
-    async def _look(self, scope: Scope, conversation: str, options: Options, text: str) -> tuple[Recalled, ...]:
-        where = where_of(options.recall_scope, scope, conversation)
+    async def _look(self, scope: Scope, options: Options, info: ConversationInfo, text: str) -> tuple[_Found, ...]:
+        where = where_of(options.recall_scope, info)
         ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY])
         profile, scores = ranking.profile, ranking.scores
         indices = [int(i) for i in ranking.order[:CANDIDATES] if _good_enough(scores.total[i], options)]
-        standing = [int(i) for i in ranking.order if profile.standing[i] == 2][:20] if profile.has_assistant else []
-        wanted = list(dict.fromkeys(indices + standing))
-        turns = await self.recaller.turns(scope, ranking, wanted)
+        standing = ranking.order[profile.standing[ranking.order] == 2][:20].tolist() if profile.has_assistant else []
         standings = set(standing)
         return tuple(
-            Recalled(turns[i], float(scores.total[i]), scores.parts(i), i in standings) for i in wanted if i in turns
+            _Found(int(profile.tid[i]), float(scores.total[i]), scores.parts(i), i in standings)
+            for i in dict.fromkeys([*indices, *standing])
+        )
+
+    async def _quoted(self, scope: Scope, options: Options, found: tuple[_Found, ...]) -> tuple[Recalled, ...]:
+        turns = await self.engine.turns_numbered(scope, [one.tid for one in found])
+        wanted = options.filter_participants
+        return tuple(
+            Recalled(turns[one.tid], one.score, one.parts, one.standing)
+            for one in found
+            if one.tid in turns and (wanted is None or turns[one.tid].actor in wanted)
         )
 
     # ---- how much is the same
@@ -101,22 +126,29 @@ class Prompter:
     def _compared(self, scope: Scope, conversation: str, options: Options, context: Context) -> Context:
         key = (scope.tenant, conversation, options.policy.name, options.viewer, options.budget)
         previous = self._previous.get(key)
-        _keep(self._previous, key, context.messages)
+        marks = [digest((canonical_json(message),)) for message in context.messages]
+        _keep(self._previous, key, marks)
         if previous is None:
             return context
-        share = identical_prefix(previous, context.messages, self._counter(options))
+        same = _same(previous, marks)
+        share = _share(context.messages, same, self._counter(options))
         return replace(context, explanation=replace(context.explanation, identical_prefix=share))
 
 
 def identical_prefix(before: list[dict[str, Any]], now: list[dict[str, Any]], count: Counter) -> float:
     """The share of the prompt that is the same, from its start, as in the prompt before."""
-    same = 0
-    for old, new in zip(before, now, strict=False):
-        if old != new:
-            break
-        same += count(render.text_of(new)) + 4
-    total = sum(count(render.text_of(message)) + 4 for message in now)
-    return same / total if total else 0.0
+    return _share(now, _same(before, now), count)
+
+
+def _same(before: Sequence[object], now: Sequence[object]) -> int:
+    return next(
+        (n for n, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), min(len(before), len(now))
+    )
+
+
+def _share(messages: Sequence[dict[str, Any]], same: int, count: Counter) -> float:
+    costs = [count(render.text_of(message)) + OVERHEAD_TOKENS for message in messages]
+    return sum(costs[:same]) / sum(costs) if costs else 0.0
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
@@ -126,20 +158,22 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
         cache.popitem(last=False)
 
 
-def _has_rounds(reading: Reading) -> bool:
-    assert reading.current is not None
-    return any(turn.position > reading.current.position for turn in reading.tail)
+def _has_rounds(reading: Reading, message: Turn | None) -> bool:
+    """Whether the answer to the current message has begun: with a tool call, which is asked for once more."""
+    current = reading.current
+    return message is None and current is not None and any(turn.position > current.position for turn in reading.tail)
 
 
 def _good_enough(total: float, options: Options) -> bool:
     return options.recall_threshold is None or total >= options.recall_threshold
 
 
-def where_of(kind: str, scope: Scope, conversation: str) -> Where:
+def where_of(kind: str, info: ConversationInfo) -> Where:
+    """The conversations to look at: this one, all of its owner's, or the tenant's; as far as the scope may see them."""
     if kind == "conversation":
-        return Where(conversation=conversation)
+        return Where(conversation=info.id)
     if kind == "owner":
-        return Where(owner=scope.user or "")
+        return Where(owner=info.owner)
     if kind == "tenant":
         return Where()
     raise InvalidInput("scope", "must be conversation, owner or tenant")
@@ -196,6 +230,8 @@ def options_of(
     """The keywords of `build_context`, checked."""
     k, threshold, recall = _recall_options(semantic_recall)
     given = {"image_tokens": image_tokens, "file_tokens": file_tokens}
+    if recall_scope not in ("conversation", "owner", "tenant"):
+        raise InvalidInput("recall_scope", "must be conversation, owner or tenant")
     options = Options(
         policy=policy_named(policy),
         query=None if query is None else clean_text("query", query)[:MAX_QUERY],

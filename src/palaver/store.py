@@ -60,15 +60,17 @@ from palaver.ports import (
 from palaver.prompting import Prompter
 from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
+from palaver.streaming import HeldBack
 from palaver.worker import Summarizer, Worker
 
 if TYPE_CHECKING:
-    from palaver.memory.redact import Redactor, StreamRedactor
+    from palaver.memory.redact import Redactor
 
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
 STREAM_FLUSH = 0.25
 BLOB_BATCH = 100
+MAX_HELD = 10_000  # streams that are being redacted; the oldest of them have lost their writer
 AUTO_EMBEDDER = "local"
 
 
@@ -88,7 +90,7 @@ class Parts:
     prompter: Prompter
     worker: Worker
     clock: Clock
-    stream_redactors: dict[str, StreamRedactor] = field(default_factory=dict)
+    held_back: dict[str, HeldBack] = field(default_factory=dict)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
 
@@ -269,13 +271,16 @@ class Store:
         await self.delete_doomed_blobs()
         check_scrubbed(removed)
 
-    def stream_redactor(self, turn: str) -> StreamRedactor:
+    def held_back(self, turn: str) -> HeldBack:
         """What holds back the end of a stream that may still turn out to be a secret."""
         from palaver.memory.redact import StreamRedactor
 
-        if turn not in self.parts.stream_redactors:
-            self.parts.stream_redactors[turn] = StreamRedactor(self.parts.worker.redactor)
-        return self.parts.stream_redactors[turn]
+        known = self.parts.held_back
+        if turn not in known:
+            known[turn] = HeldBack(StreamRedactor(self.parts.worker.redactor))
+            while len(known) > MAX_HELD:
+                del known[next(iter(known))]
+        return known[turn]
 
     async def delete_doomed_blobs(self) -> None:
         while paths := await self.engine.doomed_blobs(BLOB_BATCH):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,34 @@ from palaver.ports import Chunk
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
+    from palaver.memory.redact import StreamRedactor
+
+
+@dataclass(slots=True)
+class HeldBack:
+    """The redaction of a stream whose pieces come in one by one, from a writer elsewhere.
+
+    A piece may be held back whole, so the writer's numbers (`received`) and the engine's (`stored`) part. What may be
+    stored waits in `ready` until it is: a repeated piece is not read twice.
+    """
+
+    redactor: StreamRedactor
+    received: int = 0
+    stored: int = 0
+    ready: str = ""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take(self, number: int, text: str) -> bool:
+        """Read a piece, unless it was read before. Whether there is something to store."""
+        if number > self.received:
+            raise InvalidInput("n", f"chunk {self.received} has not arrived yet, so chunk {number} cannot be stored")
+        if number == self.received:
+            self.ready += self.redactor.feed(text)
+            self.received += 1
+        return bool(self.ready)
+
+    def finish(self) -> None:
+        self.ready += self.redactor.finish()
 
 
 class TurnWriter:
@@ -85,10 +114,18 @@ class TurnWriter:
         if self._redactor is not None:
             self._buffer.append(self._redactor.finish())
         if kind is None:
-            await self._commit()
+            await self._commit_or_abort()
         else:
             # Also when this task is being cancelled: the text so far must reach the disk first.
             await asyncio.shield(self._abort(problem))
+
+    async def _commit_or_abort(self) -> None:
+        """A commit that is refused, for what `finish` was given, leaves no turn pending."""
+        try:
+            await self._commit()
+        except InvalidInput as problem:
+            await self._abort(problem)
+            raise
 
     async def _commit(self) -> None:
         if self._failure is not None:
@@ -145,7 +182,10 @@ class TurnWriter:
         try:
             while True:
                 await asyncio.sleep(self._talk._lease / 3)
-                await self._talk._renew_stream(self.turn)
+                try:
+                    await self._talk._renew_stream(self.turn)
+                except EngineUnavailable:
+                    continue  # busy now; the lease holds for two more tries
         except PalaverError as problem:
             self._failure = problem
 

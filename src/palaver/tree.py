@@ -41,6 +41,7 @@ class Flip:
     off: list[Node] = field(default_factory=list)
     on: list[Node] = field(default_factory=list)
     by: str = ""
+    outdone: list[tuple[Node, str]] = field(default_factory=list)  # off the path before, and now by a sibling's doing
 
 
 def switch(nodes: Sequence[Node], target: Node) -> Flip:
@@ -55,6 +56,7 @@ def switch(nodes: Sequence[Node], target: Node) -> Flip:
     flip = Flip(by=path[0].id)
     flip.off = [node for node in nodes if node.active and node.id not in wanted and node.position >= divergence]
     flip.on = [node for node in path if not node.active]
+    flip.outdone = [(rival, node.id) for node in flip.on for rival in tree.last_shown_rivals(node)]
     return flip
 
 
@@ -94,6 +96,13 @@ class _Tree:
             if version is not None:
                 path.append(version)
         return path
+
+    def last_shown_rivals(self, node: Node) -> list[Node]:
+        """Turns at the place of `node` that no sibling has displaced so far; `node` does so now."""
+        siblings = [one for one in self.children.get(node.parent, ()) if one.position == node.position]
+        ids = {one.id for one in siblings}
+        rivals = [one for one in siblings if one is not node and one.usable and not one.active]
+        return [one for one in rivals if one.superseded_by not in ids]
 
     def _version(self, slot: str) -> Node | None:
         """The version of a slot that is active, or was last."""
@@ -184,3 +193,5 @@ def apply(flip: Flip) -> None:
         node.active, node.superseded_by = False, flip.by
     for node in flip.on:
         node.active, node.superseded_by = True, None
+    for node, by in flip.outdone:
+        node.superseded_by = by

@@ -8,17 +8,31 @@ with the type of its error after the last try.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, PalaverError
+from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable
 from palaver.memory import working_memory
+from palaver.memory.apply import redacted_calls, redacted_results
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
 from palaver.memory.retention import retention_of
 from palaver.model import Fact, Scope, Summary, Turn, WorkingMemory
 from palaver.models.offline import summarizer as offline
-from palaver.ports import Clock, Counter, Embedded, Embedder, Engine, Ids, Job, SummaryDraft, ToEmbed, Unsummarised
+from palaver.ports import (
+    Clock,
+    Counter,
+    Embedded,
+    Embedder,
+    Engine,
+    FactsDraft,
+    Ids,
+    Job,
+    MemoryDraft,
+    SummaryDraft,
+    ToEmbed,
+    Unsummarised,
+)
 
 if TYPE_CHECKING:
     from palaver.memory.facts import FactDraft
@@ -29,7 +43,7 @@ EMBED_BATCH = 32
 NO_EMBEDDER = "none"
 READ_TOKENS = 60_000  # of unsummarised turns at a time
 SPAN_TOKENS = 8_000  # of turns in one summary, at most
-TRIES, FIRST_DELAY = 6, 1_000_000  # then 2, 4, 8 … seconds
+TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seconds
 IDLE_SECONDS = 1.0
 SUMMARIZER_SECONDS = 60.0
 
@@ -113,23 +127,49 @@ class Worker:
 
     async def run_one(self) -> bool:
         """Do one job. False when there was none."""
-        job = await self.engine.claim_job(LEASE)
+        job = await self._claim()
         if job is None:
             return False
+        alive = asyncio.create_task(self._keep_lease(job), name="palaver-lease")
         try:
             await self._do(job)
         except (ConversationGone, ConversationNotFound):
             await self.engine.finish_job(job)
         except EngineUnavailable:
             raise
+        except asyncio.CancelledError:  # the store is being closed: the next worker need not wait for the lease
+            await asyncio.shield(self.engine.release_job(job))
+            raise
         except Exception as problem:  # whatever a model or a text does: the job is put aside, with the reason
             await self._put_off(job, problem)
         else:
             await self.engine.finish_job(job)
+        finally:
+            alive.cancel()
         return True
 
+    async def _claim(self) -> Job | None:
+        """Take a job, or none: when the claim is under way while this task is cancelled, it is given back."""
+        claim = asyncio.ensure_future(self.engine.claim_job(LEASE))
+        try:
+            return await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            job = await claim
+            if job is not None:
+                await self.engine.release_job(job)
+            raise
+
+    async def _keep_lease(self, job: Job) -> None:
+        """A sign of life: a slow model must not let another worker begin the same job."""
+        while True:
+            await asyncio.sleep(LEASE / 3_000_000)
+            try:
+                await self.engine.renew_job(job, LEASE)
+            except EngineUnavailable:
+                pass  # there are two more tries before the lease ends
+
     async def _put_off(self, job: Job, problem: Exception) -> None:
-        delay = FIRST_DELAY * 2 ** (job.attempts - 1)
+        delay = min(FIRST_DELAY * 2 ** min(job.attempts - 1, 20), LAST_DELAY)
         await self.engine.retry_job(job, delay, type(problem).__name__, dead=job.attempts >= TRIES)
 
     async def _do(self, job: Job) -> None:
@@ -147,16 +187,17 @@ class Worker:
         while batch := await self.engine.to_embed(name, EMBED_BATCH):
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
             marks = await asyncio.to_thread(_marks, batch)
-            await self.engine.put_embedded(name, Embedded(batch[-1].pid, vectors, marks))
+            passages = tuple((one.pid, one.turn) for one in batch)
+            await self.engine.put_embedded(name, Embedded(passages=passages, vectors=vectors, marks=marks))
 
-    async def _vectors(self, wanted: Sequence[ToEmbed]) -> tuple[tuple[int, int, bytes], ...]:
+    async def _vectors(self, wanted: Sequence[ToEmbed]) -> tuple[tuple[int, int, int, bytes], ...]:
         if self.embedder is None or not wanted:
             return ()
         import numpy as np
 
         vectors = await self.embedder.embed([one.text for one in wanted])
         return tuple(
-            (one.tid, one.part, np.asarray(vector, np.float16).tobytes())
+            (one.pid, one.tid, one.part, np.asarray(vector, np.float16).tobytes())
             for one, vector in zip(wanted, vectors, strict=True)
         )
 
@@ -168,16 +209,16 @@ class Worker:
         while refused < TRIES:
             found = await self.engine.unsummarised(scope, conversation, READ_TOKENS)
             settings = Compaction.of(found.info.settings)
-            written += await self._rebuild(scope, conversation, found)
-            chosen = self._due(found, settings, keep, force)
+            rebuilt = await self._rebuild(scope, conversation, found)
+            chosen = self._due(found, settings, keep, force) if rebuilt is not None else []
+            if rebuilt is None or (chosen and not await self._summarise(scope, conversation, found, chosen)):
+                refused += 1  # the thread changed while a summary was being written
+                continue
+            written += rebuilt + bool(chosen)
+            await self._remember(scope, conversation)
             if not chosen:
                 break
-            if not await self._summarise(scope, conversation, found, chosen):
-                refused += 1  # the thread changed while the summary was being written
-                continue
-            written += 1
             force = False
-            await self._remember(scope, conversation, found, chosen)
             await self._widen(scope, conversation, settings)
         await self._retire(scope, conversation)
         return written
@@ -222,47 +263,58 @@ class Worker:
         )
 
     async def _text(self, turns: Sequence[Turn]) -> tuple[str, str]:
+        # Before and after: a summary may cut through what could be recognised as a whole, or join what was apart.
+        clean = [self.clean(turn) for turn in turns]
+        return await self._written(lambda writer: writer.summarize(clean, SUMMARY_TOKENS))
+
+    async def _merged(self, parts: Sequence[Summary]) -> tuple[str, str]:
+        return await self._written(lambda writer: writer.merge(parts, SUMMARY_TOKENS))
+
+    async def _written(self, write: Callable[[Summarizer], Awaitable[str]]) -> tuple[str, str]:
+        """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
         stand_in = OfflineSummarizer(self.counter)
         writer = self.summarizer or stand_in
         try:
-            text, name = (
-                await asyncio.wait_for(writer.summarize(turns, SUMMARY_TOKENS), SUMMARIZER_SECONDS),
-                writer.name,
-            )
-        except (PalaverError, OSError, TimeoutError, ValueError):
-            text = await stand_in.summarize(turns, SUMMARY_TOKENS)
-            name = f"{stand_in.name} (in place of {writer.name})"
+            async with asyncio.timeout(SUMMARIZER_SECONDS):  # before 3.12, wait_for may swallow a cancellation
+                text, name = await write(writer), writer.name
+        except Exception:  # a provider's client may raise anything, and no chat may wait for it
+            if writer is stand_in:
+                raise
+            text, name = await write(stand_in), f"{stand_in.name} (in place of {writer.name})"
         return self.redactor.redact(text).text, name
 
-    async def _rebuild(self, scope: Scope, conversation: str, found: Unsummarised) -> int:
-        """Write the summaries anew whose sources have changed; those whose sources are gone stay gone."""
+    async def _rebuild(self, scope: Scope, conversation: str, found: Unsummarised) -> int | None:
+        """Write the summaries anew whose sources have changed; those whose sources are gone stay gone.
+
+        Answers how many summaries of turns were written; None when the thread changed meanwhile.
+        """
         written = 0
         for old in found.stale:
-            if old.level == 0:
-                written += await self._rebuild_from_turns(scope, conversation, found, old)
-            else:
-                await self._rebuild_from_summaries(scope, conversation, found, old)
+            rebuild = self._rebuild_from_turns if old.level == 0 else self._rebuild_from_summaries
+            if not await rebuild(scope, conversation, found, old):
+                return None
+            written += old.level == 0
         return written
 
-    async def _rebuild_from_turns(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> int:
+    async def _rebuild_from_turns(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> bool:
         turns = await self.engine.span(scope, conversation, old.from_seq, old.through_seq)
         if not turns:
             await self.engine.drop_summary(scope, conversation, old)
-            return 0
+            return True
         text, model = await self._text(turns)
         tokens = sum(turn.token_count for turn in turns)
         draft = self._draft(old, text, model, len(turns), tokens, found.revision)
-        return int(await self.engine.put_summary(scope, conversation, draft))
+        return await self.engine.put_summary(scope, conversation, draft)
 
-    async def _rebuild_from_summaries(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> None:
+    async def _rebuild_from_summaries(self, scope: Scope, conversation: str, found: Unsummarised, old: Summary) -> bool:
         below = await self.engine.summaries(scope, conversation, old.level - 1)
         parts = [one for one in below if one.from_seq >= old.from_seq and one.through_seq <= old.through_seq]
         if not parts:
             await self.engine.drop_summary(scope, conversation, old)
-            return
+            return True
         text, model = await self._merged(parts)
         draft = self._draft(old, text, model, sum(one.turns for one in parts), 0, found.revision)
-        await self.engine.put_summary(scope, conversation, draft)
+        return await self.engine.put_summary(scope, conversation, draft)
 
     def _draft(self, old: Summary, text: str, model: str, turns: int, tokens: int, revision: int) -> SummaryDraft:
         return SummaryDraft(
@@ -282,17 +334,20 @@ class Worker:
         """Summaries of summaries, so that their number stays small."""
         level = 0
         while True:
+            # First the revision, then what is merged: a summary of what was forgotten meanwhile is refused.
+            revision = (await self.engine.unsummarised(scope, conversation, 0)).revision
             open_ones = await self.engine.uncovered(scope, conversation, level)
             rolling = settings.strategy == "rolling"
             if len(open_ones) < (1 if rolling else FAN_OUT) or (rolling and level > 0):
                 return
             if rolling:
                 open_ones = [*(await self.engine.summaries(scope, conversation, 1)), *open_ones]
-            await self._merge(scope, conversation, open_ones, level + 1)
+            await self._merge(scope, conversation, open_ones, level + 1, revision)
             level += 1
 
-    async def _merge(self, scope: Scope, conversation: str, parts: Sequence[Summary], level: int) -> None:
-        found = await self.engine.unsummarised(scope, conversation, 0)
+    async def _merge(
+        self, scope: Scope, conversation: str, parts: Sequence[Summary], level: int, revision: int
+    ) -> None:
         text, model = await self._merged(parts)
         await self.engine.put_summary(
             scope,
@@ -307,52 +362,60 @@ class Worker:
                 text=text,
                 token_count=self.counter(text),
                 model=model,
-                revision=found.revision,
+                revision=revision,
             ),
         )
-
-    async def _merged(self, parts: Sequence[Summary]) -> tuple[str, str]:
-        stand_in = OfflineSummarizer(self.counter)
-        writer = self.summarizer or stand_in
-        try:
-            text, name = await asyncio.wait_for(writer.merge(parts, SUMMARY_TOKENS), SUMMARIZER_SECONDS), writer.name
-        except (PalaverError, OSError, TimeoutError, ValueError):
-            text = await stand_in.merge(parts, SUMMARY_TOKENS)
-            name = f"{stand_in.name} (in place of {writer.name})"
-        return self.redactor.redact(text).text, name
 
     # ---- working memory and facts
 
     def clean(self, turn: Turn) -> Turn:
         """The turn without what must not be in anything that is derived from it."""
-        text = self.redactor.redact(turn.text).text
-        return turn if text == turn.text else replace(turn, content=text)
+        redact = self.redactor.redact
+        text = redact(turn.text).text
+        results = tuple(redacted_results(turn.tool_results, redact))
+        calls = tuple(redacted_calls(turn.tool_calls, redact))
+        content = turn.content if text == turn.text else text
+        return replace(turn, content=content, tool_results=results, tool_calls=calls)
 
-    async def _remember(self, scope: Scope, conversation: str, found: Unsummarised, turns: Sequence[Turn]) -> None:
-        """What the summarised turns leave in working memory, and as facts where the conversation wants them."""
-        clean = [self.clean(turn) for turn in turns]
-        before = working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()
-        after = working_memory.update(before, clean)
-        text = working_memory.to_json(after)
-        if text != found.working_memory:
-            await self.engine.put_working_memory(scope, conversation, text, after.through_seq)
-        if found.info.settings.get("facts"):
-            await self.store_facts(scope, conversation, clean, found.facts)
+    async def _remember(self, scope: Scope, conversation: str) -> None:
+        """What the summarised turns leave in working memory, and as facts where the conversation wants them.
+
+        It goes on from where working memory stopped, so that nothing is left out when a worker was killed in between.
+        """
+        for _ in range(TRIES):
+            found = await self.engine.unsummarised(scope, conversation, 0)
+            before = working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()
+            if before.through_seq >= found.position - 1:
+                return
+            turns = await self.engine.span(scope, conversation, before.through_seq + 1, found.position)
+            clean = [self.clean(turn) for turn in turns]
+            if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
+                continue
+            after = replace(working_memory.update(before, clean), through_seq=found.position - 1)
+            draft = MemoryDraft(
+                memory=working_memory.to_json(after),
+                through_seq=after.through_seq,
+                before=found.working_memory,
+                revision=found.revision,
+            )
+            if await self.engine.put_working_memory(scope, conversation, draft):
+                return
 
     async def store_facts(
-        self, scope: Scope, conversation: str, turns: Sequence[Turn], known: Sequence[Fact]
-    ) -> list[Fact]:
-        """Extract facts, and let them take the place of those that they contradict."""
+        self, scope: Scope, conversation: str, turns: Sequence[Turn], found: Unsummarised
+    ) -> list[Fact] | None:
+        """Extract facts, and let them take the place of those that they contradict. None when the thread changed."""
         from palaver.memory.facts import extract, reconcile
 
-        result = reconcile(known, extract(turns))
+        result = reconcile(found.facts, extract(turns))
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
-        replaced = [(old.id, new[id(draft)].id) for old, draft in result.invalidated]
-        if new:
-            await self.engine.put_facts(scope, conversation, list(new.values()), replaced)
-        return list(new.values())
+        replaced = tuple((old.id, new[id(draft)].id) for old, draft in result.invalidated)
+        if not new:
+            return []
+        facts = FactsDraft(new=tuple(new.values()), replaced=replaced, revision=found.revision)
+        return await self.engine.put_facts(scope, conversation, facts)
 
     def _fact(self, draft: FactDraft) -> Fact:
         return Fact(
@@ -366,15 +429,15 @@ class Worker:
         )
 
 
-def _marks(batch: Sequence[ToEmbed]) -> tuple[tuple[int, int], ...]:
-    """Which turns hold a standing instruction (2) or a preference (1). Only what a user says can be one."""
+def _marks(batch: Sequence[ToEmbed]) -> tuple[tuple[int, int, int], ...]:
+    """Which turns hold a standing instruction (2) or a preference (1). Only what a participant says here can be one."""
     from palaver.memory.standing import standing
 
     found = []
     for one in batch:
-        kinds = {mark.kind for mark in standing(one.text)} if one.role == "user" and one.text else set()
+        kinds = {mark.kind for mark in standing(one.text)} if one.own_words and one.text else set()
         if kinds:
-            found.append((one.tid, 2 if "instruction" in kinds else 1))
+            found.append((one.pid, one.tid, 2 if "instruction" in kinds else 1))
     return tuple(found)
 
 
@@ -386,4 +449,6 @@ def _span(turns: list[Turn], most_turns: int) -> list[Turn]:
         if end and tokens > SPAN_TOKENS:
             break
         end += 1
-    return oldest_half(turns, sum(turn.token_count for turn in turns[end:])) if end < len(turns) else turns
+    if end == len(turns):
+        return turns
+    return oldest_half(turns, sum(turn.token_count for turn in turns[end:])) or turns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in its own folder, with chat.db there as the database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALAVER_URL", "chat.db")
-    for name in ("PALAVER_TENANT", "PALAVER_USER", "FORCE_COLOR", "COLUMNS"):
+    for name in ("PALAVER_TENANT", "PALAVER_USER", "RETENTION_MINUTES", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -65,8 +66,8 @@ def lines(ok: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[Any]:
-    """The same database through the library."""
-    with palaver.sync.open("sqlite:///chat.db") as opened:
+    """The same database through the library. No worker of its own does what a command is to do."""
+    with palaver.sync.open("sqlite:///chat.db", worker=False) as opened:
         yield opened
 
 
@@ -79,6 +80,20 @@ def running(*args: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         child.kill()
         child.communicate()
+
+
+def interrupt(child: subprocess.Popen[bytes]) -> bytes:
+    """Press Ctrl-C until the program ends, and return its stderr.
+
+    One press is not always enough: Python does not see a signal that comes just before it begins to wait for input.
+    """
+    for _ in range(6):
+        child.send_signal(signal.SIGINT)
+        try:
+            return child.communicate(timeout=10)[1]
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError("it does not end")
 
 
 def process(*args: str, input: str | bytes = b"") -> subprocess.CompletedProcess[str]:

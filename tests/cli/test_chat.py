@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
-import signal
 
 import pytest
 
 from palaver.cli.offline import NOTICE, is_echo
 
-from .conftest import process, running
+from .conftest import interrupt, process, running
 
 
 def test_a_piped_chat_quotes_what_was_said_before_with_its_date(lines):
@@ -126,8 +125,7 @@ def test_ctrl_c_at_the_prompt_ends_the_chat_in_peace():
             piece = os.read(chat.stdout.fileno(), 1000)
             assert piece, chat.stderr.read()
             seen += piece
-        chat.send_signal(signal.SIGINT)
-        _, err = chat.communicate(timeout=30)
+        err = interrupt(chat)
     os.close(master)
     os.close(slave)
     assert chat.returncode == 0

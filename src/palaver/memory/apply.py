@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from palaver.model import Reasoning, Text, ToolResult
+from palaver.model import Reasoning, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from palaver.memory.redact import Redacted
@@ -34,13 +34,29 @@ def _part(part: Any, redact: Redact) -> Any:
 
 
 def redacted_results(results: Any, redact: Redact) -> Any:
-    """Tool results with their textual contents redacted."""
-    return [_result(result, redact) for result in results]
+    """Tool results with every text in them redacted."""
+    return [_with(result, "content", redact) for result in results]
 
 
-def _result(result: Any, redact: Redact) -> Any:
-    if isinstance(result, ToolResult) and isinstance(result.content, str):
-        return replace(result, content=redact(result.content).text)
-    if isinstance(result, Mapping) and isinstance(result.get("content"), str):
-        return {**result, "content": redact(result["content"]).text}
-    return result
+def redacted_calls(calls: Any, redact: Redact) -> Any:
+    """Tool calls with every text in their arguments redacted."""
+    return [_with(call, "arguments", redact) for call in calls]
+
+
+def redacted_json(value: Any, redact: Redact) -> Any:
+    """The value with every text in it redacted; the names of fields stay."""
+    if isinstance(value, str):
+        return redact(value).text
+    if isinstance(value, Mapping):
+        return {name: redacted_json(one, redact) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_json(one, redact) for one in value]
+    return value
+
+
+def _with(value: Any, field: str, redact: Redact) -> Any:
+    if isinstance(value, ToolResult | ToolCall):
+        return replace(value, **{field: redacted_json(getattr(value, field), redact)})
+    if isinstance(value, Mapping) and field in value:
+        return {**value, field: redacted_json(value[field], redact)}
+    return value

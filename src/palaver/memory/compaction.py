@@ -62,12 +62,15 @@ def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:
         while cut < len(turns) and left > keep_tokens:
             left -= turns[cut].token_count
             cut += 1
-    cut = _whole_rounds(turns, cut)
-    return list(turns[:cut])
+    return list(turns[: cut if cut == len(turns) else _whole_rounds(turns, cut)])
 
 
 def _whole_rounds(turns: Sequence[Turn], cut: int) -> int:
-    """Move the cut back to before a call whose results would be on the other side."""
-    while 0 < cut < len(turns) and (turns[cut].role == "tool" or turns[cut - 1].tool_calls):
-        cut -= 1
-    return cut
+    """Move the cut back to before a call whose results would be on the other side; a round that is longer than all that
+    goes whole, once something follows it."""
+    back = cut
+    while 0 < back < len(turns) and (turns[back].role == "tool" or turns[back - 1].tool_calls):
+        back -= 1
+    while not back and 0 < cut < len(turns) and (turns[cut].role == "tool" or turns[cut - 1].tool_calls):
+        cut += 1
+    return back or (cut if cut < len(turns) else 0)

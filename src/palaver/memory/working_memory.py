@@ -50,7 +50,12 @@ def update(memory: WorkingMemory, turns: Sequence[Turn]) -> WorkingMemory:
 
 def is_own_words(turn: Turn) -> bool:
     """Whether a participant said it here: a user turn that no client handed in."""
-    return turn.role == "user" and turn.metadata.get("origin") != HANDED_IN
+    return turn.role == "user" and not was_handed_in(turn.metadata)
+
+
+def was_handed_in(metadata: Mapping[str, Any]) -> bool:
+    """Whether a turn is a client's own account of what was said before."""
+    return metadata.get("origin") == HANDED_IN
 
 
 def _read(memory: WorkingMemory, turn: Turn) -> WorkingMemory:

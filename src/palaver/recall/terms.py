@@ -13,7 +13,7 @@ from itertools import pairwise
 import Stemmer
 
 # Which rules made the words of an index. Another version of the stemmer makes other words.
-ANALYZER = f"1/{Stemmer.version()}"
+ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Nobody searches for a longer word, and an index must not be fed a megabyte without a space.
 MAX_TERM = 64
@@ -25,7 +25,8 @@ STOP_WORDS = frozenset(
     d ll m re s t ve""".split()
 )
 
-_WORD = re.compile(r"\w+")
+# Letters, digits and the marks that belong to them: "\w" alone would cut Hindi or Thai words at their vowel signs.
+_WORD = re.compile(r"[\w\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17ff]+")
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 # Scripts written without spaces: a run of them is indexed as overlapping pairs.
 _UNSPACED_RANGES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"

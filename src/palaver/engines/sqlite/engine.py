@@ -37,9 +37,12 @@ from palaver.ports import (
     Clock,
     ConversationSpec,
     Embedded,
+    FactsDraft,
     History,
     Job,
+    Limits,
     Listing,
+    MemoryDraft,
     ProfileRows,
     Reading,
     Record,
@@ -50,6 +53,7 @@ from palaver.ports import (
     SummaryDraft,
     ToEmbed,
     Unsummarised,
+    VectorRows,
     Where,
 )
 
@@ -258,8 +262,8 @@ class SQLiteEngine:
 
     # ---- memory
 
-    async def reading(self, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading:
-        return await self.readers.run(lambda tx: memory.reading(tx, scope, conversation, tokens, viewer))
+    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+        return await self.readers.run(lambda tx: memory.reading(tx, scope, conversation, limits))
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
         return await self.readers.run(lambda tx: memory.unsummarised(tx, scope, conversation, tokens))
@@ -279,23 +283,24 @@ class SQLiteEngine:
     async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None:
         await self.writer.submit(lambda tx: memory.drop_summary(tx, scope, conversation, summary))
 
-    async def put_working_memory(self, scope: Scope, conversation: str, text: str, through: int) -> None:
-        await self.writer.submit(lambda tx: memory.put_working_memory(tx, scope, conversation, text, through))
+    async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
+        return await self.writer.submit(lambda tx: memory.put_working_memory(tx, scope, conversation, draft))
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
         return await self.readers.run(lambda tx: memory.facts(tx, scope, conversation, include_invalidated))
 
-    async def put_facts(
-        self, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
-    ) -> None:
-        await self.writer.submit(lambda tx: memory.put_facts(tx, scope, conversation, new, replaced))
+    async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
+        return await self.writer.submit(lambda tx: memory.put_facts(tx, scope, conversation, draft))
+
+    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]:
+        return await self.readers.run(lambda tx: memory.facts_where(tx, scope, where))
 
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
         return await self.writer.submit(lambda tx: memory.drop_fact(tx, scope, conversation, id))
 
     # ---- recall
 
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, int] | None, after: int) -> ProfileRows:
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
 
     async def postings(
@@ -306,10 +311,10 @@ class SQLiteEngine:
 
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
-    ) -> list[tuple[int, bool, list[tuple[int, int, bytes]]]]:
+    ) -> list[VectorRows]:
         return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
 
-    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> list[Turn]:
+    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))
 
     # ---- the outbox
@@ -320,6 +325,12 @@ class SQLiteEngine:
     async def claim_job(self, lease: int) -> Job | None:
         return await self.writer.submit(lambda tx: outbox.claim(tx, lease))
 
+    async def renew_job(self, job: Job, lease: int) -> None:
+        await self.writer.submit(lambda tx: outbox.renew(tx, job, lease))
+
+    async def release_job(self, job: Job) -> None:
+        await self.writer.submit(lambda tx: outbox.release(tx, job))
+
     async def finish_job(self, job: Job) -> None:
         await self.writer.submit(lambda tx: outbox.finish(tx, job))
 
@@ -327,8 +338,8 @@ class SQLiteEngine:
         await self.writer.submit(lambda tx: outbox.retry(tx, job, delay, error, dead))
 
     async def next_job(self) -> datetime | None:
-        rows = await self.readers.run(lambda tx: tx.all(Q.next_job))
-        return None if rows[0][0] is None else moment(rows[0][0])
+        due = await self.readers.run(outbox.next_due)
+        return None if due is None else moment(due)
 
     async def to_embed(self, model: str, limit: int) -> list[ToEmbed]:
         return await self.readers.run(lambda tx: outbox.to_embed(tx, model, limit))

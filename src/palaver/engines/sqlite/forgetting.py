@@ -22,7 +22,7 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     thread = open_thread(tx, scope, conversation)
     row = thread.turn(turn)
     if row.status == "forgotten":
-        return Removed()
+        return _forget_retired(thread, row) if not _is_forgotten(thread, row) else Removed()
     rows = [row, *_results_of(thread, row)]
     for one in rows:
         thread.log("forget", thread.tick(), turn=one.id, content_hash=_forget(thread, one))
@@ -32,6 +32,21 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     thread.save()
     _scrub_later(tx)
     return Removed(turns=tuple(one.id for one in rows))
+
+
+def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
+    return thread.tx.one(Q.forgotten_by, cid=thread.cid, turn=row.id) is not None
+
+
+def _forget_retired(thread: Thread, row: TurnRow) -> Removed:
+    """The words of a turn are gone already. Now what was made of them goes too, and the proof."""
+    upkeep.changed(thread, row)
+    thread.tx.run(Q.unsalt, tid=row.tid)
+    hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
+    thread.log("forget", thread.tick(), turn=row.id, content_hash=hash)
+    thread.save()
+    _scrub_later(thread.tx)
+    return Removed(turns=(row.id,))
 
 
 def _results_of(thread: Thread, row: TurnRow) -> list[TurnRow]:
@@ -64,8 +79,12 @@ def _forget(thread: Thread, row: TurnRow) -> bytes:
 
 
 def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
-    """Drop the words of turns that are summarised. Their summaries stay, and so does what they were worth."""
+    """Drop the words of turns that are summarised. Their summaries stay, and so does what they were worth.
+
+    The last turn keeps its place in any case: the next one is counted from there.
+    """
     thread = open_thread(tx, scope, conversation)
+    position = min(position, thread.tip_position)
     rows = [TurnRow(*row) for row in tx.all(Q.before_position, cid=thread.cid, position=position, limit=RETIRE_BATCH)]
     for row in rows:
         unindex(thread, row)
@@ -75,14 +94,16 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
         tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
         key = row.idempotency_key
         hashed = None if key is None else key_hash(thread.id, key)
+        hash = stub_hash(row.id, row.role, row.actor, row.created, hashed, row.content_hash)
         tx.run(Q.retire, tid=row.tid, keep_salt=int(keep_salt), idempotency_key=hashed)
         if row.active:
             thread.turn_count -= 1
             thread.token_count -= row.token_count
-        thread.log("retire", thread.tick(), turn=row.id, payload={"salt": True} if keep_salt else None)
+        salted = {"salt": True} if keep_salt else None
+        thread.log("retire", thread.tick(), turn=row.id, payload=salted, content_hash=hash)
     if rows:
         tx.run(Q.bump, cid=thread.cid)
-        tx.run(Q.retired_counts, cid=thread.cid)
+        upkeep.recount(thread)
         thread.find_tip()
         thread.refresh_preview()
         thread.save()
@@ -91,11 +112,17 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
 
 
 def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
-    """Forget turns from before a moment; some at a time, so that writers can go in between."""
-    found = tx.all(Q.older_than, before=before, now=tx.now, limit=RETIRE_BATCH, **who(scope))
+    """Forget turns from before a moment, and what summaries still say of those whose words are gone already.
+
+    Some at a time, so that writers can go in between.
+    """
+    values = {"before": before, "now": tx.now, "limit": RETIRE_BATCH, **who(scope)}
     gone: list[str] = []
-    for conversation, turn in found:
+    for conversation, turn in tx.all(Q.older_than, **values):
         gone.extend(forget_turn(tx, scope, conversation, turn).turns)
+    for conversation, turn in tx.all(Q.retired_and_older, **values):
+        thread = open_thread(tx, scope, conversation)
+        gone.extend(_forget_retired(thread, thread.turn(turn)).turns)
     return Removed(turns=tuple(gone))
 
 
@@ -105,6 +132,7 @@ def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=thread.cid)]
     stubs = [_forget(thread, row) for row in rows]
     upkeep.emptied(thread)
+    tx.run(Q.unsalt_all, cid=thread.cid)
     tx.run(Q.doom_blobs, cid=thread.cid)
     tx.run(Q.drop_attachments, cid=thread.cid)
     thread.log("reset", thread.tick(), content_hash=digest(stubs))
@@ -154,7 +182,6 @@ def bury(thread: Thread, kind: str) -> None:
     ):
         tx.run(statement, cid=cid)
     tx.run(Q.lower_indexed_tid)
-    tx.run(Q.lower_embedded_pids)
     at = thread.tick()
     thread.log(kind, at)
     thread.turn_count, thread.token_count, thread.preview, thread.ttl = 0, 0, None, None

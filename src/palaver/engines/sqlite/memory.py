@@ -4,49 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
-from palaver.engines.sqlite.rows import Row, TurnRow
-from palaver.engines.sqlite.thread import Q, find, open_thread
+from palaver.engines.sqlite.rows import Row, TurnRow, who
+from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
 from palaver.identity import micros, moment
 from palaver.model import Fact, Scope, Summary, Turn
-from palaver.ports import Reading, SummaryDraft, Unsummarised
+from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
 
 MANY = 10_000  # turns in one reading, whatever the budget
+END = 2**62
 
 
-def reading(tx: Tx, scope: Scope, conversation: str, tokens: int, viewer: str | None) -> Reading:
-    """The end of the thread, up to `tokens`, with the current message and what memory says of the rest."""
+def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
+    """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
     cid = find(tx, scope, conversation)[0]
-    tail = _tail(tx, cid, conversation, tokens)
+    tail = _tail(tx, cid, conversation, limits)
     start = tail[0].position if tail else 0
     revision, position, *_ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
     return Reading(
         info=get(tx, scope, conversation),
         tail=tuple(tail),
-        current=_current(tx, cid, conversation, viewer, tail),
+        current=_current(tx, cid, conversation, limits.viewer, tail),
         summaries=_shown_summaries(tx, cid, start),
         working_memory=memory[0] if memory else None,
-        facts=tuple(_fact(row) for row in tx.all(Q.facts, cid=cid, all=0)),
+        facts=tuple(_fact(row[:-1]) for row in tx.all(Q.recent_facts, cid=cid, limit=limits.facts)),
         revision=revision,
         summarized_position=position,
     )
 
 
-def _tail(tx: Tx, cid: int, conversation: str, tokens: int) -> list[Turn]:
+def _tail(tx: Tx, cid: int, conversation: str, limits: Limits) -> list[Turn]:
     """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much."""
     turns: list[Turn] = []
+    left = limits.budget
     for row in tx.db.execute(Q.tail, {"cid": cid}):
         turn = TurnRow(*row)
         if turn.status != "complete":
             continue
         turns.append(turn.turn(conversation))
-        tokens -= turn.token_count + 1
-        if tokens < 0 or len(turns) >= MANY:
+        left -= 1 + (_characters(turn) if limits.in_characters else turn.token_count)
+        if left < 0 or len(turns) >= MANY:
             break
     turns.reverse()
     return turns
+
+
+def _characters(turn: TurnRow) -> int:
+    return len(turn.content or "") + len(turn.tool_calls or "") + len(turn.tool_results or "")
 
 
 def _current(tx: Tx, cid: int, conversation: str, viewer: str | None, tail: Sequence[Turn]) -> Turn | None:
@@ -65,10 +72,30 @@ def _is_current(turn: Turn, viewer: str | None) -> bool:
 
 
 def _shown_summaries(tx: Tx, cid: int, start: int) -> tuple[Summary, ...]:
-    """The widest ones, and the narrow ones whose ends may be where a window starts."""
-    rows = {row[0]: row for row in tx.all(Q.top_summaries, cid=cid)}
-    rows.update({row[0]: row for row in tx.all(Q.summaries, cid=cid, **{"from": start})})
-    return tuple(sorted((_summary(row) for row in rows.values()), key=lambda one: (one.from_seq, -one.through_seq)))
+    """The widest ones that end before `start`, and every one behind it: a window may begin where any of them ends.
+
+    Few, however long the conversation is: it is read from the widest level down, and only where a wide one is no use.
+    """
+    found: list[Summary] = []
+    top, at = tx.all(Q.top_level, cid=cid)[0][0], 0
+    for level in range(-1 if top is None else top, -1, -1):
+        for summary, stale in _level(tx, cid, level, at, END):
+            _descend(tx, cid, summary, stale, start, found)
+            at = max(at, summary.through_seq)
+    return tuple(sorted(found, key=lambda one: (one.from_seq, -one.through_seq)))
+
+
+def _descend(tx: Tx, cid: int, summary: Summary, stale: bool, start: int, found: list[Summary]) -> None:
+    if not stale:
+        found.append(summary)
+    if summary.level and (stale or summary.through_seq > start):
+        for one, old in _level(tx, cid, summary.level - 1, summary.from_seq, summary.through_seq):
+            _descend(tx, cid, one, old, start, found)
+
+
+def _level(tx: Tx, cid: int, level: int, start: int, end: int) -> list[tuple[Summary, bool]]:
+    rows = tx.all(Q.level_spans, cid=cid, level=level, **{"from": start, "through": end})
+    return [(_summary(row[:-1]), bool(row[-1])) for row in rows]
 
 
 def _head(tx: Tx, cid: int) -> Row:
@@ -118,7 +145,7 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
     revision, position, *_ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
     turns: list[Turn] = []
-    for row in tx.db.execute(Q.span, {"cid": cid, "from": position, "through": 2**62}):
+    for row in tx.db.execute(Q.span, {"cid": cid, "from": position, "through": END}):
         turn = TurnRow(*row)
         if turn.status == "pending" or tokens < 0:
             break
@@ -144,9 +171,9 @@ def span(tx: Tx, scope: Scope, conversation: str, from_seq: int, through_seq: in
 def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
     cid = find(tx, scope, conversation)[0]
     if level is None:
-        rows = tx.all(Q.summaries, cid=cid, **{"from": -1})
+        rows = tx.all(Q.all_summaries, cid=cid)
     else:
-        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": 2**62})
+        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": END})
     return [_summary(row) for row in rows]
 
 
@@ -167,7 +194,7 @@ def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) ->
     if first_time:
         tx.run(Q.advance, cid=thread.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
     elif draft.level == 0:
-        tx.run(Q.recount_summarized, cid=thread.cid)
+        upkeep.recount(thread)
     payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
     thread.log("summarize", thread.updated, payload=payload)
     thread.save()
@@ -178,17 +205,27 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
     """Its sources are gone, so it stays gone."""
     thread = open_thread(tx, scope, conversation)
     tx.run(Q.drop_summary, cid=thread.cid, level=summary.level, from_seq=summary.from_seq)
-    tx.run(Q.recount_summarized, cid=thread.cid)
+    upkeep.recount(thread)
 
 
 # ---- working memory and facts --------------------------------------------------------------------------------------
 
 
-def put_working_memory(tx: Tx, scope: Scope, conversation: str, memory: str, through: int) -> None:
+def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
+    """Store it, unless somebody else wrote meanwhile, or the turns that were read have changed. False then."""
     thread = open_thread(tx, scope, conversation)
-    tx.run(Q.save_working_memory, cid=thread.cid, memory=memory, through_seq=through, updated=thread.tick())
+    stored = tx.one(Q.working_memory, cid=thread.cid)
+    if (stored[0] if stored else None) != draft.before or not _still(tx, thread.cid, draft.revision):
+        return False
+    values = {"memory": draft.memory, "through_seq": draft.through_seq}
+    tx.run(Q.save_working_memory, cid=thread.cid, updated=thread.tick(), **values)
     thread.log("remember", thread.updated)
     thread.save()
+    return True
+
+
+def _still(tx: Tx, cid: int, revision: int | None) -> bool:
+    return revision is None or _head(tx, cid)[0] == revision
 
 
 def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
@@ -196,36 +233,53 @@ def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) ->
     return [_fact(row) for row in tx.all(Q.facts, cid=cid, all=int(include_invalidated))]
 
 
-def put_facts(
-    tx: Tx, scope: Scope, conversation: str, new: Sequence[Fact], replaced: Sequence[tuple[str, str]]
-) -> None:
-    """Add facts, and mark the ones that they replace."""
+def facts_where(tx: Tx, scope: Scope, where: Where) -> list[Fact]:
+    params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
+    return [_fact(row) for row in tx.all(Q.facts_where, **params)]
+
+
+def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
+    """Add facts, mark the ones that they replace, and answer with those that are new.
+
+    None when the turns that were read have changed since: then nothing is stored.
+    """
     thread = open_thread(tx, scope, conversation)
+    if not _still(tx, thread.cid, draft.revision):
+        return None
     at = thread.tick()
-    for fact in new:
-        tx.run(
-            Q.add_fact,
-            cid=thread.cid,
-            id=fact.id,
-            subject=fact.subject,
-            predicate=fact.predicate,
-            object=fact.object,
-            source_turn=fact.source_turn,
-            confidence=fact.confidence,
-            valid_from=micros(fact.valid_from),
-            by=fact.by,
-            created=at,
-        )
+    new = [fact for fact in draft.new if _add_fact(thread, fact, at)]
+    ids = {fact.id for fact in new}
+    replaced = [(old, by) for old, by in draft.replaced if by in ids]
     for old, by in replaced:
         tx.run(Q.invalidate_fact, cid=thread.cid, id=old, at=at, by=by)
-    thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
-    thread.save()
+    if new:
+        thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
+        thread.save()
+    return new
+
+
+def _add_fact(thread: Thread, fact: Fact, at: int) -> bool:
+    rows = thread.tx.all(
+        Q.add_fact,
+        cid=thread.cid,
+        id=fact.id,
+        subject=fact.subject,
+        predicate=fact.predicate,
+        object=fact.object,
+        source_turn=fact.source_turn,
+        confidence=fact.confidence,
+        valid_from=micros(fact.valid_from),
+        by=fact.by,
+        created=at,
+    )
+    return bool(rows)
 
 
 def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
     thread = open_thread(tx, scope, conversation)
     found = bool(tx.all(Q.drop_fact, cid=thread.cid, id=id))
     if found:
+        upkeep.revive(thread, [id])
         thread.log("forget_fact", thread.tick(), payload={"fact": id})
         thread.save()
         tx.run(Q.mark_unscrubbed)

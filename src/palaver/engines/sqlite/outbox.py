@@ -10,11 +10,13 @@ from palaver.engines.sqlite.thread import Q, find
 from palaver.engines.sqlite.watch import JOBS
 from palaver.identity import canonical_json, from_json
 from palaver.memory.compaction import Compaction
+from palaver.memory.working_memory import was_handed_in
 from palaver.model import Scope
 from palaver.ports import Embedded, Job, ToEmbed
 from palaver.recall.terms import segments
 
 EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
+FARTHEST = 300_000_000  # microseconds: no lease and no delay is longer
 
 
 def fill(tx: Tx, cids: Sequence[int]) -> None:
@@ -33,27 +35,58 @@ def add_job(tx: Tx, scope: Scope, conversation: str, kind: str, argument: int | 
     tx.touched.add(JOBS)
 
 
+def _when(tx: Tx) -> dict[str, int]:
+    return {"now": tx.now, "farthest": tx.now + FARTHEST}
+
+
 def claim(tx: Tx, lease: int) -> Job | None:
     """Take the job that has waited longest. A worker that dies loses it when the lease ends."""
-    rows = tx.all(Q.claim_job, now=tx.now, lease_until=tx.now + lease)
+    rows = tx.all(Q.claim_job, lease_until=tx.now + lease, **_when(tx))
     if not rows:
         return None
-    jid, cid, kind, argument, attempts = rows[0]
-    if cid == 0:
-        return Job(id=jid, kind=kind, tenant="", conversation=None, argument=argument, attempts=attempts)
-    found = tx.one(Q.claimed_conversation, cid=cid)
-    if found is None:
-        tx.run(Q.finish_job, jid=jid)
-        return claim(tx, lease)
-    return Job(id=jid, kind=kind, tenant=found[0], conversation=found[1], argument=argument, attempts=attempts)
+    jid, cid, kind, argument, attempts, asked = rows[0]
+    tenant, conversation = "", None  # embedding goes through all of them
+    if cid:
+        found = tx.one(Q.claimed_conversation, cid=cid)
+        if found is None:
+            tx.run(Q.drop_job, jid=jid)
+            return claim(tx, lease)
+        tenant, conversation = found
+    return Job(
+        id=jid,
+        kind=kind,
+        tenant=tenant,
+        conversation=conversation,
+        argument=argument,
+        attempts=attempts,
+        asked=asked,
+    )
+
+
+def renew(tx: Tx, job: Job, lease: int) -> None:
+    tx.run(Q.renew_job, jid=job.id, attempts=job.attempts, lease_until=tx.now + lease)
 
 
 def finish(tx: Tx, job: Job) -> None:
-    tx.run(Q.finish_job, jid=job.id)
+    """Done. What was asked for meanwhile makes it a job again."""
+    tx.run(Q.finish_job, jid=job.id, attempts=job.attempts, asked=job.asked)
+    tx.run(Q.reopen_job, jid=job.id, attempts=job.attempts)
+    tx.touched.add(JOBS)
+
+
+def release(tx: Tx, job: Job) -> None:
+    tx.run(Q.release_job, jid=job.id, attempts=job.attempts)
 
 
 def retry(tx: Tx, job: Job, delay: int, error: str, dead: bool) -> None:
-    tx.run(Q.retry_job, jid=job.id, run_at=tx.now + delay, error=error, dead=int(dead))
+    run_at = tx.now + min(delay, FARTHEST)
+    tx.run(Q.retry_job, jid=job.id, attempts=job.attempts, run_at=run_at, error=error, dead=int(dead))
+
+
+def next_due(tx: Tx) -> int | None:
+    """When there is something to do again; None when there is nothing."""
+    due: int | None = tx.all(Q.next_job, **_when(tx))[0][0]
+    return due
 
 
 # ---- vectors -------------------------------------------------------------------------------------------------------
@@ -62,26 +95,46 @@ def retry(tx: Tx, job: Job, delay: int, error: str, dead: bool) -> None:
 def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """The next passages that a model has not seen."""
     found = []
-    for pid, part, tid, role, is_parts, content, status in tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit):
+    for row in tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit):
+        pid, part, tid, turn, role, is_parts, content, status, metadata = row
         text = ""
         if tid is not None and status == "complete":
             pieces = segments(words(decode_content(content, bool(is_parts))))
             text = pieces[part] if part < len(pieces) else ""
-        worth = bool(text) and part < EMBED_PARTS.get(role, 0)
-        found.append(ToEmbed(pid, tid or 0, part, role or "", text, worth))
+        found.append(
+            ToEmbed(
+                pid=pid,
+                tid=tid or 0,
+                turn=turn,
+                part=part,
+                text=text,
+                worth_a_vector=bool(text) and part < EMBED_PARTS.get(role, 0),
+                own_words=role == "user" and not was_handed_in(from_json(metadata) if metadata else {}),
+            )
+        )
     return found
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
-    for tid, part, vector in embedded.vectors:
-        tx.run(Q.add_vector, tid=tid, part=part, model=model, vector=vector)
-    for tid, standing in embedded.marks:
+    """Store what was made of a batch; nothing when another worker was faster, or the numbers mean other turns now."""
+    first, last = embedded.passages[0][0], embedded.passages[-1][0]
+    made_from = dict(embedded.passages)
+    there = {int(pid): turn for pid, turn in tx.all(Q.passage_turns, first=first, last=last)}
+    if first <= _embedded(tx, model) or any(made_from.get(pid, "") != turn for pid, turn in there.items()):
+        return
+    for pid, tid, part, vector in embedded.vectors:
+        if pid in there:
+            tx.run(Q.add_vector, tid=tid, part=part, model=model, vector=vector)
+    marks = [(tid, standing) for pid, tid, standing in embedded.marks if pid in there]
+    for tid, standing in marks:
         tx.run(Q.mark, tid=tid, standing=standing)
-    tx.run(Q.bump_marked, tids=canonical_json([tid for tid, _ in embedded.marks]))
-    tx.run(Q.save_embedded_pid, name=_name(model), pid=embedded.through)
+    tx.run(Q.bump_marked, tids=canonical_json([tid for tid, _ in marks]))
+    tx.run(Q.save_embedded_pid, name=_name(model), pid=last)
 
 
 def drop_other_vectors(tx: Tx, model: str) -> int:
+    """Drop some of the vectors of other embedders, and how far those had come. Answers how many there were."""
+    tx.run(Q.forget_other_embedders, name=_name(model))
     return len(tx.all(Q.drop_other_vectors, model=model, limit=1_000))
 
 

@@ -215,7 +215,8 @@ UPDATE turns SET status = 'aborted', active = 0, superseded_by = CASE WHEN activ
 WHERE tid = :tid
 
 -- expired_streams: whose writer has been silent for too long
-SELECT s.tid, c.tenant, c.id FROM streams s JOIN conversations c ON c.cid = s.cid WHERE s.lease_until <= :now LIMIT 100
+SELECT s.tid, c.tenant, c.id FROM streams s JOIN conversations c ON c.cid = s.cid
+WHERE s.lease_until <= :now AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now) LIMIT 100
 
 -- pending_turn: a pending turn by its number
 SELECT {turn_columns} FROM turns t WHERE t.tid = :tid
@@ -334,6 +335,23 @@ WHERE t.cid = :cid AND t.position < :position AND t.status IN ('complete', 'abor
 SELECT c.id, t.id FROM turns t JOIN conversations c ON c.cid = t.cid
 WHERE {visible} AND t.created < :before AND t.status IN ('complete', 'aborted') LIMIT :limit
 
+-- retired_and_older: turns whose words are gone already, while a summary still speaks of them
+SELECT c.id, t.id FROM summaries s JOIN conversations c ON c.cid = s.cid
+JOIN turns t ON t.cid = s.cid AND t.active = 0 AND t.position >= s.from_seq AND t.position < s.through_seq
+WHERE {visible} AND s.level = 0 AND s.stale = 0 AND t.status = 'forgotten' AND t.created < :before
+  AND NOT EXISTS (SELECT 1 FROM turns k
+    WHERE k.cid = s.cid AND k.active = 1 AND k.position >= s.from_seq AND k.position < s.through_seq)
+LIMIT :limit
+
+-- forgotten_by: whether a turn was forgotten, and not only retired
+SELECT 1 FROM events e WHERE e.cid = :cid AND e.turn = :turn AND e.kind = 'forget' LIMIT 1
+
+-- unsalt: then its hash proves nothing any more
+UPDATE turns SET salt = NULL WHERE tid = :tid
+
+-- unsalt_all: the same for every turn
+UPDATE turns SET salt = NULL WHERE cid = :cid AND status = 'forgotten'
+
 -- doom_turn_blobs: the files of a turn, to be removed after the commit
 INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid AND tid = :tid
 
@@ -403,7 +421,7 @@ SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
 
 -- known: whether a conversation id is taken in this tenant, and how far its log goes
-SELECT next_n, tip_hash FROM conversations WHERE tenant = :tenant AND id = :id
+SELECT next_n, tip_hash, gone FROM conversations WHERE tenant = :tenant AND id = :id
 
 -- stats: counts inside what the scope may see
 SELECT count(*), coalesce(sum(c.turn_count), 0), coalesce(sum(c.token_count), 0), coalesce(sum(c.next_n - 1), 0)
@@ -441,15 +459,15 @@ WHERE t.cid = :cid AND t.active = 1 AND t.status = 'complete' AND t.role IN ('us
 -- summary_columns: what a Summary is made of
 s.id, s.level, s.from_seq, s.through_seq, s.text, s.model, s.token_count, s.turns, s.created
 
--- summaries: those that may be shown
-SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 AND s.through_seq > :from
-ORDER BY s.from_seq, s.level
+-- all_summaries: those that may be shown
+SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 ORDER BY s.from_seq, s.level
 
--- top_summaries: those that no wider one covers; few, however long the conversation is
-SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 AND NOT EXISTS (
-  SELECT 1 FROM summaries w WHERE w.cid = s.cid AND w.stale = 0 AND w.level > s.level
-    AND w.from_seq <= s.from_seq AND w.through_seq >= s.through_seq)
-ORDER BY s.from_seq, s.level
+-- top_level: how high the summaries are piled
+SELECT max(s.level) FROM summaries s WHERE s.cid = :cid
+
+-- level_spans: one level inside a span, with those that are being written anew
+SELECT {summary_columns}, s.stale FROM summaries s
+WHERE s.cid = :cid AND s.level = :level AND s.from_seq >= :from AND s.from_seq < :through ORDER BY s.from_seq
 
 -- stale_summaries: to be written anew
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 1 ORDER BY s.level, s.from_seq
@@ -478,17 +496,12 @@ UPDATE conversations SET summarized_position = :position, summarized_turns = sum
   summarized_tokens = summarized_tokens + :tokens
 WHERE cid = :cid
 
--- retired_counts: what is summarised and retired does not count as waiting for a summary
-UPDATE conversations SET summarized_turns = (SELECT count(*) FROM turns t WHERE t.cid = :cid AND t.active = 1
-    AND t.position < summarized_position),
-  summarized_tokens = (SELECT coalesce(sum(t.token_count), 0) FROM turns t WHERE t.cid = :cid AND t.active = 1
-    AND t.position < summarized_position)
-WHERE cid = :cid
-
--- recount_summarized: after a span was written anew
+-- recount_summarized: what is not behind the last summary is in one; the end of the thread is short, the rest is not
 UPDATE conversations SET
-  summarized_turns = (SELECT coalesce(sum(turns), 0) FROM summaries WHERE cid = :cid AND level = 0),
-  summarized_tokens = (SELECT coalesce(sum(tokens), 0) FROM summaries WHERE cid = :cid AND level = 0)
+  summarized_turns = :turn_count - (SELECT count(*) FROM turns t
+    WHERE t.cid = :cid AND t.active = 1 AND t.position >= summarized_position),
+  summarized_tokens = :token_count - (SELECT coalesce(sum(t.token_count), 0) FROM turns t
+    WHERE t.cid = :cid AND t.active = 1 AND t.position >= summarized_position)
 WHERE cid = :cid
 
 -- spoil: what covers a position has changed
@@ -499,10 +512,8 @@ UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE cid = :cid AND 
 DELETE FROM summaries WHERE cid = :cid AND through_seq > :position
 
 -- reset_summarized: after that, from the summaries that are left
-UPDATE conversations SET
-  summarized_position = (SELECT coalesce(max(through_seq), 0) FROM summaries WHERE cid = :cid AND level = 0),
-  summarized_turns = (SELECT coalesce(sum(turns), 0) FROM summaries WHERE cid = :cid AND level = 0),
-  summarized_tokens = (SELECT coalesce(sum(tokens), 0) FROM summaries WHERE cid = :cid AND level = 0)
+UPDATE conversations
+SET summarized_position = (SELECT coalesce(max(through_seq), 0) FROM summaries WHERE cid = :cid AND level = 0)
 WHERE cid = :cid
 
 -- forget_summaries: with all turns
@@ -532,9 +543,21 @@ f.by, f.created
 -- facts: the valid ones, or all
 SELECT {fact_columns} FROM facts f WHERE f.cid = :cid AND (:all OR f.invalidated_at IS NULL) ORDER BY f.fid
 
--- add_fact: a new one
+-- recent_facts: the newest valid ones
+SELECT * FROM (
+  SELECT {fact_columns}, f.fid FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL ORDER BY f.fid DESC LIMIT :limit)
+ORDER BY fid
+
+-- facts_where: the valid ones of the conversations that a recall looks at
+SELECT {fact_columns} FROM facts f JOIN conversations c ON c.cid = f.cid WHERE {where} AND f.invalidated_at IS NULL
+ORDER BY f.fid
+
+-- add_fact: a new one, unless another hand has noted it meanwhile
 INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
-VALUES (:cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created)
+SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created
+WHERE NOT EXISTS (SELECT 1 FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL
+  AND f.subject = :subject AND f.predicate = :predicate AND f.object = :object)
+RETURNING id
 
 -- invalidate_fact: another one took its place
 UPDATE facts SET invalidated_at = :at, invalidated_by = :by WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
@@ -543,7 +566,16 @@ UPDATE facts SET invalidated_at = :at, invalidated_by = :by WHERE cid = :cid AND
 DELETE FROM facts WHERE cid = :cid AND id = :id RETURNING id
 
 -- drop_facts_of_turn: their source is forgotten
-DELETE FROM facts WHERE cid = :cid AND source_turn = :turn
+DELETE FROM facts WHERE cid = :cid AND source_turn = :turn RETURNING id
+
+-- drop_facts_out_of_view: their source is on another branch now
+DELETE FROM facts WHERE cid = :cid AND source_turn IN (
+  SELECT t.id FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position AND t.status != 'forgotten')
+RETURNING id
+
+-- revive_facts: what took their place is gone
+UPDATE facts SET invalidated_at = NULL, invalidated_by = NULL
+WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 
 -- drop_facts: with the conversation
 DELETE FROM facts WHERE cid = :cid
@@ -580,16 +612,17 @@ UPDATE conversations SET passage_count = 0, passage_terms = 0 WHERE passage_coun
 {visible} AND (:conversation IS NULL OR c.id = :conversation) AND (:owner IS NULL OR c.owner = :owner)
 
 -- recall_stamp: what tells whether a cached profile still holds
-SELECT count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0)
+SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
+  count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.cid), 0), coalesce(sum(c.cid * c.cid), 0)
 FROM conversations c WHERE {where}
 
 -- profile: the shape of every turn, without its words
 SELECT t.tid, t.cid, t.position, t.created, t.token_count, t.role, t.actor, coalesce(m.standing, 0), t.status
 FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
-WHERE {where} AND t.active = 1 AND t.tid > :after
+WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
 
--- first_pending: a profile goes no further than the first turn that is still being written
+-- first_pending: from the first turn that is still being written on, a profile is read again
 SELECT coalesce(min(s.tid), :end) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {where}
 
 -- postings: the passages that hold one stem
@@ -600,11 +633,15 @@ WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.row
 SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
 WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
 
--- vector_stamp: how many vectors there are, and the newest
-SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.model = :model
+-- vector_stamp: how many vectors there are from a number on, and the newest; of all models, so that the index answers
+SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.eid > :after
 
 -- vectors: those of one conversation, from a number on
 SELECT e.eid, e.tid, e.vector FROM embeddings e WHERE e.cid = :cid AND e.eid > :after AND e.model = :model ORDER BY e.eid
+
+-- turns_numbered: some turns of the view, by their numbers in this file
+SELECT {turn_columns}, c.id FROM json_each(:tids) j JOIN turns t ON t.tid = j.value JOIN conversations c ON c.cid = t.cid
+WHERE t.active = 1 AND t.status = 'complete' AND {visible}
 
 -- conversations_where: their numbers
 SELECT c.cid, c.id FROM conversations c WHERE {where}
@@ -612,8 +649,11 @@ SELECT c.cid, c.id FROM conversations c WHERE {where}
 -- ---- the outbox
 
 -- to_embed: the next passages that a model has not seen
-SELECT p.pid, p.part, t.tid, t.role, t.is_parts, t.content, t.status FROM passages p
+SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts, t.content, t.status, t.metadata FROM passages p
 LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
+
+-- passage_turns: whose passages these are now
+SELECT p.pid, t.id FROM passages p LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid BETWEEN :first AND :last
 
 -- embedded_pid: how far a model has come
 SELECT value FROM meta WHERE name = :name
@@ -621,34 +661,56 @@ SELECT value FROM meta WHERE name = :name
 -- save_embedded_pid: so far
 INSERT OR REPLACE INTO meta (name, value) VALUES (:name, :pid)
 
+-- forget_other_embedders: they start again from the beginning
+DELETE FROM meta WHERE name LIKE 'embedded_pid/%' AND name != :name
+
 -- lower_embedded_pids: after passages were deleted, whose numbers may be given out again
 UPDATE meta SET value = min(value, (SELECT coalesce(max(pid), 0) FROM passages)) WHERE name LIKE 'embedded_pid/%'
 
 -- add_vector: one, when its turn is still there
 INSERT INTO embeddings (cid, tid, part, model, vector)
 SELECT t.cid, t.tid, :part, :model, :vector FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
+  AND NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = :tid AND e.part = :part AND e.model = :model)
 
 -- drop_other_vectors: those of the embedder before this one
 DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING eid
 
--- add_job: once per conversation and kind; a smaller argument wins
+-- add_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
+-- knows that there is more to do, and one that was put aside gets another try
 INSERT INTO jobs (cid, kind, run_at, argument, created) VALUES (:cid, :kind, :now, :argument, :now)
-ON CONFLICT (cid, kind) DO UPDATE SET argument = min(coalesce(argument, excluded.argument), excluded.argument)
-WHERE dead = 0 AND excluded.argument IS NOT NULL
+ON CONFLICT (cid, kind) DO UPDATE SET created = max(created + 1, excluded.created), dead = 0,
+  argument = min(coalesce(argument, excluded.argument), coalesce(excluded.argument, argument))
 
 -- claim_job: the job that has waited longest, with a lease
 UPDATE jobs SET lease_until = :lease_until, attempts = attempts + 1 WHERE jid = (
-  SELECT j.jid FROM jobs j WHERE j.dead = 0 AND j.run_at <= :now AND j.lease_until <= :now ORDER BY j.run_at LIMIT 1)
-RETURNING jid, cid, kind, argument, attempts
+  SELECT j.jid FROM jobs j WHERE {job_due} ORDER BY j.run_at LIMIT 1)
+RETURNING jid, cid, kind, argument, attempts, created
+
+-- job_due: its time has come and nobody has it; times further off than any that we write are from before the clock was
+-- set back
+j.dead = 0 AND (j.run_at <= :now OR j.run_at > :farthest) AND (j.lease_until <= :now OR j.lease_until > :farthest)
 
 -- claimed_conversation: whose job it is
 SELECT c.tenant, c.id FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
 
--- finish_job: done
-DELETE FROM jobs WHERE jid = :jid
+-- finish_job: done, unless more was asked for meanwhile, or another worker has it by now
+DELETE FROM jobs WHERE jid = :jid AND attempts = :attempts AND created = :asked
+
+-- reopen_job: more was asked for meanwhile
+UPDATE jobs SET lease_until = 0, attempts = 0 WHERE jid = :jid AND attempts = :attempts
+
+-- release_job: not done, and nobody's fault
+UPDATE jobs SET lease_until = 0, attempts = attempts - 1 WHERE jid = :jid AND attempts = :attempts
+
+-- renew_job: a sign of life from the worker who has it
+UPDATE jobs SET lease_until = :lease_until WHERE jid = :jid AND attempts = :attempts
 
 -- retry_job: later
-UPDATE jobs SET run_at = :run_at, lease_until = 0, error = :error, dead = :dead WHERE jid = :jid
+UPDATE jobs SET run_at = :run_at, lease_until = 0, error = :error, dead = :dead
+WHERE jid = :jid AND attempts = :attempts
+
+-- drop_job: of a conversation that is gone
+DELETE FROM jobs WHERE jid = :jid
 
 -- drop_jobs: with the conversation
 DELETE FROM jobs WHERE cid = :cid
@@ -657,7 +719,7 @@ DELETE FROM jobs WHERE cid = :cid
 SELECT count(*) FROM jobs WHERE dead = 0
 
 -- next_job: when there is something to do again
-SELECT min(max(run_at, lease_until)) FROM jobs WHERE dead = 0
+SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) FROM jobs j WHERE j.dead = 0
 
 -- job_stats: the outbox at a glance
 SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead

@@ -9,8 +9,9 @@ from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, who
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.engines.sqlite.thread import Q, find
+from palaver.identity import canonical_json
 from palaver.model import Scope, Turn
-from palaver.ports import ProfileRows, Where
+from palaver.ports import ProfileRows, VectorRows, Where
 
 END = 2**62
 
@@ -21,15 +22,22 @@ def _params(tx: Tx, scope: Scope, where: Where) -> dict[str, Any]:
     return {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
-def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, int] | None, after: int) -> ProfileRows:
+def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
     """The turns that came after `after`; all of them when something else changed since the stamp `known`."""
     params = _params(tx, scope, where)
-    count, revision, passages, terms = tx.all(Q.recall_stamp, **params)[0]
-    fresh = known != (count, revision)
-    end = tx.all(Q.first_pending, end=END, **params)[0][0]
+    passages, terms, *stamp = tx.all(Q.recall_stamp, **params)[0]
+    fresh = known != tuple(stamp)
     rows = tx.all(Q.profile, after=0 if fresh else after, **params)
-    rows = [row for row in rows if row[0] < end]
-    return ProfileRows(stamp=(count, revision), fresh=fresh, rows=rows, passages=passages, terms=terms)
+    newest = max((row[0] for row in rows), default=0 if fresh else after)
+    pending = tx.all(Q.first_pending, end=END, **params)[0][0]
+    return ProfileRows(
+        stamp=tuple(stamp),
+        fresh=fresh,
+        rows=rows,
+        through=min(newest, pending - 1),
+        passages=passages,
+        terms=terms,
+    )
 
 
 def postings(tx: Tx, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, list[tuple[int, int]]]:
@@ -46,28 +54,26 @@ def _match(word: str, stem: str) -> str:
     return f'(scope : {word}) AND (terms : "{stem}")'
 
 
-def vectors(
-    tx: Tx, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
-) -> list[tuple[int, bool, list[tuple[int, int, bytes]]]]:
-    """Per conversation: its number, whether to start anew, and the vectors that are not known yet."""
+def vectors(tx: Tx, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]) -> list[VectorRows]:
+    """Per conversation: the vectors that are not known yet, or all of them when some that were are gone."""
     found = []
     for cid, _ in tx.all(Q.conversations_where, **_params(tx, scope, where)):
-        count, newest = tx.all(Q.vector_stamp, cid=cid, model=model)[0]
+        count, newest = tx.all(Q.vector_stamp, cid=cid, after=0)[0]
         had, last = known.get(cid, (0, 0))
-        rows: list[Any] = tx.all(Q.vectors, cid=cid, after=last, model=model) if newest > last else []
-        fresh = had + len(rows) != count
-        if fresh:
-            rows = tx.all(Q.vectors, cid=cid, after=0, model=model)
-        if rows or fresh:
-            found.append((cid, fresh, rows))
+        if (count, newest) == (had, last):
+            continue
+        added = tx.all(Q.vector_stamp, cid=cid, after=last)[0][0]
+        fresh = had + added != count
+        rows: list[Any] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
+        found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=(count, newest)))
     return found
 
 
-def turns_numbered(tx: Tx, scope: Scope, tids: Sequence[int]) -> list[Turn]:
-    """Turns by their numbers in this file. The caller has them from a profile of the same scope."""
-    found = []
-    for tid in tids:
-        row = tx.one(Q.turn_by_tid, tid=tid)
-        if row is not None and row[8] == "complete":
-            found.append(TurnRow(*row[:-1]).turn(row[-1]))
-    return found
+def turns_numbered(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
+    """Turns by their numbers in this file, as far as they are in the view and the scope may see them.
+
+    A number is given out again after a deletion, so what it stands for may have changed since the caller learned it.
+    """
+    params = {**who(scope), "now": tx.now, "tids": canonical_json(list(tids))}
+    found = {row[0]: TurnRow(*row[:-1]).turn(row[-1]) for row in tx.all(Q.turns_numbered, **params)}
+    return {tid: found[tid] for tid in tids if tid in found}

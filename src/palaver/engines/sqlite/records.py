@@ -63,7 +63,9 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     row = _portable(records[0].row)
     known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
     if known is not None:
-        if known != (row["next_n"], row["tip_hash"]):
+        if known[2] is not None:
+            raise ConversationGone(row["id"])
+        if known[:2] != (row["next_n"], row["tip_hash"]):
             raise AlreadyImported(row["id"])
         return None
     if row["key"] is not None and tx.one(Q.find_key, tenant=scope.tenant, owner=row["owner"], key=row["key"]):
@@ -116,5 +118,18 @@ def stats(tx: Tx, scope: Scope) -> Stats:
     attachments, size = tx.all(Q.attachment_stats, now=tx.now, **who(scope))[0]
     (streams,) = tx.all(Q.stream_stats, now=tx.now, **who(scope))[0]
     doomed, unscrubbed = tx.all(Q.file_stats)[0]
-    storage = {"open_streams": streams, "files_to_delete": doomed, "scrub_pending": bool(unscrubbed)}
+    storage = {
+        "open_streams": streams,
+        "files_to_delete": doomed,
+        "scrub_pending": bool(unscrubbed),
+        "outbox": _outbox(tx),
+    }
     return Stats(conversations, turns, tokens, events, attachments, size, storage)
+
+
+def _outbox(tx: Tx) -> list[dict[str, Any]]:
+    """The memory work that waits and that was put aside, by kind; `error` is the type of a failure, never its text."""
+    return [
+        {"kind": kind, "dead": bool(dead), "jobs": jobs, "attempts": attempts, "error": error}
+        for kind, dead, jobs, _, attempts, error in tx.all(Q.job_stats)
+    ]

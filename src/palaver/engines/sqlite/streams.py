@@ -52,8 +52,11 @@ def _extend(thread: Thread, row: TurnRow, piece: Chunk, lease_until: int) -> int
     expected, length = found
     if piece.n > expected:
         raise InvalidInput("n", f"chunk {expected} has not arrived yet, so chunk {piece.n} cannot be stored")
-    if piece.n < expected or not piece.text:
+    if piece.n < expected:
         return int(expected)
+    if not piece.text:  # nothing to store, but its number is used up, and the writer is alive
+        thread.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=length, lease_until=lease_until)
+        return int(expected) + 1
     size = len((row.content or "").encode()) + len(piece.text.encode())
     if size > MAX_CONTENT:
         raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")

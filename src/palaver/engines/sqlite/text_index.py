@@ -107,6 +107,7 @@ def _remove(thread: Thread, rows: list[Row], derived: Sequence[str]) -> None:
         thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
         thread.tx.run(Q.drop_passage, pid=pid)
         thread.tx.removed_terms.update(stems.split(" "))
+    thread.tx.run(Q.lower_embedded_pids)
 
 
 # ---- signposts -----------------------------------------------------------------------------------------------------

