@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test lint format bench crash clean
+.PHONY: help run test lint format bench crash properties clean
 
 help:
 	@echo "make run     talk to it in the terminal (offline, no key)"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
 	@echo "make crash   the long durability test: 200 times kill -9"
+	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +42,9 @@ bench: $(READY)
 
 crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200
+
+properties: $(READY)
+	$(BIN)/python -m pytest tests -m slow -n 2
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

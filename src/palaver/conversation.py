@@ -61,7 +61,7 @@ from palaver.model import (
 from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
 from palaver.prompting import MAX_QUERY, fact_score, options_of, where_of
 from palaver.recall.terms import terms
-from palaver.streaming import HeldBack, TurnWriter
+from palaver.streaming import LOST, TurnWriter
 
 if TYPE_CHECKING:
     from palaver.memory.redact import StreamRedactor
@@ -252,17 +252,7 @@ class Conversation:
         """A piece of a stream that is redacted: what may be stored already is, the rest waits for what follows."""
         held = self._store.held_back(turn)
         async with held.lock:
-            if not held.received and await self._send_chunk(turn, Chunk(n=0, text="")):
-                raise InvalidInput("turn", "what was held back of this stream is lost with its process: abort it")
-            if not held.take(number, text):
-                await self.append_renew(turn)
-            await self._send_taken(turn, held)
-            return held.received
-
-    async def _send_taken(self, turn: str, held: HeldBack) -> None:
-        if held.ready:
-            held.stored = await self._send_chunk(turn, Chunk(n=held.stored, text=held.ready))
-            held.ready = ""
+            return await self._send_chunk(turn, held.take(number, text))
 
     async def _send_chunk(self, turn: str, chunk: Chunk) -> int:
         return await self._engine.stream_chunk(self._scope, self.id, turn, chunk, self._lease_micros)
@@ -270,7 +260,12 @@ class Conversation:
     async def append_commit(self, turn: Turn | str, **final: Any) -> Turn:
         """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
         id = _turn_id("turn", turn)
-        await self._send_held_back(id)
+        self._store.require(WRITE)
+        stored = await self.turn(id)
+        if self.redacts and stored.status == "pending":
+            if stored.text and id not in self._store.parts.held_back:
+                raise InvalidInput("turn", LOST)
+            await self._send_held_back(id)
         for _ in range(COMMIT_TRIES):
             stored = await self.turn(id)
             try:
@@ -285,7 +280,8 @@ class Conversation:
         """Seal a pending turn as aborted: out of the active view, its text kept for the record."""
         self._store.require(WRITE)
         id = _turn_id("turn", turn)
-        await self._send_held_back(id)
+        if (await self.turn(id)).status == "pending":
+            await self._send_held_back(id)
         sealed = await self._engine.stream_abort(self._scope, self.id, id, None)
         self._store.parts.held_back.pop(id, None)
         return sealed
@@ -295,8 +291,7 @@ class Conversation:
         held = self._store.parts.held_back.get(turn)
         if held is not None:
             async with held.lock:
-                held.finish()
-                await self._send_taken(turn, held)
+                await self._send_chunk(turn, held.finish())
 
     async def append_renew(self, turn: Turn | str) -> None:
         """A sign of life from the writer of a pending turn."""

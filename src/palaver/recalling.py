@@ -211,7 +211,7 @@ def _aimed(asked: Any, matrices: Sequence[_Matrix]) -> Any:
     total = matrices[0].total.copy()
     for matrix in matrices[1:]:
         total += matrix.total
-    return aim(asked, total / count, count)
+    return aim(asked, (total / count).astype(asked.dtype), count)
 
 
 def _best_cosines(known: _Known, matrices: Sequence[_Matrix], asked: Any) -> Any:

@@ -61,7 +61,7 @@ from palaver.prompting import Prompter
 from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
-from palaver.worker import Summarizer, Worker
+from palaver.worker import Extractor, Summarizer, Worker
 
 if TYPE_CHECKING:
     from palaver.memory.redact import Redactor
@@ -385,6 +385,7 @@ async def open(
     counter: Counter | None = None,
     embedder: Embedder | str | None = "auto",
     summarizer: Summarizer | None = None,
+    extractor: Extractor | None = None,
     redactor: Redactor | None = None,
     worker: bool = True,
     stream_lease: float = STREAM_LEASE,
@@ -412,7 +413,7 @@ async def open(
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer),
+            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor),
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )

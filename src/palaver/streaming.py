@@ -18,31 +18,37 @@ if TYPE_CHECKING:
     from palaver.memory.redact import StreamRedactor
 
 
+LOST = "what was held back of this stream is lost with the process that held it: abort it, and start again"
+
+
 @dataclass(slots=True)
 class HeldBack:
     """The redaction of a stream whose pieces come in one by one, from a writer elsewhere.
 
-    A piece may be held back whole, so the writer's numbers (`received`) and the engine's (`stored`) part. What may be
-    stored waits in `ready` until it is: a repeated piece is not read twice.
+    A piece keeps its number and may become an empty one: its text is then stored with a later piece. A piece that is
+    repeated is not read again.
     """
 
     redactor: StreamRedactor
-    received: int = 0
-    stored: int = 0
-    ready: str = ""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _next: int = 0
+    _last: str = ""
+    _rest: str = ""
 
-    def take(self, number: int, text: str) -> bool:
-        """Read a piece, unless it was read before. Whether there is something to store."""
-        if number > self.received:
-            raise InvalidInput("n", f"chunk {self.received} has not arrived yet, so chunk {number} cannot be stored")
-        if number == self.received:
-            self.ready += self.redactor.feed(text)
-            self.received += 1
-        return bool(self.ready)
+    def take(self, number: int, text: str) -> Chunk:
+        """Read a piece; answers what to store now."""
+        if number > self._next:
+            waits = f"chunk {self._next} has not arrived yet, so chunk {number} cannot be stored"
+            raise InvalidInput("n", waits if self._next else f"{waits}; or else {LOST}")
+        if number == self._next:
+            self._last = self.redactor.feed(text)
+            self._next += 1
+        return Chunk(n=self._next - 1, text=self._last)
 
-    def finish(self) -> None:
-        self.ready += self.redactor.finish()
+    def finish(self) -> Chunk:
+        """The end, as a piece of its own."""
+        self._rest += self.redactor.finish()
+        return Chunk(n=self._next, text=self._rest)
 
 
 class TurnWriter:

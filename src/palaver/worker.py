@@ -8,11 +8,11 @@ with the type of its error after the last try.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable
+from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_results
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from palaver.memory.facts import FactDraft
     from palaver.memory.redact import Redactor
 
+T = TypeVar("T")
+
 LEASE = 120_000_000  # microseconds
 EMBED_BATCH = 32
 NO_EMBEDDER = "none"
@@ -56,6 +58,14 @@ class Summarizer(Protocol):
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str: ...
 
     async def merge(self, summaries: Sequence[Summary], budget: int) -> str: ...
+
+
+class Extractor(Protocol):
+    """Proposes facts and notes as JSON that follows a schema. What the turns do not bear out is dropped."""
+
+    name: str
+
+    async def extract(self, turns: Sequence[Turn], schema: Mapping[str, Any]) -> str: ...
 
 
 @dataclass(slots=True)
@@ -83,6 +93,7 @@ class Worker:
     chosen_redactor: Redactor | None = None
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
+    extractor: Extractor | None = None
 
     @property
     def redactor(self) -> Redactor:
@@ -391,7 +402,8 @@ class Worker:
             clean = [self.clean(turn) for turn in turns]
             if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
                 continue
-            after = replace(working_memory.update(before, clean), through_seq=found.position - 1)
+            noted = await self._noted(working_memory.update(before, clean), clean)
+            after = replace(noted, through_seq=found.position - 1)
             draft = MemoryDraft(
                 memory=working_memory.to_json(after),
                 through_seq=after.through_seq,
@@ -407,7 +419,7 @@ class Worker:
         """Extract facts, and let them take the place of those that they contradict. None when the thread changed."""
         from palaver.memory.facts import extract, reconcile
 
-        result = reconcile(found.facts, extract(turns))
+        result = reconcile(found.facts, [*extract(turns), *await self._proposed_facts(turns)])
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
@@ -416,6 +428,34 @@ class Worker:
             return []
         facts = FactsDraft(new=tuple(new.values()), replaced=replaced, revision=found.revision)
         return await self.engine.put_facts(scope, conversation, facts)
+
+    async def _proposed_facts(self, turns: Sequence[Turn]) -> list[FactDraft]:
+        from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts
+
+        found = await self._asked(turns, FACTS_SCHEMA, lambda raw, by: validate_model_facts(raw, turns, by=by))
+        return found or []
+
+    async def _noted(self, memory: WorkingMemory, turns: Sequence[Turn]) -> WorkingMemory:
+        schema = working_memory.WORKING_MEMORY_SCHEMA
+        check = lambda raw, by: working_memory.validate_model_memory(raw, turns, memory, by=by)  # noqa: E731
+        return await self._asked(turns, schema, check) or memory
+
+    async def _asked(
+        self, turns: Sequence[Turn], schema: Mapping[str, Any], check: Callable[[str, str], T]
+    ) -> T | None:
+        """What a model proposes, checked; asked once more when its answer is no JSON. None: the rules have to do."""
+        if self.extractor is None or not turns:
+            return None
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(SUMMARIZER_SECONDS):
+                    raw = await self.extractor.extract(turns, schema)
+                return check(raw, f"model:{self.extractor.name}")
+            except InvalidInput:
+                continue
+            except (PalaverError, OSError, TimeoutError, ValueError):
+                return None
+        return None
 
     def _fact(self, draft: FactDraft) -> Fact:
         return Fact(

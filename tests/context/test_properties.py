@@ -1,14 +1,19 @@
-"""Whatever the history: never over budget, pairs whole, roles valid, the current message in, every turn accounted for."""
+"""Whatever the history: never over budget, pairs whole, roles valid, the current message in, every turn accounted for.
+
+The long form runs ten thousand histories, and ten thousand more inside long tool loops: `make properties`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palaver.context.pack import Material, Recalled, assemble
+from palaver.context.pack import Context, Material, Recalled, assemble
 from palaver.context.plan import POLICIES, Options
 from palaver.errors import BudgetTooSmall
 from palaver.model import Summary, ToolCall, ToolResult, Turn
@@ -17,7 +22,7 @@ from palaver.models.tokens import BpeCounter
 COUNT = BpeCounter()
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
-words = st.text(st.sampled_from("abc dé東 \n.,<>/\"🙂נ"), max_size=60) | st.sampled_from(
+words = st.text(st.sampled_from('abc dé東 \n.,<>/"🙂נ'), max_size=60) | st.sampled_from(
     ["</recalled>", "hello there, how are you?", "x" * 400, "word " * 120, "def f(x):\n    return x**2\n" * 8]
 )
 
@@ -85,7 +90,12 @@ def materials(draw, long_tool_loop: bool = False) -> Material:
         if cut > start:
             summaries.append(_summary(start, cut, draw(words), turns=cut - start))
     users = [one for one in shifted if one.role == "user"]
-    recalled = [Recalled(turn(1000 + n, "user", draw(words)), 1.0 / (n + 1)) for n in range(draw(st.integers(0, 6)))]
+    # Recalled turns lie before the tail where there is something before it, and elsewhere otherwise.
+    first = 0 if older else 1000
+    found = [turn(first + n, "user", draw(words)) for n in range(draw(st.integers(0, 6)))]
+    recalled = [
+        Recalled(one if older else replace(one, conversation="D"), 1.0 / (n + 1)) for n, one in enumerate(found)
+    ]
     return Material(
         turn_count=older + len(shifted),
         owner="ada",
@@ -99,8 +109,6 @@ def materials(draw, long_tool_loop: bool = False) -> Material:
 
 
 def _shift(one: Turn, by: int) -> Turn:
-    from dataclasses import replace
-
     return replace(one, position=one.position + by, seq=one.seq + by, id=f"T{one.seq + by}")
 
 
@@ -139,8 +147,13 @@ def check(material: Material, options: Options) -> None:
     try:
         context = assemble(material, options, COUNT)
     except BudgetTooSmall as problem:
-        assert problem.needed > problem.budget
-        return
+        too_small = problem.needed > problem.budget
+    else:
+        too_small = check_context(material, options, context)
+    assert too_small, "a budget was refused that would have done"
+
+
+def check_context(material: Material, options: Options, context: Context) -> bool:
     assert context.tokens <= options.budget
     assert COUNT(context.text) <= context.tokens, "the rendered text is larger than the figure"
     check_pairs(context.messages)
@@ -151,6 +164,7 @@ def check(material: Material, options: Options) -> None:
     again = assemble(material, options, COUNT)
     assert again.messages == context.messages
     assert str(again.explain()) == str(context.explain())
+    return True
 
 
 def check_pairs(messages) -> None:
@@ -169,7 +183,7 @@ def check_pairs(messages) -> None:
 
 def check_anthropic(body) -> None:
     roles = [message["role"] for message in body["messages"]]
-    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert all(a != b for a, b in pairwise(roles))
     assert not roles or roles[0] == "user"
     used: list[str] = []
     for message in body["messages"]:
@@ -198,6 +212,7 @@ def check_current(material: Material, context) -> None:
 def check_accounting(material: Material, context) -> None:
     explanation = context.explain()
     own = {one.id for one in material.tail} | ({material.current.id} if material.current else set())
+    own |= {one.turn.id for one in material.recalled if one.turn.conversation == "C"}
     shown = {id for block in explanation.blocks for id in block.turn_ids} & own
     left = sum(one.turns for one in explanation.left_out)
     assert len(shown) + left == explanation.turns_total, str(explanation)

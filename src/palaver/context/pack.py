@@ -113,6 +113,9 @@ class _Packer:
         self.verbatim: list[str] = []
         self.outgrown: int | None = None
         self.window_start = 0
+        self.recalled_places: list[int] = []
+        own = material.current or (material.tail[-1] if material.tail else None)
+        self.conversation = own.conversation if own else ""
 
     def context(self) -> Context:
         past, rounds = self._split()
@@ -378,6 +381,9 @@ class _Packer:
 
     def _recall(self, cap: int) -> str | None:
         wanted = [one for one in self.material.recalled if one.turn.id not in self.seen]
+        # Without a current message to stand at the head of, the block is a message of its own.
+        own = self.options.overhead if self.material.current is None and self.material.message is None else 0
+        cap -= own
         if not self.options.wants_recall or not wanted or cap < MIN_RECALL:
             return None
         chosen = self._pick(wanted, cap)
@@ -386,11 +392,12 @@ class _Packer:
         if not chosen:
             return None
         text = render.recalled_block([one.turn for one in chosen])
-        cost = self.count(text) + 2
+        cost = self.count(text) + 2 + own
         self.left -= cost
         turns = [one.turn for one in chosen]
         self.verbatim += [turn.id for turn in turns]
         self.seen.update(turn.id for turn in turns)
+        self.recalled_places = [turn.position for turn in turns if turn.conversation == self.conversation]
         scores = tuple({"turn": one.turn.id, "score": one.score, "parts": one.parts} for one in chosen)
         self._block("recalled", f"the best of {len(wanted)} found for this message", cost, turns, scores)
         return text
@@ -572,7 +579,6 @@ class _Packer:
             messages.append(render.with_head(current, quoted) if quoted else current)
         elif quoted:
             messages.append({"role": "user", "content": quoted})
-            self.left -= self.options.overhead
         messages += [message for entry in after for message in entry.messages]
         return self._result(messages, stable)
 
@@ -587,7 +593,7 @@ class _Packer:
             counter=self.material.counter,
             policy=self.options.policy.name,
             blocks=blocks,
-            left_out=tuple(_merged([one for one in self.omissions if not self._counted_as_older(one)])),
+            left_out=tuple(self._left_out()),
             turns_total=self.material.turn_count,
             turns_verbatim=len(set(self.verbatim)),
             recall=self.material.recall_note,
@@ -601,6 +607,17 @@ class _Packer:
             stable=stable,
             outgrown=self.outgrown,
         )
+
+    def _left_out(self) -> list[Omission]:
+        """One line per reason; a turn that was recalled is not left out, wherever it lies."""
+        places = [place for block in self.blocks if block.kind == "recalled" for place in self.recalled_places]
+        found = []
+        for one in _merged([one for one in self.omissions if not self._counted_as_older(one)]):
+            start, end = one.from_seq, one.through_seq
+            inside = 0 if start is None or end is None else sum(start <= place < end for place in places)
+            if one.turns > inside:
+                found.append(replace(one, turns=one.turns - inside))
+        return found
 
     def _counted_as_older(self, one: Omission) -> bool:
         """Whether a unit that was left out lies before the window, where the older turns are counted together."""

@@ -49,6 +49,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidInput(f"settings.compaction.{name}", "must be a whole number, one or more")
+    if not isinstance(given.get("summarizer_model"), str | None):
+        raise InvalidInput("settings.compaction.summarizer_model", "must be the name of a model")
     if given.get("strategy", "rolling") not in STRATEGIES:
         raise InvalidInput("settings.compaction.strategy", f"must be one of {', '.join(STRATEGIES)}")
 

@@ -301,6 +301,7 @@ class SQLiteEngine:
     # ---- recall
 
     async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+        await self.index_all()  # how rare a word is, is counted there
         return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
 
     async def postings(

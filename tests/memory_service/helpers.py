@@ -1,0 +1,97 @@
+"""What the tests of the memory service share: a thread to talk in, and summarisers that can be watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from palaver import Conversation, Summary, Turn
+
+BATCH = 1_000
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder}/chat.db?synchronous=NORMAL"
+
+
+async def talk_on(talk: Conversation, turns: int, text: str = "Turn {n} goes on and on.") -> list[Turn]:
+    """So many turns more, by a user and an assistant in turns."""
+    start = (await talk.refresh()).next_seq
+    stored: list[Turn] = []
+    for first in range(start, start + turns, BATCH):
+        numbers = range(first, min(first + BATCH, start + turns))
+        stored += await talk.append_many(
+            {"role": "assistant" if n % 2 else "user", "content": text.format(n=n)} for n in numbers
+        )
+    return stored
+
+
+def spans(summaries: Sequence[Summary], level: int = 0) -> list[tuple[int, int]]:
+    return [(one.from_seq, one.through_seq) for one in summaries if one.level == level]
+
+
+def traces(folder: Path, word: str) -> list[str]:
+    """The files that hold a byte of this word."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+class Watched:
+    """A summariser that says which positions it read, and remembers how often it was asked."""
+
+    name = "watched"
+
+    def __init__(self) -> None:
+        self.read: list[tuple[int, int]] = []
+        self.merged: list[int] = []
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        self.read.append((turns[0].position, turns[-1].position + 1))
+        return f"SUMMARY of {turns[0].position} to {turns[-1].position}: {turns[0].text[:200]}"
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        self.merged.append(len(summaries))
+        return f"SUMMARY of {summaries[0].from_seq} to {summaries[-1].through_seq - 1}, from {len(summaries)}"
+
+
+class Broken:
+    """A summariser whose provider is down, with an error that nobody foresaw."""
+
+    name = "broken"
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        raise RuntimeError("the provider said: " + turns[0].text)
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        raise RuntimeError("no")
+
+
+class Stuck:
+    """A summariser that never answers."""
+
+    name = "stuck"
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+
+class Gate:
+    """A summariser that waits until it is let through, so that something else can happen meanwhile."""
+
+    name = "gate"
+
+    def __init__(self) -> None:
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        self.asked.set()
+        await self.open.wait()
+        return " / ".join(turn.text for turn in turns)
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        return " / ".join(one.text for one in summaries)

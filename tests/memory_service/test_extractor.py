@@ -1,0 +1,63 @@
+"""Facts and notes that a model proposes: checked against the turns, asked once more, never trusted blindly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import palaver
+from palaver.model import Turn
+
+
+class Proposer:
+    """An Extractor with a script: each answer is made from the turns that it is shown."""
+
+    name = "scripted"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.calls = list(answers), 0
+
+    async def extract(self, turns: Sequence[Turn], schema: Mapping[str, Any]) -> str:
+        self.calls += 1
+        if "facts" not in json.dumps(schema):
+            return "{}"
+        answer = self.answers.pop(0)
+        return answer if isinstance(answer, str) else json.dumps(answer(turns))
+
+
+def facts(*proposed: dict[str, Any]):
+    return lambda turns: {"facts": [{**one, "turn_ids": [turns[0].id]} for one in proposed]}
+
+
+TRUE = {"subject": "ada", "predicate": "keeps", "object": "seven bees", "confidence": 0.9}
+INVENTED = {"subject": "ada", "predicate": "owns", "object": "a yacht in Monaco", "confidence": 0.9}
+
+
+async def extracted(tmp_path: Path, extractor: Proposer) -> list[palaver.Fact]:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with palaver.open(url, user="ada", embedder=None, worker=False, extractor=extractor) as store:
+        talk = await store.conversation("garden")
+        await talk.append("user", "There are seven bees on the roof, Ada counted them.")
+        return await talk.extract_facts()
+
+
+async def test_a_proposed_fact_is_kept_when_its_turn_bears_it_out(tmp_path):
+    found = await extracted(tmp_path, Proposer(facts(TRUE, INVENTED)))
+    assert [fact.object for fact in found] == ["seven bees"]
+    assert found[0].source_turn is not None
+    assert found[0].by == "model:scripted"
+
+
+async def test_an_answer_that_is_no_json_is_asked_for_once_more(tmp_path):
+    extractor = Proposer("Sure! Here are the facts.", facts(TRUE))
+    found = await extracted(tmp_path, extractor)
+    assert [fact.object for fact in found] == ["seven bees"]
+    assert extractor.calls == 2
+
+
+async def test_a_model_that_never_answers_in_json_leaves_the_rules(tmp_path):
+    extractor = Proposer("no", "no")
+    assert await extracted(tmp_path, extractor) == []
+    assert extractor.calls == 2

@@ -1,0 +1,189 @@
+"""`recall`: who may find what, in which conversations, by which words."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import palaver
+from palaver import Conversation, Scope, Store
+from palaver.errors import InvalidInput
+from palaver.testing import HashEmbedder
+
+from .helpers import talk_on, url
+
+PEANUTS = "I am allergic to peanuts and hazelnuts."
+
+
+async def said(talk: Conversation, query: str, **options: object) -> list[str]:
+    return [hit.turn.text for hit in await talk.recall(query, **options) if hit.turn is not None]  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=[None, HashEmbedder()], ids=["words", "words and vectors"])
+async def both(request: pytest.FixtureRequest, tmp_path: Path):
+    async with palaver.open(url(tmp_path), embedder=request.param, worker=False) as store:
+        yield store
+
+
+async def test_it_finds_what_was_said_long_ago(both: Store) -> None:
+    talk = await both.conversation()
+    await talk.append("user", PEANUTS)
+    await talk_on(talk, 300)
+    await both.settle()
+    hits = await talk.recall("which nuts: peanuts?", k=3)
+    assert hits[0].turn is not None
+    assert hits[0].turn.text == PEANUTS
+    assert len(hits) == 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert sum(hits[0].parts.values()) == pytest.approx(hits[0].score, abs=0.01)
+
+
+async def test_await_and_async_for_give_the_same(both: Store) -> None:
+    talk = await both.conversation()
+    await talk_on(talk, 30)
+    recall = talk.recall("turn 7", k=5)
+    assert [hit async for hit in talk.recall("turn 7", k=5)] == await recall == await recall
+
+
+async def test_nothing_is_left_hanging_when_a_recall_is_not_awaited(both: Store) -> None:
+    talk = await both.conversation()
+    talk.recall("whatever")  # a coroutine that is never awaited would be a warning, and warnings are errors here
+
+
+async def test_turns_that_are_not_embedded_yet_are_found_by_their_words(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 30)
+        await store.settle()
+        await said(talk, "warm up")
+        await talk.append("user", PEANUTS)
+        assert (await said(talk, "peanuts"))[0] == PEANUTS
+
+
+async def test_a_stream_that_is_being_written_hides_nothing_that_came_after_it(both: Store) -> None:
+    talk = await both.conversation()
+    await talk_on(talk, 4)
+    await said(talk, "warm up")
+    pending = await talk.append_open("assistant")
+    await talk.append_chunk(pending, 0, "Cashews, ")
+    await talk.append("user", PEANUTS)
+    assert (await said(talk, "peanuts"))[0] == PEANUTS
+    assert not await said(talk, "cashews", threshold=0.2)
+    await talk.append_chunk(pending, 1, "perhaps.")
+    await talk.append_commit(pending)
+    assert "Cashews, perhaps." in await said(talk, "cashews", k=2)
+    assert sorted(await said(talk, "peanuts cashews", k=100)) == sorted(
+        turn.text for turn in await talk.history(limit=100)
+    ), "and each of them once"
+
+
+async def test_k_and_threshold(both: Store) -> None:
+    talk = await both.conversation()
+    await talk_on(talk, 30)
+    await talk.append("user", PEANUTS)
+    assert await said(talk, "peanuts", k=0) == []
+    assert len(await said(talk, "peanuts", k=7)) == 7
+    assert await said(talk, "allergic peanuts hazelnuts", threshold=0.4) == [PEANUTS]
+    assert await said(talk, "peanuts", threshold=100) == []
+    assert await said(talk, "   ") == []
+    for bad in ({"k": -1}, {"k": "3"}, {"threshold": "high"}, {"scope": "world"}, {"since": "soon"}):
+        with pytest.raises(InvalidInput):
+            talk.recall("peanuts", **bad)  # type: ignore[arg-type]
+
+
+async def test_time_filters_hold_for_turns_and_facts(both: Store) -> None:
+    talk = await both.conversation()
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    for day in range(10):
+        await talk.append("user", f"On day {day} I live in Town{day}.", created=start + timedelta(days=day))
+    await talk.extract_facts()
+    since, until = start + timedelta(days=3), start + timedelta(days=5)
+    assert sorted(await said(talk, "day live town", since=since, until=until)) == [
+        "On day 3 I live in Town3.",
+        "On day 4 I live in Town4.",
+    ]
+    hits = await talk.recall("live", since=since, until=until)
+    assert all(hit.fact is None or since <= hit.fact.valid_from < until for hit in hits)
+
+
+async def test_facts_and_turns_come_in_one_list(both: Store) -> None:
+    talk = await both.conversation()
+    await talk.append("user", "I live in Lisbon.")
+    await talk_on(talk, 20)
+    await talk.extract_facts()
+    hits = await talk.recall("who lives in Lisbon?", k=5)
+    assert {hit.fact is None for hit in hits} == {True, False}
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert all(hit.fact is None for hit in await talk.recall("Lisbon", include_facts=False))
+
+
+async def test_scopes_widen_from_the_conversation_to_its_owner_to_the_tenant(both: Store) -> None:
+    here = await both.conversation("here", owner="ada")
+    hers = await both.conversation("hers", owner="ada")
+    his = await both.conversation("his", owner="bob")
+    for talk, text in ((here, "llamas eat grass"), (hers, "llamas eat hay"), (his, "llamas eat corn")):
+        await talk.append("user", text)
+    assert sorted(await said(here, "llamas")) == ["llamas eat grass"]
+    assert sorted(await said(here, "llamas", scope="owner")) == ["llamas eat grass", "llamas eat hay"]
+    assert len(await said(here, "llamas", scope="tenant")) == 3
+    ada = both.scoped(Scope.of("default", "ada"))
+    assert len(await said(await ada.get(here.id), "llamas", scope="tenant")) == 2, "ada cannot see bob's"
+    ctx = await here.build_context(2_000, query="hay", recall_scope="owner")
+    assert "llamas eat hay" in ctx.text
+    assert "llamas eat corn" not in ctx.text
+
+
+async def test_facts_follow_the_scope(both: Store) -> None:
+    here, there = await both.conversation("here"), await both.conversation("there")
+    await there.append("user", "I live in Lisbon.")
+    await there.extract_facts()
+    assert not [hit for hit in await here.recall("Lisbon") if hit.fact]
+    assert [hit.fact.object for hit in await here.recall("Lisbon", scope="tenant") if hit.fact] == ["Lisbon"]
+
+
+async def test_another_tenant_never_appears_also_where_numbers_are_given_out_again(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), tenant="acme", embedder=HashEmbedder(), worker=False) as acme:
+        rival = acme.scoped(Scope.of("rival", None))
+        for n in range(12):
+            mine, theirs = await acme.conversation(f"m{n}"), await rival.conversation(f"t{n}")
+            await mine.append("user", f"our secret llama {n}")
+            await theirs.append("user", f"their secret llama {n}")
+            await acme.settle()
+            for talk, word in ((mine, "our"), (theirs, "their")):
+                for scope in ("conversation", "owner", "tenant"):
+                    found = await said(talk, "secret llama", scope=scope, k=50)
+                    assert found
+                    assert all(text.startswith(word) for text in found)
+            if n % 3 == 0:
+                await mine.forget()  # the next turn in this file takes its number
+            elif n % 3 == 1:
+                await theirs.forget()
+
+
+async def test_what_was_deleted_and_replaced_by_as_much_is_noticed(both: Store) -> None:
+    for n in range(6):
+        talk = await both.conversation()
+        await talk.append("user", f"number{n} alpha beta")
+        assert (await said(talk, "alpha", scope="tenant")) == [f"number{n} alpha beta"]
+        await talk.forget()
+
+
+async def test_recalls_at_the_same_time_do_not_disturb_one_another(both: Store) -> None:
+    talks = [await both.conversation(f"c{n}") for n in range(4)]
+    for n, talk in enumerate(talks):
+        await talk.append("user", f"animal{n} lives here")
+    found = await asyncio.gather(*(said(talk, f"animal{n}") for n, talk in enumerate(talks) for _ in range(5)))
+    assert found == [[f"animal{n} lives here"] for n in range(4) for _ in range(5)]
+
+
+async def test_explain_says_by_what_means_it_looked(tmp_path: Path) -> None:
+    for embedder, told in ((None, "no embedder"), (HashEmbedder(), "hash-32")):
+        async with palaver.open(url(tmp_path), embedder=embedder, worker=False) as store:
+            talk = await store.conversation("t")
+            await talk.append("user", PEANUTS)
+            explanation = (await talk.build_context(1_000)).explain()
+            assert told in explanation.recall
+            assert told in str(explanation)
