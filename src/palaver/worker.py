@@ -466,6 +466,7 @@ class Worker:
             source_turn=draft.source_turn,
             confidence=draft.confidence,
             valid_from=draft.valid_from,
+            by=draft.by,
         )
 
 
