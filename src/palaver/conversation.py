@@ -250,6 +250,8 @@ class Conversation:
 
     async def _take_chunk(self, turn: str, number: int, text: str) -> int:
         """A piece of a stream that is redacted: what may be stored already is, the rest waits for what follows."""
+        if turn not in self._store.parts.held_back:
+            await self.append_renew(turn)  # one that is sealed says so
         held = self._store.held_back(turn)
         async with held.lock:
             return await self._send_chunk(turn, held.take(number, text))
@@ -603,11 +605,13 @@ class Conversation:
 
     async def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:
         """Add a note to a list of working memory: goals, decisions, instructions and so on."""
-        return await self._edit_memory(working_memory.remember, list_name, text, by or self._actor("user"))
+        by = clean_name("by", by or self._actor("user"))
+        return await self._edit_memory(working_memory.remember, list_name, clean_text("text", text), by)
 
     async def correct(self, list_name: str, index: int, text: str, *, by: str | None = None) -> WorkingMemory:
         """Put another text in the place of a note."""
-        return await self._edit_memory(working_memory.correct, list_name, index, text, by or self._actor("user"))
+        by = clean_name("by", by or self._actor("user"))
+        return await self._edit_memory(working_memory.correct, list_name, index, clean_text("text", text), by)
 
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
         """Remove a note."""

@@ -22,6 +22,7 @@
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
     ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
+    ├── ModelUnavailable               a model's service could not answer; memory work is put off and tried again
     ├── StoreClosed
     └── EngineError                    the database could not do it; says nothing about what it holds
         ├── EngineUnavailable          busy, locked or out of reach: try again
@@ -166,6 +167,14 @@ class MissingExtra(PalaverError, ImportError):
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
         super().__init__(f'{what} needs an optional dependency: pip install "palaver[{extra}]"')
+
+
+class ModelUnavailable(PalaverError):
+    """A model's service could not answer. `status` is what it said in HTTP, if it said anything; never its text."""
+
+    def __init__(self, model: str, problem: str, *, status: int | None = None) -> None:
+        self.model, self.problem, self.status = model, problem, status
+        super().__init__(f"{model} {problem}" + (f" (status {status})" if status is not None else ""))
 
 
 class StoreClosed(PalaverError):

@@ -190,6 +190,7 @@ class Reading:
     facts: tuple[Fact, ...]
     revision: int
     summarized_position: int
+    summarized_turns: int  # of the view; without those whose words are gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palaver.context import render
-from palaver.context.pack import Context, Material, Recalled, assemble
+from palaver.context.pack import Context, Material, Recalled, assemble, cover_of
 from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json, digest
 from palaver.memory import working_memory
 from palaver.memory.compaction import Compaction
+from palaver.memory.retention import retention_of
 from palaver.model import ConversationInfo, Fact, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports import Counter, Engine, Limits, Reading, Where
@@ -35,6 +36,24 @@ class _Found:
     score: float
     parts: dict[str, float]
     standing: bool
+    turn: str | None = None  # whose number it was; numbers are given out again
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The message that a context is for, and whether its answer has begun: with a tool call, and one is built again."""
+
+    text: str
+    key: Any
+    is_again: bool
+
+    @classmethod
+    def of(cls, scope: Scope, options: Options, reading: Reading, message: Turn | None) -> _Asked:
+        current = message or reading.current
+        text = options.query or (current.text if current else "")
+        key = (scope, reading.info.id, current and (current.id, current.text), replace(options, message=None))
+        behind = reading.tail[-1:] if message is None and current is not None else ()
+        return cls(text, key, any(turn.position > current.position for turn in behind if current))
 
 
 @dataclass(slots=True)
@@ -57,9 +76,10 @@ class Prompter:
         )
         reading = await self.engine.reading(scope, conversation, limits)
         message = _message(options.message, scope)
-        recalled, note = await self._recalled(scope, options, reading, message)
+        asked = _Asked.of(scope, options, reading, message)
+        offered, note = await self._recalled(scope, options, reading, asked)
         material = Material(
-            turn_count=reading.info.turn_count,
+            turn_count=reading.info.turn_count + _retired(reading),
             owner=reading.info.owner,
             tail=reading.tail,
             current=None if message is not None else reading.current,
@@ -67,12 +87,13 @@ class Prompter:
             summaries=reading.summaries,
             memory_lines=_memory_lines(reading, options),
             facts=reading.facts,
-            recalled=recalled,
+            recalled=tuple(recalled for _, recalled in offered),
             recall_note=note,
             counter=count.name,
             counted=count.name == self.counter.name,
         )
         context = assemble(material, options, count)
+        self._freeze(asked, offered, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
         return self._compared(scope, conversation, options, context)
@@ -85,20 +106,21 @@ class Prompter:
     # ---- recall
 
     async def _recalled(
-        self, scope: Scope, options: Options, reading: Reading, message: Turn | None
-    ) -> tuple[tuple[Recalled, ...], str]:
-        current = message or reading.current
-        text = options.query or (current.text if current else "")
-        if not options.wants_recall or not text.strip():
-            return (), "off" if not options.wants_recall else "nothing to look for"
-        # Computed once per message: tool rounds must not change what stands before them.
-        asked = (current.id, current.text) if current else None
-        key = (scope, reading.info.id, asked, replace(options, message=None))
-        found = self._frozen.get(key) if _has_rounds(reading, message) else None
+        self, scope: Scope, options: Options, reading: Reading, asked: _Asked
+    ) -> tuple[list[tuple[_Found, Recalled]], str]:
+        if not options.wants_recall or not asked.text.strip():
+            return [], "off" if not options.wants_recall else "nothing to look for"
+        found = self._frozen.get(asked.key) if asked.is_again else None
         if found is None:
-            found = await self._look(scope, options, reading.info, text)
-        _keep(self._frozen, key, found)
+            found = await self._look(scope, options, reading.info, asked.text)
         return await self._quoted(scope, options, found), self.recaller.note
+
+    def _freeze(self, asked: _Asked, offered: list[tuple[_Found, Recalled]], context: Context) -> None:
+        """What is quoted for a message stays so through its tool rounds: they must not change what stands before."""
+        if not asked.is_again:
+            quoted = {id for block in context.explanation.blocks if block.kind == "recalled" for id in block.turn_ids}
+            kept = tuple(replace(one, turn=what.turn.id) for one, what in offered if what.turn.id in quoted)
+            _keep(self._frozen, asked.key, kept)
 
     async def _look(self, scope: Scope, options: Options, info: ConversationInfo, text: str) -> tuple[_Found, ...]:
         where = where_of(options.recall_scope, info)
@@ -112,14 +134,17 @@ class Prompter:
             for i in dict.fromkeys([*indices, *standing])
         )
 
-    async def _quoted(self, scope: Scope, options: Options, found: tuple[_Found, ...]) -> tuple[Recalled, ...]:
+    async def _quoted(self, scope: Scope, options: Options, found: tuple[_Found, ...]) -> list[tuple[_Found, Recalled]]:
+        """What was found, with the words as they are stored now."""
         turns = await self.engine.turns_numbered(scope, [one.tid for one in found])
         wanted = options.filter_participants
-        return tuple(
-            Recalled(turns[one.tid], one.score, one.parts, one.standing)
+        return [
+            (one, Recalled(turn, one.score, one.parts, one.standing))
             for one in found
-            if one.tid in turns and (wanted is None or turns[one.tid].actor in wanted)
-        )
+            if (turn := turns.get(one.tid)) is not None
+            and one.turn in (None, turn.id)
+            and (wanted is None or turn.actor in wanted)
+        ]
 
     # ---- how much is the same
 
@@ -158,12 +183,6 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
         cache.popitem(last=False)
 
 
-def _has_rounds(reading: Reading, message: Turn | None) -> bool:
-    """Whether the answer to the current message has begun: with a tool call, which is asked for once more."""
-    current = reading.current
-    return message is None and current is not None and any(turn.position > current.position for turn in reading.tail)
-
-
 def _good_enough(total: float, options: Options) -> bool:
     return options.recall_threshold is None or total >= options.recall_threshold
 
@@ -177,6 +196,14 @@ def where_of(kind: str, info: ConversationInfo) -> Where:
     if kind == "tenant":
         return Where()
     raise InvalidInput("scope", "must be conversation, owner or tenant")
+
+
+def _retired(reading: Reading) -> int:
+    """How many turns have lost their words: no longer in the view, but summaries still stand for them."""
+    if retention_of(reading.info.settings) == "full":
+        return 0
+    told = sum(one.turns for one in cover_of(reading.summaries, reading.summarized_position))
+    return max(0, told - reading.summarized_turns)
 
 
 def _message(message: Any, scope: Scope) -> Turn | None:

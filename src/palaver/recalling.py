@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from palaver.errors import ModelUnavailable
 from palaver.model import Scope, Turn
 from palaver.ports import Clock, Embedder, Engine, Where
 
@@ -86,6 +87,7 @@ class Recaller:
         self._profiles: OrderedDict[tuple[Scope, Where], _Known] = OrderedDict()
         self._matrices: OrderedDict[int, _Matrix] = OrderedDict()
         self._lock = asyncio.Lock()
+        self.out_of_reach = False  # whether the embedder failed to answer the last question
 
     async def rank(
         self, scope: Scope, where: Where, text: str, *, since: int | None = None, until: int | None = None
@@ -114,6 +116,8 @@ class Recaller:
     def note(self) -> str:
         if self.embedder is None:
             return 'by words alone: no embedder (pip install "palaver[local]")'
+        if self.out_of_reach:
+            return f"by words alone: {self.embedder.name} could not answer"
         return f"by words and meaning ({self.embedder.name})"
 
     async def turns(self, scope: Scope, ranking: Ranking, indices: Sequence[int]) -> dict[int, Turn]:
@@ -151,8 +155,13 @@ class Recaller:
 
         if self.embedder is None:
             return None
+        try:  # before the vectors are fetched: a service may tell its dimensions with its first answer
+            asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
+        except ModelUnavailable:
+            self.out_of_reach = True
+            return None
+        self.out_of_reach = False
         await self._fetch_vectors(scope, where)
-        asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
         conversations = set(known.profile.conversation.tolist())
         mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
         return await asyncio.to_thread(_best_cosines, known, mine, _aimed(asked, mine))

@@ -402,6 +402,8 @@ async def open(
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
     embed = _embedder(embedder)
     async with AsyncExitStack() as stack:
+        if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
+            stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
         if url == "memory:":
             folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
             url = f"sqlite:///{folder}/memory.db"

@@ -90,10 +90,14 @@ async def test_a_stream_flushes_only_redacted_text_however_it_is_cut(
 
 async def test_a_stream_that_is_cut_off_leaves_no_half_of_a_secret(tmp_path: Path, store: Store) -> None:
     talk = await store.conversation(settings=REDACT)
-    with pytest.raises(RuntimeError):
+
+    async def interrupted() -> None:
         async with talk.stream("assistant", flush=0) as out:
             await out.write(f"Your password is hunter2hunter2! and {MAIL}")
             raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await interrupted()
     assert traces(tmp_path, MAIL) == traces(tmp_path, "hunter2") == []
 
 

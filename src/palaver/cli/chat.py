@@ -60,7 +60,8 @@ async def chat(
       echo "What am I allergic to?" | palaver chat notes
     """
     _prepare_stdin()
-    async with creating(call) as store:
+    # A chat goes on for long: summaries and notes are kept up to date beside it. Its answers need no vectors.
+    async with creating(call, embedder="none", worker=True) as store:
         talk, _ = await find_or_create(store, key)
         session = Session(call, talk, key)
         session.greet()

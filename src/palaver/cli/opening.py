@@ -49,12 +49,12 @@ def sqlite_path(url: str) -> Path | None:
 
 
 @asynccontextmanager
-async def creating(call: Call, *, embedder: str = "auto") -> AsyncIterator[Store]:
+async def creating(call: Call, *, embedder: str = "auto", worker: bool = False) -> AsyncIterator[Store]:
     """The store; an SQLite file that is not there is made.
 
-    No worker runs beside a command: it would hold up the end, and leave a job half done. `palaver worker` is for that.
+    No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
     """
-    async with open_store(call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=False) as store:
+    async with open_store(call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker) as store:
         yield store
 
 

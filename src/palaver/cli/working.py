@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -169,17 +168,12 @@ class Board:
 # ---- reindex -------------------------------------------------------------------------------------------------------
 
 
-class EmbedderName(StrEnum):
-    local = "local"
-    none = "none"
-
-
 @command("reindex", PANEL)
 async def reindex(
     call: Call,
-    embedder: Annotated[EmbedderName, typer.Option(help="What makes the vectors; none removes them.")] = (
-        EmbedderName.local
-    ),
+    embedder: Annotated[
+        str, typer.Option(help="What makes the vectors: local, openai:MODEL, or none, which removes them.")
+    ] = "local",
 ) -> None:
     """Give everything that was said its vector by this embedder, and then drop the vectors of any other.
 
@@ -191,7 +185,7 @@ async def reindex(
       palaver reindex
       palaver reindex --embedder none
     """
-    async with existing(call, embedder=embedder.value) as store:
+    async with existing(call, embedder=embedder) as store:
         await store.engine.index_all()
         name = embedder_name(store)
         count = await store.engine.embedding_backlog(name)

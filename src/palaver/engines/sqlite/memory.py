@@ -22,7 +22,7 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
     cid = find(tx, scope, conversation)[0]
     tail = _tail(tx, cid, conversation, limits)
     start = tail[0].position if tail else 0
-    revision, position, *_ = _head(tx, cid)
+    revision, position, summarized, _ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
     return Reading(
         info=get(tx, scope, conversation),
@@ -33,6 +33,7 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
         facts=tuple(_fact(row[:-1]) for row in tx.all(Q.recent_facts, cid=cid, limit=limits.facts)),
         revision=revision,
         summarized_position=position,
+        summarized_turns=summarized,
     )
 
 

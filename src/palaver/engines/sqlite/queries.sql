@@ -648,8 +648,9 @@ SELECT c.cid, c.id FROM conversations c WHERE {where}
 
 -- ---- the outbox
 
--- to_embed: the next passages that a model has not seen
-SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts, t.content, t.status, t.metadata FROM passages p
+-- to_embed: the next passages that a model has not seen; without the words where nobody will look at them
+SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts, CASE WHEN p.part < :most AND t.status = 'complete' THEN t.content END,
+  t.metadata FROM passages p
 LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
 
 -- passage_turns: whose passages these are now

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaver.errors import InvalidInput, MissingExtra
+from palaver.ports import Embedder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,12 +137,20 @@ def available() -> bool:
     return all(find_spec(module) for module in _MODULES) and all(file.path() for file in (WEIGHTS, VOCABULARY))
 
 
-def open_embedder(name: str) -> MiniLM | None:
-    """The embedder of that name: "local" or "minilm"; "none" is None. Raises InvalidInput, or MissingExtra."""
+def open_embedder(name: str) -> Embedder | None:
+    """The embedder of that name: "local" or "minilm", "openai:<model>"; "none" is None.
+
+    Raises InvalidInput, or MissingExtra.
+    """
     if name == "none":
         return None
+    service, colon, model = name.partition(":")
+    if colon and service == "openai":
+        from palaver.models.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(model)
     if name not in ("local", "minilm"):
-        raise InvalidInput("embedder", f'{name!r} is not known: use "local" or "none"')
+        raise InvalidInput("embedder", f'{name!r} is not known: use "local", "openai:<model>" or "none"')
     if not available():
         raise _missing()
     return MiniLM()

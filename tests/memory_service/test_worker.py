@@ -1,0 +1,256 @@
+"""The worker: leases, retries, what is put aside and why, and that no work is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import palaver
+from palaver import Store
+from palaver.testing import FakeClock, HashEmbedder
+from palaver.worker import LEASE, TRIES
+
+from .helpers import Gate, Watched, spans, talk_on, traces, url
+
+SECRET = "zqvblxkmtrwp"
+
+
+async def outbox(store: Store) -> list[dict[str, Any]]:
+    return list((await store.stats()).storage["outbox"])
+
+
+class Failing(HashEmbedder):
+    """An embedder that fails so many times, and quotes what it was given when it does."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times, self.calls = times, 0
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise KeyError(f"cannot embed {texts}")
+        return await super().embed(texts)
+
+
+# ---- leases --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_job_of_a_worker_that_died_is_taken_over_when_its_lease_ends(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 60)
+        await store.engine.index_all()
+        taken = [await store.engine.claim_job(LEASE) for _ in range(2)]
+        assert {job.kind for job in taken if job} == {"embed", "compact"}
+        assert await store.engine.claim_job(LEASE) is None, "others have to wait"
+        clock.advance(LEASE / 1_000_000 - 1)
+        assert not await store.parts.worker.run_one()
+        clock.advance(1)
+        await store.settle()
+        assert spans(await talk.summaries()) == [(0, 25)]
+        assert await outbox(store) == []
+
+
+async def test_a_worker_that_was_thought_dead_undoes_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
+        talk = await store.conversation()
+        await talk.append("user", "Hello.")
+        await store.engine.index_all()
+        slow = await store.engine.claim_job(LEASE)
+        assert slow is not None
+        clock.advance(LEASE / 1_000_000)
+        quick = await store.engine.claim_job(LEASE)
+        assert quick is not None
+        assert quick.id == slow.id
+        await store.engine.finish_job(slow)
+        await store.engine.retry_job(slow, 0, "Late", dead=True)
+        await store.engine.release_job(slow)
+        assert await store.engine.claim_job(LEASE) is None, "it is still the quick one's"
+        await store.engine.finish_job(quick)
+        assert await outbox(store) == []
+
+
+async def test_a_worker_that_is_stopped_hands_its_job_back_at_once(tmp_path: Path) -> None:
+    gate = Gate()
+    async with palaver.open(url(tmp_path), embedder=None, summarizer=gate) as store:
+        talk = await store.conversation("t")
+        await talk_on(talk, 60)
+        await gate.asked.wait()
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        assert all(job["attempts"] == 0 for job in await outbox(store))
+        await store.settle()  # would wait for two minutes otherwise
+        assert spans(await (await store.conversation("t")).summaries()) == [(0, 25)]
+
+
+async def test_a_clock_that_is_set_back_holds_nothing_up(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 60)
+        await store.engine.index_all()
+        assert await store.engine.claim_job(LEASE)  # by a worker that dies
+        clock.advance(-30 * 86_400)
+        await store.settle()
+        assert spans(await talk.summaries()) == [(0, 25)]
+        await talk_on(talk, 60)
+        await store.settle()
+        assert len(spans(await talk.summaries())) > 1
+        await talk.verify()
+
+
+# ---- no work is lost -----------------------------------------------------------------------------------------------
+
+
+async def test_what_is_asked_for_while_a_job_is_being_done_is_done_as_well(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation()
+        await talk.append("user", "The first.")
+        await store.engine.index_all()
+        job = await store.engine.claim_job(LEASE)
+        assert job is not None
+        await store.parts.worker.embed()
+        await talk.append("user", "The second, which comes before the first is reported done.")
+        await store.engine.index_all()
+        await store.engine.finish_job(job)
+        assert [one["kind"] for one in await outbox(store)] == ["embed"]
+        await store.settle()
+        assert await store.engine.embedding_backlog("hash-32") == 0
+
+
+async def test_an_edit_while_a_span_is_being_rebuilt_is_not_missed(tmp_path: Path) -> None:
+    gate = Gate()
+    async with palaver.open(url(tmp_path), embedder=None, summarizer=gate) as store:
+        talk = await store.conversation()
+        gate.open.set()
+        turns = await talk_on(talk, 60)
+        await store.settle()
+        gate.asked.clear()
+        gate.open.clear()
+        await talk.append("user", "first edit", replaces=turns[3])
+        await gate.asked.wait()
+        await talk.append("assistant", "second edit", replaces=turns[57])  # elsewhere, but the thread has changed
+        gate.open.set()
+        await store.settle()
+        (summary,) = await talk.summaries()
+        assert "first edit" in summary.text
+
+
+async def test_two_workers_on_one_file_do_each_job_once(tmp_path: Path) -> None:
+    one, two = Watched(), Watched()
+    async with (
+        palaver.open(url(tmp_path), embedder=HashEmbedder(), summarizer=one) as first,
+        palaver.open(url(tmp_path), embedder=HashEmbedder(), summarizer=two) as second,
+    ):
+        talks = [await first.conversation(f"c{n}") for n in range(8)]
+        await asyncio.gather(*(talk_on(talk, 130) for talk in talks))
+        await asyncio.gather(first.settle(), second.settle())
+        written = [spans(await talk.summaries()) for talk in talks]
+        assert len(one.read) + len(two.read) == sum(map(len, written))
+        for talk in talks:
+            (row,) = await first.engine.vectors(first.scope, palaver.ports.Where(conversation=talk.id), "hash-32", {})
+            assert len({tid for _, tid, _ in row.rows}) == len(row.rows) == 130
+        assert await outbox(first) == []
+
+
+async def test_embedding_the_same_passages_twice_stores_them_once(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 100)
+        await store.engine.index_all()
+        await asyncio.gather(*(store.parts.worker.embed() for _ in range(4)))
+        (row,) = await store.engine.vectors(store.scope, palaver.ports.Where(conversation=talk.id), "hash-32", {})
+        assert len(row.rows) == 100
+
+
+# ---- failures ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_fails_is_tried_again_later_and_later(tmp_path: Path) -> None:
+    clock, embedder = FakeClock(), Failing(3)
+    async with palaver.open(url(tmp_path), embedder=embedder, worker=False, clock=clock) as store:
+        talk = await store.conversation()
+        await talk.append("user", "Hello.")
+        await store.engine.index_all()
+        for delay in (1, 2, 4):
+            assert await store.parts.worker.run_one()
+            clock.advance(delay - 0.01)
+            assert not await store.parts.worker.run_one(), "not yet"
+            clock.advance(0.01)
+        await store.settle()
+        assert embedder.calls == 4
+        assert await outbox(store) == []
+
+
+async def test_after_the_last_try_it_is_put_aside_with_the_type_of_its_error_and_nothing_else(tmp_path: Path) -> None:
+    clock, embedder = FakeClock(), Failing(TRIES + 1)
+    async with palaver.open(url(tmp_path), embedder=embedder, worker=False, clock=clock) as store:
+        talk = await store.conversation()
+        turn = await talk.append("user", f"Something about {SECRET}.")
+        await store.engine.index_all()
+        for _ in range(TRIES):
+            clock.advance(100)
+            assert await store.parts.worker.run_one()
+        assert embedder.calls == TRIES
+        (job,) = await outbox(store)
+        assert (job["kind"], job["dead"], job["error"]) == ("embed", True, "KeyError")
+        await store.settle()  # nobody waits for it
+        assert SECRET not in str(job)
+        await talk.forget(turn)
+        assert traces(tmp_path, SECRET) == []
+
+        # New work gives it another chance, and one failure puts it aside again.
+        await talk.append("user", "Something else.")
+        await store.engine.index_all()
+        clock.advance(100)
+        assert await store.parts.worker.run_one()
+        assert (await outbox(store))[0]["dead"]
+        await talk.append("user", "And something more.")
+        clock.advance(100)
+        await store.settle()
+        assert await outbox(store) == []
+        assert await store.engine.embedding_backlog(embedder.name) == 0
+
+
+async def test_a_job_of_a_conversation_that_is_gone_is_dropped(tmp_path: Path) -> None:
+    gate = Gate()
+    async with palaver.open(url(tmp_path), embedder=None, summarizer=gate) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 60)
+        await gate.asked.wait()
+        await talk.forget()
+        gate.open.set()
+        await store.settle()
+        assert await outbox(store) == []
+
+
+async def test_settle_waits_for_what_another_worker_has_in_hand(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        palaver.open(url(tmp_path), embedder=None, summarizer=gate) as busy,
+        palaver.open(url(tmp_path), embedder=None, worker=False) as waiting,
+    ):
+        talk = await busy.conversation("t")
+        await talk_on(talk, 60)
+        await gate.asked.wait()
+        settled = asyncio.create_task(waiting.settle())
+        looks = [await outbox(waiting) for _ in range(5)]  # time enough for a settle that does not wait
+        assert all(look[0]["attempts"] for look in looks)
+        assert not settled.done()
+        gate.open.set()
+        await settled
+        assert spans(await (await waiting.conversation("t")).summaries()) == [(0, 25)]
+
+
+async def test_the_worker_works_by_itself(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder()) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 60)
+        async for event in talk.subscribe():
+            if event.kind == "remember":
+                break
+        assert spans(await talk.summaries()) == [(0, 25)]
