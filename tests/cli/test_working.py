@@ -150,8 +150,10 @@ def test_reindex_changes_the_embedder_there_and_back(ok, talk):
     assert json.loads(best)["parts"]["dense"] > 0
 
 
-def test_an_embedder_that_is_not_known_is_a_usage_error(cli, talk):
-    assert cli("reindex", "--embedder", "nonsense").exit_code == 2
+def test_an_embedder_that_is_not_known_is_refused_by_name(cli, talk):
+    done = cli("reindex", "--embedder", "nonsense")
+    assert done.exit_code == 1
+    assert "embedder" in done.stderr
 
 
 # ---- doctor --------------------------------------------------------------------------------------------------------
