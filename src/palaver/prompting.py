@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,7 @@ from palaver.context.pack import Context, Material, Recalled, assemble, cover_of
 from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
 from palaver.errors import InvalidInput
-from palaver.identity import canonical_json, digest
+from palaver.identity import canonical_json
 from palaver.memory import working_memory
 from palaver.memory.compaction import Compaction
 from palaver.memory.retention import retention_of
@@ -25,6 +25,7 @@ from palaver.recalling import Recaller
 MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
 FACTS = 40
 CANDIDATES = 400  # turns that recall offers to the packer
+COUNTS = 50_000
 REMEMBERED = 256  # contexts whose text is kept, to tell how much of the next one is the same
 
 
@@ -57,6 +58,27 @@ class _Asked:
 
 
 @dataclass(slots=True)
+class Remembering:
+    """A counter that knows what it counted lately: most of a prompt is as it was before. It keeps no text."""
+
+    counter: Counter
+    _counts: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.counter.name
+
+    def __call__(self, text: str) -> int:
+        key = (len(text), hash(text))
+        count = self._counts.get(key)
+        if count is None:
+            if len(self._counts) >= COUNTS:
+                self._counts.clear()
+            count = self._counts[key] = self.counter(text)
+        return count
+
+
+@dataclass(slots=True)
 class Prompter:
     """What one open store needs to build contexts."""
 
@@ -64,7 +86,8 @@ class Prompter:
     recaller: Recaller
     counter: Counter
     _frozen: OrderedDict[Any, tuple[_Found, ...]] = field(default_factory=OrderedDict)
-    _previous: OrderedDict[Any, list[bytes]] = field(default_factory=OrderedDict)
+    _previous: OrderedDict[Any, list[int]] = field(default_factory=OrderedDict)
+    _counters: dict[str, Remembering] = field(default_factory=dict)
 
     async def build(self, scope: Scope, conversation: str, options: Options) -> Context:
         count = self._counter(options)
@@ -81,6 +104,7 @@ class Prompter:
         material = Material(
             turn_count=reading.info.turn_count + _retired(reading),
             owner=reading.info.owner,
+            conversation=conversation,
             tail=reading.tail,
             current=None if message is not None else reading.current,
             message=message,
@@ -101,7 +125,10 @@ class Prompter:
     def _counter(self, options: Options) -> Counter:
         if options.char_budget is not None:
             return CharCounter()
-        return self.counter if options.model is None else counter_for(options.model)
+        counter = self.counter if options.model is None else counter_for(options.model)
+        if counter.name not in self._counters:
+            self._counters[counter.name] = Remembering(counter)
+        return self._counters[counter.name]
 
     # ---- recall
 
@@ -128,10 +155,12 @@ class Prompter:
         profile, scores = ranking.profile, ranking.scores
         indices = [int(i) for i in ranking.order[:CANDIDATES] if _good_enough(scores.total[i], options)]
         standing = ranking.order[profile.standing[ranking.order] == 2][:20].tolist() if profile.has_assistant else []
-        standings = set(standing)
+        chosen, standings = list(dict.fromkeys([*indices, *standing])), set(standing)
+        columns = {name: values[chosen].round(4).tolist() for name, values in scores.named.items()}
+        tids, totals = profile.tid[chosen].tolist(), scores.total[chosen].tolist()
         return tuple(
-            _Found(int(profile.tid[i]), float(scores.total[i]), scores.parts(i), i in standings)
-            for i in dict.fromkeys([*indices, *standing])
+            _Found(tids[n], totals[n], {name: values[n] for name, values in columns.items()}, i in standings)
+            for n, i in enumerate(chosen)
         )
 
     async def _quoted(self, scope: Scope, options: Options, found: tuple[_Found, ...]) -> list[tuple[_Found, Recalled]]:
@@ -151,13 +180,21 @@ class Prompter:
     def _compared(self, scope: Scope, conversation: str, options: Options, context: Context) -> Context:
         key = (scope.tenant, conversation, options.policy.name, options.viewer, options.budget)
         previous = self._previous.get(key)
-        marks = [digest((canonical_json(message),)) for message in context.messages]
+        marks = [_mark(message) for message in context.messages]
         _keep(self._previous, key, marks)
         if previous is None:
             return context
         same = _same(previous, marks)
-        share = _share(context.messages, same, self._counter(options))
+        share = _share(context.messages, same, len)  # by characters: counting tokens would cost more than the rest
         return replace(context, explanation=replace(context.explanation, identical_prefix=share))
+
+
+def _mark(message: dict[str, Any]) -> int:
+    """A number that tells one message from another, for as long as this process lives."""
+    content = message["content"]
+    if isinstance(content, str) and len(message) == 2:
+        return hash((message["role"], content))
+    return hash(canonical_json(message))
 
 
 def identical_prefix(before: list[dict[str, Any]], now: list[dict[str, Any]], count: Counter) -> float:
@@ -171,7 +208,7 @@ def _same(before: Sequence[object], now: Sequence[object]) -> int:
     )
 
 
-def _share(messages: Sequence[dict[str, Any]], same: int, count: Counter) -> float:
+def _share(messages: Sequence[dict[str, Any]], same: int, count: Callable[[str], int]) -> float:
     costs = [count(render.text_of(message)) + OVERHEAD_TOKENS for message in messages]
     return sum(costs[:same]) / sum(costs) if costs else 0.0
 

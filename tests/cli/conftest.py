@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,11 @@ def store(folder: Path) -> Iterator[Any]:
 @contextmanager
 def running(*args: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     """The real program, while it runs. A test that fails does not wait for it."""
-    child = subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **streams)
+    # A shell ignores Ctrl-C for what it runs in the background, and children inherit that.
+    listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    child = subprocess.Popen(
+        [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening, **streams
+    )
     try:
         yield child
     finally:

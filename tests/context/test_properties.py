@@ -99,6 +99,7 @@ def materials(draw, long_tool_loop: bool = False) -> Material:
     return Material(
         turn_count=older + len(shifted),
         owner="ada",
+        conversation="C",
         tail=tuple(shifted),
         current=users[-1] if users else None,
         summaries=tuple(summaries),

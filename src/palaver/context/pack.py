@@ -47,6 +47,7 @@ class Material:
 
     turn_count: int
     owner: str
+    conversation: str = ""
     tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
     current: Turn | None = None  # the newest user turn, also when the tail does not reach back to it
     message: Turn | None = None  # a current message that is not stored
@@ -114,8 +115,6 @@ class _Packer:
         self.outgrown: int | None = None
         self.window_start = 0
         self.recalled_places: list[int] = []
-        own = material.current or (material.tail[-1] if material.tail else None)
-        self.conversation = own.conversation if own else ""
 
     def context(self) -> Context:
         past, rounds = self._split()
@@ -283,7 +282,7 @@ class _Packer:
         current = self.material.current
         if current is not None:
             return current.position
-        return self.material.tail[-1].position + 1 if self.material.tail else 0
+        return self.material.tail[-1].position + 1 if self.material.tail else self.material.turn_count
 
     # ---- memory, summaries, recall
 
@@ -397,7 +396,7 @@ class _Packer:
         turns = [one.turn for one in chosen]
         self.verbatim += [turn.id for turn in turns]
         self.seen.update(turn.id for turn in turns)
-        self.recalled_places = [turn.position for turn in turns if turn.conversation == self.conversation]
+        self.recalled_places = [turn.position for turn in turns if turn.conversation == self.material.conversation]
         scores = tuple({"turn": one.turn.id, "score": one.score, "parts": one.parts} for one in chosen)
         self._block("recalled", f"the best of {len(wanted)} found for this message", cost, turns, scores)
         return text

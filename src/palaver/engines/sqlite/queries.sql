@@ -639,8 +639,9 @@ SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AN
 -- vectors: those of one conversation, from a number on
 SELECT e.eid, e.tid, e.vector FROM embeddings e WHERE e.cid = :cid AND e.eid > :after AND e.model = :model ORDER BY e.eid
 
--- turns_numbered: some turns of the view, by their numbers in this file
-SELECT {turn_columns}, c.id FROM json_each(:tids) j JOIN turns t ON t.tid = j.value JOIN conversations c ON c.cid = t.cid
+-- turns_numbered: some turns of the view, by their numbers in this file; read in this order, whatever the planner thinks
+SELECT {turn_columns}, c.id FROM json_each(:tids) j
+CROSS JOIN turns t ON t.tid = j.value CROSS JOIN conversations c ON c.cid = t.cid
 WHERE t.active = 1 AND t.status = 'complete' AND {visible}
 
 -- conversations_where: their numbers
