@@ -29,7 +29,7 @@ async def run(bench: Bench) -> list[Result]:
 async def _speeds(bench: Bench, synchronous: str, goals: Sequence[Goal | None]) -> list[Result]:
     raw = Raw(bench.folder / f"raw-{synchronous}.db", synchronous)
     count = bench.sizes.slice
-    async with palaver.open(bench.url(f"append-{synchronous}.db", synchronous)) as store:
+    async with palaver.open(bench.url(f"append-{synchronous}.db", synchronous), embedder=None) as store:
         ours = await _contestants(bench, store)
         rounds = await in_turns(
             bench.sizes.slices,
@@ -81,7 +81,7 @@ async def _fsyncs(bench: Bench, writers: int, goal: Goal | None = None) -> Figur
     messages = bench.texts.messages(bench.sizes.slice * bench.sizes.slices // 2)
     bare = _raw_fsyncs(bench.folder / f"raw-syncs-{writers}.db", messages)
     with counted() as syncs:
-        async with palaver.open(bench.url(f"syncs-{writers}.db")) as store:
+        async with palaver.open(bench.url(f"syncs-{writers}.db"), embedder=None) as store:
             talks = [await store.conversation("shared")] * writers
             before = syncs.count
             await append_all(store, talks, messages)
@@ -94,7 +94,7 @@ async def _fsyncs(bench: Bench, writers: int, goal: Goal | None = None) -> Figur
 
 async def _commits(url: str, writers: int, messages: Sequence[str]) -> float:
     """Commits per append at full speed."""
-    async with palaver.open(url) as store:
+    async with palaver.open(url, embedder=None) as store:
         talks = [await store.conversation("shared")] * writers
         before = (await store.stats()).storage["commits"]
         await append_all(store, talks, messages)

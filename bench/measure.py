@@ -173,8 +173,10 @@ async def in_turns(
 
 
 async def settle(store: palaver.Store) -> None:
-    """Whatever the store has put off, the text index above all, is done now: a search always finds it up to date."""
-    await store.settle()
+    """The text index, which follows an append in batches, is up to date now: a search always finds it so.
+
+    Summaries, notes and vectors are not waited for: they are memory's work, done in the writers' pauses.
+    """
     await store.search("zzz ")
 
 

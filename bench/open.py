@@ -31,7 +31,7 @@ async def run(bench: Bench) -> list[Result]:
 
 async def _open_existing(bench: Bench) -> Figure:
     url, raw = bench.url("open.db"), Raw(bench.folder / "open-raw.db")
-    async with palaver.open(url) as store:
+    async with palaver.open(url, embedder=None) as store:
         await fill(bench, await store.conversation("here"), TURNS)
     fill_raw(bench, raw, TURNS)
     raw.close()
@@ -46,7 +46,7 @@ async def _enter(times: int, url: str, raw: Raw) -> dict[str, float]:
     taken: dict[str, list[float]] = {"ours": [], "raw": []}
     for _ in range(times):
         async with AsyncExitStack() as stack:
-            taken["ours"].append(await timed(stack.enter_async_context(palaver.open(url))))
+            taken["ours"].append(await timed(stack.enter_async_context(palaver.open(url, embedder=None))))
             taken["raw"].append(await timed(_open_raw(raw, stack)))
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
@@ -62,7 +62,7 @@ async def _open_new(bench: Bench) -> Figure:
     numbers = iter(range(10**6))
 
     async def ours(_: object) -> None:
-        async with palaver.open(bench.url(f"new-{next(numbers)}.db")):
+        async with palaver.open(bench.url(f"new-{next(numbers)}.db"), embedder=None):
             pass
 
     async def bare(_: object) -> None:

@@ -86,7 +86,7 @@ async def open_raw(path: Path) -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def open_ours(path: Path) -> AsyncIterator[Peer]:
-    async with palaver.open(f"sqlite:///{path}") as store:
+    async with palaver.open(f"sqlite:///{path}", embedder=None) as store:
         yield Ours(store, await store.conversation("bench"))
 
 

@@ -73,7 +73,7 @@ def _figures(bench: Bench, rounds: Rounds, limit: int) -> list[Figure]:
 
 
 async def _open(bench: Bench, stack: AsyncExitStack, turns: int) -> palaver.Conversation:
-    store = await stack.enter_async_context(palaver.open(bench.url(f"read-{turns}.db", "NORMAL")))
+    store = await stack.enter_async_context(palaver.open(bench.url(f"read-{turns}.db", "NORMAL"), embedder=None))
     talk = await store.conversation("long")
     await fill(bench, talk, turns)
     await settle(store)

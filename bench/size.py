@@ -18,9 +18,9 @@ async def run(bench: Bench) -> list[Result]:
     fill_raw(bench, raw, turns)
     raw.close()
     bare = bytes_of(raw.path) / turns
-    async with palaver.open(bench.url("size-one.db", "NORMAL")) as store:
+    async with palaver.open(bench.url("size-one.db", "NORMAL"), embedder=None) as store:
         await append_each([await store.conversation("one")], bench.texts.messages(turns))
-    async with palaver.open(bench.url("size-many.db", "NORMAL")) as store:
+    async with palaver.open(bench.url("size-many.db", "NORMAL"), embedder=None) as store:
         await fill(bench, await store.conversation("many"), turns)
     return [
         Figure(

@@ -17,7 +17,7 @@ async def run(bench: Bench) -> list[Result]:
     turns = bench.sizes.file_turns
     raw = Raw(bench.folder / "whole-raw.db", "NORMAL")
     fill_raw(bench, raw, turns)
-    async with palaver.open(bench.url("whole.db", "NORMAL")) as store:
+    async with palaver.open(bench.url("whole.db", "NORMAL"), embedder=None) as store:
         talk = await store.conversation("whole")
         await fill(bench, talk, turns)
         await settle(store)

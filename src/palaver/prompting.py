@@ -198,8 +198,21 @@ def _mark(message: dict[str, Any]) -> int:
 
 
 def identical_prefix(before: list[dict[str, Any]], now: list[dict[str, Any]], count: Counter) -> float:
-    """The share of the prompt that is the same, from its start, as in the prompt before."""
-    return _share(now, _same(before, now), count)
+    """The share of the prompt's tokens that are the same, from its start, as in the prompt before.
+
+    A provider's cache goes by tokens: the beginning of the first message that differs counts as well.
+    """
+    same = _same(before, now)
+    costs = [count(render.text_of(message)) + OVERHEAD_TOKENS for message in now]
+    kept = sum(costs[:same])
+    if same < min(len(before), len(now)) and before[same]["role"] == now[same]["role"]:
+        kept += count(_beginning(render.text_of(before[same]), render.text_of(now[same])))
+    return kept / sum(costs) if costs else 0.0
+
+
+def _beginning(one: str, other: str) -> str:
+    """What two texts have in common, from their start."""
+    return one[: _same(one, other)]
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> int:

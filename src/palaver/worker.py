@@ -47,6 +47,7 @@ READ_TOKENS = 60_000  # of unsummarised turns at a time
 SPAN_TOKENS = 8_000  # of turns in one summary, at most
 TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seconds
 IDLE_SECONDS = 1.0
+QUIET_SECONDS, PATIENCE = 0.25, 40  # so long must nobody have written; waited for so many times
 SUMMARIZER_SECONDS = 60.0
 
 
@@ -109,8 +110,10 @@ class Worker:
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
-                    while await self._is_due() and await self.run_one():
-                        pass
+                    while await self._is_due():
+                        await self._let_writers_go_first()
+                        if not await self.run_one(politely=True):
+                            break
                 except EngineUnavailable:
                     pass  # busy now; there is a next time
                 try:
@@ -118,6 +121,13 @@ class Worker:
                         await signal.wait()
                 except TimeoutError:
                     continue
+
+    async def _let_writers_go_first(self) -> None:
+        """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then."""
+        for _ in range(PATIENCE):
+            if self.engine.quiet_seconds() >= QUIET_SECONDS:
+                return
+            await asyncio.sleep(QUIET_SECONDS)
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -136,14 +146,14 @@ class Worker:
             wait = (due - self.clock.now()).total_seconds()
             await asyncio.sleep(min(max(wait, 0.01), 0.25))
 
-    async def run_one(self) -> bool:
-        """Do one job. False when there was none."""
+    async def run_one(self, *, politely: bool = False) -> bool:
+        """Do one job, `politely` in the writers' pauses. False when there was none."""
         job = await self._claim()
         if job is None:
             return False
         alive = asyncio.create_task(self._keep_lease(job), name="palaver-lease")
         try:
-            await self._do(job)
+            await self._do(job, politely)
         except (ConversationGone, ConversationNotFound):
             await self.engine.finish_job(job)
         except EngineUnavailable:
@@ -183,19 +193,21 @@ class Worker:
         delay = min(FIRST_DELAY * 2 ** min(job.attempts - 1, 20), LAST_DELAY)
         await self.engine.retry_job(job, delay, type(problem).__name__, dead=job.attempts >= TRIES)
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: Job, politely: bool) -> None:
         if job.kind == "embed":
-            await self.embed()
+            await self.embed(politely=politely)
         elif job.kind == "compact":
             assert job.conversation is not None
             await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument)
 
     # ---- embedding
 
-    async def embed(self) -> None:
+    async def embed(self, *, politely: bool = False) -> None:
         """Give every new passage its vector, and find the standing instructions among them."""
         name = self.embedder.name if self.embedder else NO_EMBEDDER
         while batch := await self.engine.to_embed(name, EMBED_BATCH):
+            if politely:
+                await self._let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
             marks = await asyncio.to_thread(_marks, batch)
             passages = tuple((one.pid, one.turn) for one in batch)

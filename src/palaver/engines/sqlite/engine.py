@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -70,6 +71,7 @@ async def open_sqlite(url: str, clock: Clock) -> AsyncIterator[SQLiteEngine]:
 class SQLiteEngine:
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address, self.clock = address, clock
+        self._last_append = 0.0
         self.readers = Readers(address, clock)
         self.hub = Hub(self.readers)
         self.writer = Writer(
@@ -118,6 +120,7 @@ class SQLiteEngine:
     # ---- turns
 
     async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+        self._last_append = time.monotonic()
         return await self.writer.submit(lambda tx: turns.append(tx, scope, conversation, batch))
 
     async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
@@ -138,6 +141,7 @@ class SQLiteEngine:
         return await self.writer.submit(lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
 
     async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+        self._last_append = time.monotonic()
         return await self.writer.submit(lambda tx: streams.chunk(tx, scope, conversation, turn, chunk, lease))
 
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
@@ -319,6 +323,9 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))
 
     # ---- the outbox
+
+    def quiet_seconds(self) -> float:
+        return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
         await self.writer.submit(lambda tx: outbox.add_job(tx, scope, conversation, kind, argument))
