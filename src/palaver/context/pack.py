@@ -28,7 +28,10 @@ LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
 MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
-KEEP_TAIL = 0.45  # what compaction leaves of a window that has outgrown its share
+NEARLY, KEEP_TAIL = 0.92, 0.15  # when compaction is asked for, and what it leaves of the window's share
+ONE_SUMMARY = 220  # what one summary takes, with its marks
+END = 2**62
+NOTE_COST = 32  # what the note on omissions may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class _Packer:
         head = self._memory(int(self.budget * policy.memory))
         recall = int(self.budget * policy.recall) if self.options.wants_recall else 0
         window = self._window(past, self._window_cap(recall))
-        summaries = self._summaries(int(self.budget * policy.summaries), self._start_of(window))
+        summaries = self._summaries(self._summaries_share(), self._start_of(window))
         quoted = self._recall(min(recall, self.left))
         return self._finish(head + summaries, window, quoted, current, after)
 
@@ -222,8 +225,22 @@ class _Packer:
     def _window_cap(self, recall: int) -> int:
         step = max(1, self.budget // RESERVE_STEPS)
         spare = -self._spent_on("current") % step
-        head = int(self.budget * self.options.policy.summaries) if self.material.summaries else 0
-        return max(0, self.left - spare - recall - head)
+        return max(0, self.left - spare - recall - self._summaries_reserve())
+
+    def _summaries_reserve(self) -> int:
+        """Their share; less in a small budget whose summaries are short. It changes only when one is written."""
+        cover = cover_of(self.material.summaries, END)
+        if not cover:
+            return 0
+        share, note = self._summaries_share(), self.options.overhead + NOTE_COST
+        if share > self.budget * self.options.policy.summaries:
+            share = min(share, self._head_cost(render.summary_block(cover)))
+        return share + note
+
+    def _summaries_share(self) -> int:
+        """The policy's share, and room for one summary also where the budget is small."""
+        share = self.options.policy.summaries
+        return max(int(self.budget * share), min(ONE_SUMMARY, self.budget // 3)) if share else 0
 
     def _spent_on(self, kind: str) -> int:
         return sum(block.tokens for block in self.blocks if block.kind == kind)
@@ -233,36 +250,39 @@ class _Packer:
         usable = self._usable(past)
         cap -= self._opening_cost
         limit = max(1, cap // LONG_SHARE)
-        entries = [entry for unit in usable if (entry := self._window_entry(unit, limit)) is not None]
-        costs = [entry.cost for entry in entries]
+        sized = [one for unit in usable if (one := self._sized(unit, limit)) is not None]
+        found, costs = [unit for unit, _, _ in sized], [cost for _, cost, _ in sized]
         most = options.recent_turns if options.recent_turns is not None else options.policy.recent_turns
         if options.policy.strides:
             boundaries = [s.through_seq for s in self.material.summaries if s.level == 0]
-            start = stride_start([entry.unit for entry in entries], costs, cap, boundaries)
-            self._notice_outgrowth(costs, cap, entries)
+            start = stride_start(found, costs, cap, boundaries)
+            self._notice_outgrowth(found, costs, cap)
         else:
             start = sliding_start(costs, cap, None)
         if most is not None:
-            start = max(start, len(entries) - most)
+            start = max(start, len(found) - most)
         # What lies before the start is accounted for with the summaries.
-        self._take(entries[start:], "recent", "the last turns, word for word")
-        return self._opened(entries[start:])
+        entries = [shorter or self._entry(unit) for unit, _, shorter in sized[start:]]
+        self._take(entries, "recent", "the last turns, word for word")
+        return self._opened(entries)
 
-    def _window_entry(self, unit: Unit, limit: int) -> _Entry | None:
-        entry = self._entry(unit)
-        if entry.cost <= limit or (len(unit.turns) == 1 and entry.cost <= limit * 2):
-            return entry
+    def _sized(self, unit: Unit, limit: int) -> tuple[Unit, int, _Entry | None] | None:
+        """A unit with its cost, shortened where it is too long. None, and named, when it cannot be."""
+        cost = sum(self._cost(turn) for turn in unit.turns)
+        if cost <= limit or (len(unit.turns) == 1 and cost <= limit * 2):
+            return unit, cost, None
         shorter = self._shorter(unit, limit)
         if shorter is None:
             self._omit("longer than its share of the budget", [unit])
-        return shorter
+            return None
+        return unit, shorter.cost, shorter
 
-    def _notice_outgrowth(self, costs: Sequence[int], cap: int, entries: Sequence[_Entry]) -> None:
-        """Compaction should run when the unsummarised tail does not fit any more."""
+    def _notice_outgrowth(self, found: Sequence[Unit], costs: Sequence[int], cap: int) -> None:
+        """Compaction should run before the unsummarised tail does not fit any more."""
         end = max((s.through_seq for s in self.material.summaries), default=0)
-        tail = sum(cost for cost, entry in zip(costs, entries, strict=True) if entry.unit.position >= end)
+        tail = sum(cost for cost, unit in zip(costs, found, strict=True) if unit.position >= end)
         older = self.material.turn_count > len(self.material.tail)
-        if tail > cap or (older and not self.material.summaries):
+        if tail > cap * NEARLY or (older and not self.material.summaries):
             self.outgrown = int(cap * KEEP_TAIL)
 
     def _opened(self, entries: list[_Entry]) -> list[_Entry]:
@@ -409,7 +429,8 @@ class _Packer:
         most = self.options.recall_k
         standing = [one for one in wanted if one.standing]
         room = self._walk(standing, room, min(room, self.budget // 10), days, chosen, most)
-        self._walk([one for one in wanted if one not in chosen], room, room, days, chosen, most)
+        taken = {id(one) for one in chosen}
+        self._walk([one for one in wanted if id(one) not in taken], room, room, days, chosen, most)
         rank = {id(one): index for index, one in enumerate(wanted)}
         return sorted(chosen, key=lambda one: (not one.standing, rank[id(one)]))
 

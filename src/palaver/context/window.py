@@ -11,23 +11,28 @@ from collections.abc import Sequence
 
 from palaver.context.pairs import Unit
 
+ROOM = 0.3  # what the turns between the window's start and the last summary may take of it
 GRIDS = (64, 32, 16, 8, 4, 2, 1)
 
 
 def stride_start(units: Sequence[Unit], costs: Sequence[int], cap: int, boundaries: Sequence[int]) -> int:
     """The index of the first unit in the window.
 
-    The earliest summary boundary from which everything fits under `cap`. Where no boundary fits, summaries lag behind:
-    then the coarsest grid that wastes less than half of the cap.
+    The earliest boundary of a summary that leaves the window room to grow until the next compaction. This is judged by
+    what lies between the boundaries and not by the newest turns: so the start jumps when a summary is written, which
+    changes the head of the prompt anyway, and stays where it is in between. Where no boundary fits, summaries lag
+    behind: then the coarsest grid that wastes less than half of the cap.
     """
-    if sum(costs) <= cap and units:
-        boundaries = [*boundaries, units[0].position]
     fitting = _fitting(costs, cap)
-    for boundary in sorted(set(boundaries)):
-        index = _at(units, boundary)
-        if index >= fitting and index < len(units):
+    if not boundaries:
+        return 0 if fitting == 0 else _grid_start(units, costs, cap, fitting)
+    last = _at(units, max(boundaries))
+    starts = sorted({_at(units, boundary) for boundary in boundaries} | {0})
+    for index in starts:
+        if fitting <= index < len(units) and sum(costs[index:last]) <= cap * ROOM:
             return index
-    return _grid_start(units, costs, cap, fitting)
+    late = [index for index in starts if fitting <= index < len(units)]
+    return late[0] if late else _grid_start(units, costs, cap, fitting)
 
 
 def sliding_start(costs: Sequence[int], cap: int, most: int | None) -> int:

@@ -11,6 +11,7 @@ from palaver.model import Turn
 
 Strategy = Literal["rolling", "hierarchical", "never"]
 STRATEGIES: tuple[Strategy, ...] = ("rolling", "hierarchical", "never")
+KEEP_TURNS = 4  # the last exchange and the one before it stay, unless nothing is to be kept
 FAN_OUT = 6  # summaries of one level that become one of the next
 SPAN_TURNS = 25  # at least so many turns per summary, unless the budget asks for less
 SUMMARY_TOKENS = 160  # what one summary may weigh
@@ -61,7 +62,8 @@ def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:
         cut = len(turns) // 2
     else:
         left, cut = sum(turn.token_count for turn in turns), 0
-        while cut < len(turns) and left > keep_tokens:
+        most = len(turns) - (KEEP_TURNS if keep_tokens else 0)
+        while cut < most and left > keep_tokens:
             left -= turns[cut].token_count
             cut += 1
     return list(turns[: cut if cut == len(turns) else _whole_rounds(turns, cut)])
