@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from palaver.errors import InvalidInput, TooLarge
-from palaver.identity import canonical_json, digest, from_json, micros, new_salt
+from palaver.identity import TURN_TAG, canonical_json, digest, from_json, micros, new_salt
 from palaver.model import (
     ROLES,
     Attachment,
@@ -86,7 +86,7 @@ def content_hash(id: str, draft: Draft, created: int) -> bytes:
     """The fingerprint of everything in a turn that must never change."""
     return digest(
         (
-            "palaver/turn/1",
+            TURN_TAG,
             draft.salt,
             id,
             draft.role,

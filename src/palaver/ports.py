@@ -157,7 +157,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a deletion took with it. `paths` are files that the caller must remove; `scrubbed` is false while old
+    """What a deletion took with it. `scrubbed` is false while old
     bytes are still in the WAL because another process reads it."""
 
     conversations: tuple[str, ...] = ()

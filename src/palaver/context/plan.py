@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palaver.errors import InvalidInput
@@ -108,13 +108,3 @@ def with_budget(options: Options, token_budget: int | None, char_budget: int | N
     if token_budget is None and char_budget is None:
         token_budget, char_budget = options.policy.token_budget, options.policy.char_budget
     return replace(options, token_budget=token_budget, char_budget=char_budget)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of the budget that fills up."""
-
-    name: str
-    limit: int
-    used: int = 0
-    notes: tuple[str, ...] = field(default=())

@@ -129,7 +129,7 @@ def prepare(address: Address, setup: Work[None]) -> apsw.Connection:
             _refuse_strangers(db, address.path)
             _migrate(db, address)
             _patiently(address, lambda: _set_up(db, setup))
-        except BaseException:
+        except BaseException:  # passed on; only the connection must not stay open
             db.close()
             raise
     return db
@@ -182,7 +182,7 @@ def _migrate(db: apsw.Connection, address: Address) -> list[int]:
                 ran.append(step.number)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # passed on; a migration is whole or not there
         db.execute("ROLLBACK")
         raise
     return ran

@@ -717,9 +717,6 @@ DELETE FROM jobs WHERE jid = :jid
 -- drop_jobs: with the conversation
 DELETE FROM jobs WHERE cid = :cid
 
--- pending_jobs: what is not done yet
-SELECT count(*) FROM jobs WHERE dead = 0
-
 -- next_job: when there is something to do again
 SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) FROM jobs j WHERE j.dead = 0
 
