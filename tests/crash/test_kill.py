@@ -82,7 +82,8 @@ async def _hear_some(stdout: asyncio.StreamReader, promises: Promises, lines: in
 
 async def check(url: str, key: str, promises: Promises) -> None:
     """Open after the crash, let the cut streams be sealed, and hold the promises against what is there."""
-    async with palaver.open(url, stream_lease=0.15) as store:
+    # Without a worker of its own: its summaries are events too, and the log is read twice here.
+    async with palaver.open(url, stream_lease=0.15, worker=False) as store:
         talk = await store.conversation(key)
         async with asyncio.timeout(PATIENCE):
             events = await _until_nothing_is_open(talk)
