@@ -623,13 +623,17 @@ ORDER BY t.cid, t.position
 -- first_pending: from the first turn that is still being written on, a profile is read again
 SELECT coalesce(min(s.tid), :end) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {where}
 
--- postings: the passages that hold one stem
-SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
-WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
+-- postings: the passages that hold one stem, as two lists: thousands of rows would cost more than finding them
+SELECT group_concat(tid), group_concat(size) FROM (
+  SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
+  WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
+)
 
 -- conversation_postings: the same inside one conversation, whose word is in the match
-SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
-WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
+SELECT group_concat(tid), group_concat(size) FROM (
+  SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
+  WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
+)
 
 -- vector_stamp: how many vectors there are from a number on, and the newest; of all models, so that the index answers
 SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.eid > :after
