@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-
-import palaver.store
 from tests import postgres_server
 from tests.postgres_server import Server
+
+import palaver.store
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-
 from tests import postgres_server
 from tests.postgres_server import Server
 
