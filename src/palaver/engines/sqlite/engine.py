@@ -24,7 +24,7 @@ from palaver.engines.sqlite import (
     turns,
 )
 from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
-from palaver.engines.sqlite.rows import event, who
+from palaver.engines.rows import event, who
 from palaver.engines.sqlite.thread import Q, find, open_thread
 from palaver.engines.sqlite.watch import Hub
 from palaver.errors import AttachmentNotFound, ConversationNotFound

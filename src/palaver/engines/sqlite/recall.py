@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import TurnRow, who
+from palaver.engines.rows import TurnRow, who
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.engines.sqlite.thread import Q, find
 from palaver.identity import canonical_json

@@ -1,0 +1,15 @@
+-- Who may call what: the verbs are for the application and for those who are signed in. Everything else is for nobody.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
+GRANT EXECUTE ON FUNCTION palaver.asking_role(), palaver.fail(text, text[]) TO palaver_worker, palaver_index;
+
+DO $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO authenticated;
+  END IF;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+    REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM anon;
+  END IF;
+END $$;
