@@ -292,7 +292,7 @@ class Store:
         """Wait until everything that was put off is done."""
         await self.engine.seal_expired()
         await self.delete_doomed_blobs()
-        await self.parts.worker.drain()
+        await self.parts.worker.drain(self.scope.tenant)
         check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
 
     async def stats(self) -> Stats:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.drafts import decode_content, words
+from palaver.engines.rows import Row, TurnRow
 from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.rows import Row, TurnRow
 from palaver.engines.sqlite.thread import Q, Thread
 from palaver.identity import canonical_json, digest
 from palaver.recall.terms import ANALYZER, passages, terms

@@ -193,6 +193,7 @@ CREATE TABLE passages (
   PRIMARY KEY (tenant, pid)
 );
 CREATE INDEX passages_of ON passages (tenant, cid, tid);
+CREATE INDEX passages_in_order ON passages (tenant, cid, pid);  -- what is to be embedded next
 CREATE INDEX passages_terms ON passages USING gin (tenant, cid, terms) WITH (gin_pending_list_limit = 512);
 
 CREATE TABLE summaries (
@@ -268,6 +269,11 @@ CREATE TABLE embeddings (
 );
 CREATE INDEX embeddings_of ON embeddings (tenant, cid, eid);
 CREATE UNIQUE INDEX embeddings_by_turn ON embeddings (tenant, tid, part, model);
+-- For scopes that are too large to look at every vector. Such an index is for one length of vectors: this is the local
+-- model's; docs/postgres.md says how to add another. It cannot begin with the tenant, and no answer depends on it: what it
+-- finds is filtered by the policies, and when that is too little, every vector is looked at.
+CREATE INDEX embeddings_nearest_384 ON embeddings USING hnsw ((vector::halfvec(384)) halfvec_ip_ops)
+  WHERE vector_dims(vector) = 384;
 
 -- How far a model has come in a conversation: numbers of passages grow there in the order of their commits.
 CREATE TABLE embedded (
