@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from palaver.engines.postgres.caller import Caller, Row
-from palaver.engines.postgres.transports import unhex
+from palaver.engines.postgres.rows import turn as stored_turn
 from palaver.engines.rows import TurnRow, conversation
 from palaver.identity import canonical_json, from_json, micros, moment
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
 
-TURN_FIELDS = tuple(TurnRow.__dataclass_fields__)
 SUMMARY_FIELDS = tuple(Summary.__dataclass_fields__)
 FACT_FIELDS = (
     "id", "subject", "predicate", "object", "source_turn", "confidence", "valid_from", "invalidated_at",
@@ -19,7 +18,7 @@ FACT_FIELDS = (
 )  # fmt: skip
 
 
-class Memory(Caller):
+class MemoryVerbs(Caller):
     async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         (row,) = await self.read("reading", scope, conversation=conversation, viewer=limits.viewer, **args)
@@ -53,7 +52,7 @@ class Memory(Caller):
 
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
         rows = await self.read("span", scope, conversation=conversation, from_seq=from_seq, through_seq=through_seq)
-        return [_stored_turn(row, conversation) for row in rows]
+        return [stored_turn(row, conversation) for row in rows]
 
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
         rows = await self.read("summaries", scope, conversation=conversation, level=level)
@@ -112,12 +111,6 @@ def turn_of(values: list[Any], conversation: str) -> Turn:
 
 def turns_of(text: str | None, conversation: str) -> tuple[Turn, ...]:
     return tuple(turn_of(values, conversation) for values in from_json(text or "[]"))
-
-
-def _stored_turn(row: Row, conversation: str) -> Turn:
-    turn = TurnRow(**{name: row[name] for name in TURN_FIELDS})
-    turn.content_hash = unhex(turn.content_hash)
-    return turn.turn(conversation)
 
 
 def _is_current(turn: Turn, viewer: str | None) -> bool:

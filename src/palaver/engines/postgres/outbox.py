@@ -7,14 +7,14 @@ works for the tenant that the store was opened for.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from palaver.engines import embedding
-from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.caller import Caller, Row
 from palaver.errors import EngineError
-from palaver.identity import canonical_json, micros, moment
+from palaver.identity import canonical_json, moment
 from palaver.model import Scope
 from palaver.ports import Embedded, Job, ToEmbed
 
@@ -24,13 +24,13 @@ DROP_BATCH = 1_000
 DENIED = "42501"
 
 
-class Outbox(Caller):
+class OutboxVerbs(Caller):
     home = ""  # the tenant that the store was opened for
     for_everybody = True  # until the database says no
-    last_append = 0.0
+    _last_append = 0.0
 
     def quiet_seconds(self) -> float:
-        return time.monotonic() - self.last_append
+        return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
         await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
@@ -44,30 +44,33 @@ class Outbox(Caller):
 
     async def _waiting(self, tenant: str | None) -> AsyncIterator[str]:
         """The tenants that may have a job: the one that is asked for, or whoever has waited longest."""
-        if tenant is None and self.for_everybody:
-            try:
-                for row in await self._as_worker("tenants_waiting", most=TENANTS):
-                    yield row["tenant"]
-                return
-            except EngineError as problem:
-                if problem.sqlstate != DENIED:
-                    raise
-                self.for_everybody = False
-        yield self.home if tenant is None else tenant
-
-    async def _as_worker(self, function: str, **args: Any) -> Any:
-        return await self.transport.rows(function, {"now": micros(self.clock.now()), **args}, read=False)
+        rows = await self._as_worker("tenants_waiting", most=TENANTS) if tenant is None else None
+        if rows is None:
+            yield self.home if tenant is None else tenant
+            return
+        for row in rows:
+            yield row["tenant"]
 
     async def next_job(self, tenant: str | None = None) -> datetime | None:
-        if tenant is None and self.for_everybody:
-            try:
-                return _due(await self._as_worker("next_job_anywhere"))
-            except EngineError as problem:
-                if problem.sqlstate != DENIED:
-                    raise
-                self.for_everybody = False
-        # Where jobs are is asked of the database that they are claimed from, never of a copy that is behind it.
-        return _due(await self.write("next_job", Scope.of(self.home if tenant is None else tenant, None)))
+        rows = await self._as_worker("next_job_anywhere") if tenant is None else None
+        if rows is None:  # asked of the database that jobs are claimed from, never of a copy that is behind it
+            rows = await self.write("next_job", self._inside(tenant))
+        return None if rows[0]["due"] is None else moment(rows[0]["due"])
+
+    async def _as_worker(self, function: str, **args: Any) -> Sequence[Row] | None:
+        """What a worker for all tenants is told; None when this login is none."""
+        if not self.for_everybody:
+            return None
+        try:
+            return await self.write(function, self._inside(None), **args)
+        except EngineError as problem:
+            if problem.sqlstate != DENIED:
+                raise
+            self.for_everybody = False
+            return None
+
+    def _inside(self, tenant: str | None) -> Scope:
+        return Scope.of(self.home if tenant is None else tenant, None)
 
     async def renew_job(self, job: Job, lease: int) -> None:
         await self.write("renew_job", Scope.of(job.tenant, None), job=canonical_json(job), lease=lease)
@@ -109,17 +112,13 @@ class Outbox(Caller):
         )
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
-        scope = Scope.of(self.home if tenant is None else tenant, None)
+        scope = self._inside(tenant)
         while (await self.write("drop_other_vectors", scope, model=model, most=DROP_BATCH))[0]["dropped"]:
             pass
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
-        scope = Scope.of(self.home if tenant is None else tenant, None)
+        scope = self._inside(tenant)
         return int((await self.write("embedding_backlog", scope, model=model))[0]["passages"])
-
-
-def _due(rows: Any) -> datetime | None:
-    return None if rows[0]["due"] is None else moment(rows[0]["due"])
 
 
 def _half_floats(vector: bytes) -> str:

@@ -8,38 +8,36 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (j).dead = 0 AND ((j).run_at <= now OR (j).run_at > now + 300000000)
     AND ((j).lease_until <= now OR (j).lease_until > now + 300000000);
 
--- as_worker: from here to its end the transaction sees which tenants have work, and nothing else. Only for a login that
--- is a member of palaver_worker
-CREATE OR REPLACE FUNCTION palaver.as_worker() RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  PERFORM set_config('role', 'palaver_worker', true);
-END $$;
+GRANT EXECUTE ON FUNCTION palaver.is_due(palaver.jobs, bigint) TO palaver_worker;
 
 -- tenants_waiting: who has a job that is due, the one that has waited longest first
-CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(now bigint, most integer) RETURNS TABLE (tenant text)
+CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer) RETURNS TABLE (tenant text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter_worker(who);
 BEGIN
-  PERFORM as_worker();
-  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, now) GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
+  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
 END $$;
 
--- next_job_anywhere: when there is something to do again, for whomever
-CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(now bigint) RETURNS TABLE (due bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  PERFORM as_worker();
-  RETURN QUERY SELECT min(CASE WHEN is_due(j, now) THEN now ELSE greatest(j.run_at, j.lease_until) END)
-    FROM jobs j WHERE j.dead = 0;
-END $$;
+-- due_at: when a job is to be looked at again
+CREATE OR REPLACE FUNCTION palaver.due_at(j palaver.jobs, now bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN palaver.is_due(j, now) THEN now ELSE greatest((j).run_at, (j).lease_until) END;
+GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker;
 
--- next_job: the same inside one tenant
+-- next_job: when there is something to do again in a tenant
 CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb) RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who);
 BEGIN
-  RETURN QUERY SELECT min(CASE WHEN is_due(j, me.now) THEN me.now ELSE greatest(j.run_at, j.lease_until) END)
-    FROM jobs j WHERE j.tenant = me.tenant AND j.dead = 0;
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.tenant = me.tenant AND j.dead = 0;
+END $$;
+
+-- next_job_anywhere: the same for all of them
+CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb) RETURNS TABLE (due bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter_worker(who);
+BEGIN
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.dead = 0;
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)
