@@ -44,3 +44,28 @@ async def empty_database(postgres: Server) -> AsyncIterator[str]:
     name = await postgres_server.new_database(postgres)
     yield postgres.at(name)
     await postgres_server.drop_database(postgres, name)
+
+
+async def migrate_for_tests(url: str) -> None:
+    """The schema, and a login that owns nothing and may only become what the application and its worker are."""
+    from palaver.engines.postgres import migrate
+    from palaver.engines.postgres.transports import connected
+
+    async with connected(url) as connection:
+        await migrate.migrate(connection)
+        await connection.execute(postgres_server.LOGIN)
+
+
+@pytest.fixture
+async def postgres_database(postgres: Server) -> AsyncIterator[str]:
+    """The superuser's address of a migrated database."""
+    template = await postgres_server.migrated_template(postgres, "palaver", migrate_for_tests)
+    name = await postgres_server.new_database(postgres, template)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+@pytest.fixture
+def postgres_url(postgres_database: str) -> str:
+    """The same database, as an application would open it."""
+    return postgres_server.as_application(postgres_database)

@@ -31,6 +31,14 @@ EXTERNAL = "PALAVER_TEST_POSTGRES_URL"
 HOME = "PALAVER_TEST_POSTGRES_HOME"  # where the processes of one test run find the server that they share
 UNPRIVILEGED = ("postgres", "nobody")
 START_SECONDS = 60
+# What an application signs in as. The server is reached by this machine only, and by whoever knows its superuser.
+APPLICATION, APPLICATION_PASSWORD = "palaver_tester", "not a secret"
+LOGIN = f"""
+DO $$ BEGIN
+  CREATE ROLE {APPLICATION} LOGIN NOINHERIT PASSWORD '{APPLICATION_PASSWORD}' IN ROLE palaver_app, palaver_worker;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$
+"""
 
 # A test database may be lost with the machine. What has to survive says so itself (`settings=DURABLE`).
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -72,6 +80,10 @@ def at(url: str, database: str, user: str | None = None, password: str | None = 
     if user is not None:
         place = f"{quote(user)}:{quote(password or '')}@{place.rpartition('@')[2]}"
     return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
+
+
+def as_application(url: str) -> str:
+    return at(url, urlsplit(url).path[1:], APPLICATION, APPLICATION_PASSWORD)
 
 
 # ---- starting and stopping -----------------------------------------------------------------------------------------

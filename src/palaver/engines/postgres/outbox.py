@@ -24,7 +24,7 @@ DROP_BATCH = 1_000
 DENIED = "42501"
 
 
-class OutboxVerbs(Caller):
+class Outbox(Caller):
     home = ""  # the tenant that the store was opened for
     for_everybody = True  # until the database says no
     _last_append = 0.0
@@ -36,13 +36,13 @@ class OutboxVerbs(Caller):
         await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
 
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
-        async for one in self._waiting(tenant):
+        async for one in self._with_work(tenant):
             rows = await self.write("claim_job", Scope.of(one, None), lease=lease)
             if rows:
                 return Job(tenant=one, **dict(rows[0]))
         return None
 
-    async def _waiting(self, tenant: str | None) -> AsyncIterator[str]:
+    async def _with_work(self, tenant: str | None) -> AsyncIterator[str]:
         """The tenants that may have a job: the one that is asked for, or whoever has waited longest."""
         rows = await self._as_worker("tenants_waiting", most=TENANTS) if tenant is None else None
         if rows is None:
