@@ -18,7 +18,7 @@ FACT_FIELDS = (
 )  # fmt: skip
 
 
-class Memory(Caller):
+class MemoryVerbs(Caller):
     async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         (row,) = await self.read("reading", scope, conversation=conversation, viewer=limits.viewer, **args)

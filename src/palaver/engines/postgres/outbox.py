@@ -24,7 +24,7 @@ DROP_BATCH = 1_000
 DENIED = "42501"
 
 
-class Outbox(Caller):
+class OutboxVerbs(Caller):
     home = ""  # the tenant that the store was opened for
     for_everybody = True  # until the database says no
     _last_append = 0.0

@@ -13,7 +13,7 @@ from palaver.model import Scope, Turn
 from palaver.ports import ProfileRows, VectorRows, Where
 
 
-class Recall(Caller):
+class RecallVerbs(Caller):
     async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         args = {"known": None if known is None else list(known), "after": after}
         (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
