@@ -25,9 +25,9 @@ def known_version() -> int:
 
 
 def script(since: int = 0) -> str:
-    """Everything that brings a database from schema `since` up to date, as one transaction."""
+    """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join(["BEGIN;", *steps, *_functions(), _version(known_version()), "COMMIT;", ""])
+    return "\n".join([*steps, *_functions(), _version(known_version())])
 
 
 def _functions() -> list[str]:
@@ -65,13 +65,11 @@ async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> int:
     """Bring a database up to date, and answer the number of its schema. Safe from many processes at once."""
-    await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
-    try:
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
         found, known = await found_version(connection), known_version()
         if found > known:
             raise DatabaseTooNew(found=found, known=known)
         if found < known:
             await connection.execute(script(found))
-        return known
-    finally:
-        await connection.execute("SELECT pg_advisory_unlock($1)", LOCK)
+    return known

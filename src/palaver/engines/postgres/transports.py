@@ -6,7 +6,7 @@ Arguments are what JSON can say, and bytes; results are rows. Bytes may come bac
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -28,6 +28,10 @@ CONNECTIONS = 16
 class Transport(Protocol):
     async def rows(self, function: str, args: Mapping[str, Any], *, read: bool) -> Sequence[Mapping[str, Any]]:
         """The rows that `palaver_api.<function>` answers with. `read` allows a replica to answer."""
+        ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[Transport]:
+        """A transport whose answers all come from one moment."""
         ...
 
     async def close(self) -> None: ...
@@ -67,10 +71,24 @@ class AsyncpgTransport:
             async with pool.acquire() as connection, connection.transaction():  # one server for all of it
                 return await connection.fetch(sql, *args.values())
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Transport]:
+        with translated():
+            async with (self.replica or self.pool).acquire() as connection:
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    yield _Snapshot(connection)
+
     async def close(self) -> None:
         for pool in (self.pool, self.replica):
             if pool is not None:
                 await pool.close()
+
+
+class _Snapshot(AsyncpgTransport):
+    """One connection, inside one transaction."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, None, prepared=True)
 
 
 # ---- addresses -----------------------------------------------------------------------------------------------------

@@ -260,34 +260,24 @@ END $$;
 
 -- ---- the text index -------------------------------------------------------------------------------------------------
 
--- index_text: the passages of a turn (or of a title, without a number), and the work that they make
-CREATE OR REPLACE FUNCTION palaver.index_text(c palaver.conversations, tid bigint, passages text[], sizes integer[],
-  now bigint) RETURNS void
+-- index_title: the stems of a title, in the place of those before
+CREATE OR REPLACE FUNCTION palaver.index_title(c palaver.conversations, words text, size integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM passages p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid IS NULL;
+  IF words IS NOT NULL THEN
+    INSERT INTO passages (tenant, cid, part, size, terms)
+    VALUES (c.tenant, c.cid, 0, index_title.size, words::tsvector);
+  END IF;
+END $$;
+
+-- index_turn: the stems of a turn, one row per passage. `words` is a list of [how many, stems with their places]
+CREATE OR REPLACE FUNCTION palaver.index_turn(t palaver.turns, words jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   INSERT INTO passages (tenant, cid, tid, part, size, terms)
-  SELECT c.tenant, c.cid, index_text.tid, p.n - 1, p.size, p.terms::tsvector
-  FROM unnest(index_text.passages, sizes) WITH ORDINALITY AS p (terms, size, n);
-  IF tid IS NULL THEN
-    RETURN;
-  END IF;
-  UPDATE conversations o SET passage_count = o.passage_count + cardinality(sizes),
-    passage_terms = o.passage_terms + (SELECT coalesce(sum(s), 0) FROM unnest(sizes) AS s)
-  WHERE o.tenant = c.tenant AND o.cid = c.cid;
-  PERFORM fill_outbox(c.tenant, c.cid, now);
-END $$;
-
--- fill_outbox: what is due for a conversation after new turns
-CREATE OR REPLACE FUNCTION palaver.fill_outbox(tenant text, cid bigint, now bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  INSERT INTO jobs (tenant, cid, kind, run_at, created)
-  VALUES (fill_outbox.tenant, fill_outbox.cid, 'embed', now, now) ON CONFLICT DO NOTHING;
-  IF EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = fill_outbox.tenant AND c.cid = fill_outbox.cid
-             AND (c.turn_count - c.summarized_turns >= c.compact_turns
-                  OR c.token_count - c.summarized_tokens >= c.compact_tokens)) THEN
-    PERFORM put_job(fill_outbox.tenant, fill_outbox.cid, 'compact', NULL, now);
-  END IF;
+  SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
+  FROM jsonb_array_elements(words) WITH ORDINALITY AS w (word, n);
 END $$;
 
 -- put_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
@@ -299,4 +289,20 @@ BEGIN
   VALUES (put_job.tenant, put_job.cid, put_job.kind, now, put_job.argument, now)
   ON CONFLICT ON CONSTRAINT jobs_pkey DO UPDATE SET created = greatest(j.created + 1, excluded.created), dead = 0,
     argument = least(j.argument, excluded.argument);
+END $$;
+
+-- ---- the worker -----------------------------------------------------------------------------------------------------
+
+-- enter_worker: for what goes through all tenants: which of them have work waiting, and nothing of what was said.
+-- Somebody who is signed in works for the own tenant alone
+CREATE OR REPLACE FUNCTION palaver.enter_worker(who jsonb) RETURNS palaver.asker
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me palaver.asker;
+BEGIN
+  IF asking_role() IN ('authenticated', 'anon') THEN
+    RETURN enter(who, 'read');
+  END IF;
+  PERFORM set_config('role', 'palaver_worker', true);
+  me.now := coalesce((who ->> 'now')::bigint, extract(epoch FROM clock_timestamp()) * 1000000);
+  RETURN me;
 END $$;

@@ -2,7 +2,8 @@
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
-GRANT EXECUTE ON FUNCTION palaver.asking_role(), palaver.fail(text, text[]) TO palaver_worker, palaver_index;
+GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setting(text), palaver.claims(),
+  palaver.claim(text), palaver.claimed_tenant() TO palaver_index;
 
 DO $$
 BEGIN
