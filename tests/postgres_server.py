@@ -35,7 +35,7 @@ START_SECONDS = 60
 APPLICATION, APPLICATION_PASSWORD = "palaver_tester", "not a secret"
 LOGIN = f"""
 DO $$ BEGIN
-  CREATE ROLE {APPLICATION} LOGIN NOINHERIT PASSWORD '{APPLICATION_PASSWORD}' IN ROLE palaver_app, palaver_worker;
+  CREATE ROLE {APPLICATION} LOGIN PASSWORD '{APPLICATION_PASSWORD}' IN ROLE palaver_app, palaver_worker;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$
 """
