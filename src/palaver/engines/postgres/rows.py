@@ -31,7 +31,8 @@ def info(row: Row) -> ConversationInfo:
 
 
 def turn_row(row: Row) -> TurnRow:
-    return TurnRow(*(unhex(row[name]) if name in BYTES else row[name] for name in TURN))
+    values: list[Any] = [unhex(row[name]) if name in BYTES else row[name] for name in TURN]
+    return TurnRow(*values)
 
 
 def turn(row: Row, conversation: str) -> Turn:

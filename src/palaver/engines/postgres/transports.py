@@ -74,9 +74,9 @@ class AsyncpgTransport:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
         with translated():
-            async with (self.replica or self.pool).acquire() as connection:
-                async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    yield _Snapshot(connection)
+            pool, settings = self.replica or self.pool, {"isolation": "repeatable_read", "readonly": True}
+            async with pool.acquire() as connection, connection.transaction(**settings):
+                yield _Snapshot(connection)
 
     async def close(self) -> None:
         for pool in (self.pool, self.replica):

@@ -64,7 +64,7 @@ class Hub:
             if not self._wakers[name]:
                 del self._wakers[name]
             if not self._wakers.keys() - {JOBS}:
-                self._listener = await _stopped(self._listener)
+                await self._deafen()
 
     def committed(self, conversation: str) -> None:
         """Something was stored: those here hear of it now, those elsewhere soon."""
@@ -76,12 +76,18 @@ class Hub:
                 self._announcer = asyncio.create_task(self._announce(), name="palaver-notify")
 
     async def close(self) -> None:
-        self._listener = await _stopped(self._listener)
+        await self._deafen()
         if self._announcer is not None:
             await asyncio.gather(self._announcer, return_exceptions=True)
         if self._voice is not None:
             with suppress(*FAILURES):
                 await self._voice.close()
+
+    async def _deafen(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
 
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
@@ -131,12 +137,6 @@ class Hub:
 async def _connect(url: str | None) -> Any:
     assert url is not None
     return await asyncpg.connect(address(url)[0], statement_cache_size=0, timeout=10)
-
-
-async def _stopped(task: asyncio.Task[None] | None) -> None:
-    if task is not None and task is not asyncio.current_task():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _name(conversation: str) -> str:

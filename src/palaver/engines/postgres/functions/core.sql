@@ -85,7 +85,8 @@ CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS 
 
 -- key_hash: what remains of an idempotency key
 CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN 'sha256:' || encode(sha256(palaver.field(conversation) || palaver.field(key)), 'hex');
+  RETURN CASE WHEN key IS NOT NULL
+    THEN 'sha256:' || encode(sha256(palaver.field(conversation) || palaver.field(key)), 'hex') END;
 
 -- details_hash: the fields of a conversation that only `create` and `update` set
 CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea

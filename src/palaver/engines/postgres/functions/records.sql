@@ -113,8 +113,8 @@ BEGIN
   END LOOP;
   INSERT INTO attachments (tenant, cid, id, tid, owner, filename, media_type, bytes, sha256, path, created)
   SELECT c.tenant, c.cid, a.id, o.tid, a.owner, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.created
-  FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n),
-    jsonb_populate_record(NULL::palaver.attachments, r.value -> 1) AS a
+  FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
+    CROSS JOIN jsonb_populate_record(NULL::palaver.attachments, r.value -> 1) AS a
     LEFT JOIN turns o ON o.tenant = c.tenant AND o.cid = c.cid AND o.seq = stamped_seq(r.value -> 1 ->> 'turn')
   WHERE r.value ->> 0 = 'attachment' ORDER BY r.n;
   PERFORM save_appended(c, count(*), coalesce(sum(p.size), 0)::bigint, me.now) FROM passages p

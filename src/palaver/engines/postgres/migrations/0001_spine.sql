@@ -398,8 +398,8 @@ BEGIN
     ) AS sources (r, s) WHERE EXISTS (SELECT 1 FROM pg_roles WHERE rolname = r)
   LOOP
     predicate := format(
-      'tenant = (SELECT %s) AND ((SELECT %s) = ''tenant'' OR owner = (SELECT %s) OR (SELECT %3$s) = ANY (members)'
-      ' OR ((SELECT %2$s) = ''workspace'' AND workspace = (SELECT %s)))',
+      'tenant = (SELECT %1$s) AND ((SELECT %2$s) = ''tenant'' OR owner = (SELECT %3$s) OR (SELECT %3$s) = ANY (members)'
+      ' OR ((SELECT %2$s) = ''workspace'' AND workspace = (SELECT %4$s)))',
       source ->> 'tenant', source ->> 'sight', source ->> 'user', source ->> 'workspace');
     EXECUTE format('CREATE POLICY %I ON palaver.conversations TO %I USING (%s) WITH CHECK (%s)',
       role, role, predicate, predicate);
