@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+from tests import postgres_server
+from tests.postgres_server import Server
 
 import palaver.store
 
@@ -10,3 +14,58 @@ import palaver.store
 @pytest.fixture(autouse=True)
 def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palaver.store, "AUTO_EMBEDDER", "none")
+
+
+# ---- Postgres: one server for a run, started when the first test wants it; a database for each test -----------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres_server.open_home()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres_server.close_home()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Server:
+    """The server, with its superuser's address."""
+    try:
+        return postgres_server.shared()
+    except postgres_server.NoPostgres as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+async def empty_database(postgres: Server) -> AsyncIterator[str]:
+    """The superuser's address of a database with nothing in it."""
+    name = await postgres_server.new_database(postgres)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+async def migrate_for_tests(url: str) -> None:
+    """The schema, and a login that owns nothing and may only become what the application and its worker are."""
+    from palaver.engines.postgres import migrate
+    from palaver.engines.postgres.transports import connected
+
+    async with connected(url) as connection:
+        await migrate.migrate(connection)
+        await connection.execute(postgres_server.LOGIN)
+
+
+@pytest.fixture
+async def postgres_database(postgres: Server) -> AsyncIterator[str]:
+    """The superuser's address of a migrated database."""
+    template = await postgres_server.migrated_template(postgres, "palaver", migrate_for_tests)
+    name = await postgres_server.new_database(postgres, template)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+@pytest.fixture
+def postgres_url(postgres_database: str) -> str:
+    """The same database, as an application would open it."""
+    return postgres_server.as_application(postgres_database)

@@ -183,7 +183,9 @@ class StoreClosed(PalaverError):
 
 
 class EngineError(PalaverError):
-    """The database could not do it. Says nothing about what it holds."""
+    """The database could not do it. Says nothing of what it holds. `sqlstate` is Postgres's code, where it has one."""
+
+    sqlstate: str | None = None
 
 
 class EngineUnavailable(EngineError):

@@ -292,7 +292,7 @@ class Store:
         """Wait until everything that was put off is done."""
         await self.engine.seal_expired()
         await self.delete_doomed_blobs()
-        await self.parts.worker.drain()
+        await self.parts.worker.drain(self.scope.tenant)
         check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
 
     async def stats(self) -> Stats:
@@ -392,11 +392,17 @@ async def open(
     stream_flush: float = STREAM_FLUSH,
     sweep_every: float | None = None,
     retention_minutes: float | None = None,
+    migrate_url: str | None = None,
+    listen_url: str | None = None,
+    read_url: str | None = None,
 ) -> AsyncIterator[Store]:
     """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
 
     Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
     attachments (beside the database file by default). `memory:` is a database that is gone when the block ends.
+
+    On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
+    behind pgbouncer, and reads go to `read_url`, a replica.
     """
     scope = _clean_scope(scope or Scope.of(tenant, user))
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
@@ -407,7 +413,8 @@ async def open(
         if url == "memory:":
             folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
             url = f"sqlite:///{folder}/memory.db"
-        engine = await stack.enter_async_context(open_engine(url, clock))
+        urls = {"migrate_url": migrate_url, "listen_url": listen_url, "read_url": read_url}
+        engine = await stack.enter_async_context(open_engine(url, clock, home=scope.tenant, **urls))
         parts = Parts(
             engine=engine,
             blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
@@ -432,20 +439,32 @@ async def open(
         yield store
 
 
-def open_engine(url: str, clock: Clock) -> AbstractAsyncContextManager[Engine]:
+def open_engine(
+    url: str, clock: Clock, *, home: str = "default", **urls: str | None
+) -> AbstractAsyncContextManager[Engine]:
+    """The engine that a URL names. `home` is the tenant that it works for where it may work for one only."""
     scheme = urlsplit(url).scheme
-    if scheme == "sqlite":
+    if scheme in ("postgresql", "postgres"):
         try:
-            from palaver.engines.sqlite import open_sqlite
+            from palaver.engines.postgres.engine import open_postgres
         except ModuleNotFoundError as problem:
-            raise MissingExtra("all", "The SQLite engine") from problem
-        return open_sqlite(url, clock)
-    raise InvalidInput("url", f"no engine for {scheme or url!r}: use sqlite:///file.db")
+            raise MissingExtra("postgres", "The Postgres engine") from problem
+        return open_postgres(url, clock, home=home, **urls)
+    if scheme != "sqlite":
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use sqlite:///file.db or postgresql://host/name")
+    if given := [name for name, value in urls.items() if value is not None]:
+        raise InvalidInput(given[0], "is for Postgres; a SQLite file has one address")
+    try:
+        from palaver.engines.sqlite import open_sqlite
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("all", "The SQLite engine") from problem
+    return open_sqlite(url, clock)
 
 
 def default_folder(url: str) -> Path:
-    """Attachments lie beside the database file."""
-    path = Path(unquote(urlsplit(url).path[1:]))
+    """Attachments lie beside the database file; those of a server, where the program runs."""
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path[1:]) or "palaver")
     return path.with_name(path.name + "-files")
 
 

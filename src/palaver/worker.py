@@ -136,21 +136,21 @@ class Worker:
         due = await self.engine.next_job()
         return due is not None and due <= self.clock.now()
 
-    async def drain(self) -> None:
+    async def drain(self, tenant: str | None = None) -> None:
         """Work until nothing is left that can be done now, and wait for what others have in hand."""
         await self.engine.index_all()
         while True:
-            if await self.run_one():
+            if await self.run_one(tenant):
                 continue
-            due = await self.engine.next_job()
+            due = await self.engine.next_job(tenant)
             if due is None:
                 return
             wait = (due - self.clock.now()).total_seconds()
             await asyncio.sleep(min(max(wait, 0.01), 0.25))
 
-    async def run_one(self, *, politely: bool = False) -> bool:
+    async def run_one(self, tenant: str | None = None, *, politely: bool = False) -> bool:
         """Do one job, `politely` in the writers' pauses. False when there was none."""
-        job = await self._claim()
+        job = await self._claim(tenant)
         if job is None:
             return False
         alive = asyncio.create_task(self._keep_lease(job), name="palaver-lease")
@@ -171,9 +171,9 @@ class Worker:
             alive.cancel()
         return True
 
-    async def _claim(self) -> Job | None:
+    async def _claim(self, tenant: str | None) -> Job | None:
         """Take a job, or none: when the claim is under way while this task is cancelled, it is given back."""
-        claim = asyncio.ensure_future(self.engine.claim_job(LEASE))
+        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant))
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
@@ -197,23 +197,24 @@ class Worker:
 
     async def _do(self, job: Job, politely: bool) -> None:
         if job.kind == "embed":
-            await self.embed(politely=politely)
+            await self.embed(job, politely=politely)
         elif job.kind == "compact":
             assert job.conversation is not None
             await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument)
 
     # ---- embedding
 
-    async def embed(self, *, politely: bool = False) -> None:
+    async def embed(self, job: Job | None = None, *, politely: bool = False) -> None:
         """Give every new passage its vector, and find the standing instructions among them."""
         name = self.embedder.name if self.embedder else NO_EMBEDDER
-        while batch := await self.engine.to_embed(name, EMBED_BATCH):
+        while batch := await self.engine.to_embed(name, EMBED_BATCH, job):
             if politely:
                 await self._let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
             marks = await asyncio.to_thread(_marks, batch)
             passages = tuple((one.pid, one.turn) for one in batch)
-            await self.engine.put_embedded(name, Embedded(passages=passages, vectors=vectors, marks=marks))
+            made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
+            await self.engine.put_embedded(name, made)
 
     async def _vectors(self, wanted: Sequence[ToEmbed]) -> tuple[tuple[int, int, int, bytes], ...]:
         if self.embedder is None or not wanted:

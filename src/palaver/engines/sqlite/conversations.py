@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from palaver.audit import DETAILS, Details, details_hash
+from palaver.engines.rows import Row, TurnRow, conversation, who
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.forgetting import bury, expired_thread
-from palaver.engines.sqlite.rows import Row, TurnRow, conversation, who
 from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
 from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
 from palaver.errors import ConversationNotFound

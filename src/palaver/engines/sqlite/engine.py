@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 
+from palaver.engines.rows import event, who
 from palaver.engines.sqlite import (
     conversations,
     forgetting,
@@ -24,7 +25,6 @@ from palaver.engines.sqlite import (
     turns,
 )
 from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
-from palaver.engines.sqlite.rows import event, who
 from palaver.engines.sqlite.thread import Q, find, open_thread
 from palaver.engines.sqlite.watch import Hub
 from palaver.errors import AttachmentNotFound, ConversationNotFound
@@ -329,7 +329,7 @@ class SQLiteEngine:
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
         await self.writer.submit(lambda tx: outbox.add_job(tx, scope, conversation, kind, argument))
 
-    async def claim_job(self, lease: int) -> Job | None:
+    async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
         return await self.writer.submit(lambda tx: outbox.claim(tx, lease))
 
     async def renew_job(self, job: Job, lease: int) -> None:
@@ -344,21 +344,21 @@ class SQLiteEngine:
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
         await self.writer.submit(lambda tx: outbox.retry(tx, job, delay, error, dead))
 
-    async def next_job(self) -> datetime | None:
+    async def next_job(self, tenant: str | None = None) -> datetime | None:
         due = await self.readers.run(outbox.next_due)
         return None if due is None else moment(due)
 
-    async def to_embed(self, model: str, limit: int) -> list[ToEmbed]:
+    async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
         return await self.readers.run(lambda tx: outbox.to_embed(tx, model, limit))
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         await self.writer.submit(lambda tx: outbox.put_embedded(tx, model, embedded))
 
-    async def drop_other_vectors(self, model: str) -> None:
+    async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
         while await self.writer.submit(lambda tx: outbox.drop_other_vectors(tx, model)):
             pass
 
-    async def embedding_backlog(self, model: str) -> int:
+    async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
         return await self.readers.run(lambda tx: outbox.embedding_backlog(tx, model))
 
     async def stats(self, scope: Scope) -> Stats:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import starmap
 
 from palaver.drafts import decode_calls, decode_results, stub_hash
+from palaver.engines.rows import TurnRow, who
 from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import TurnRow, who
 from palaver.engines.sqlite.text_index import mend_signposts, unindex, unindex_title
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
 from palaver.identity import digest, key_hash

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
-from palaver.engines.sqlite.rows import Row, TurnRow, who
 from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
 from palaver.identity import micros, moment
 from palaver.model import Fact, Scope, Summary, Turn

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
-from palaver.drafts import decode_content, words
+from palaver.engines import embedding
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.thread import Q, find
 from palaver.engines.sqlite.watch import JOBS
 from palaver.identity import canonical_json, from_json
 from palaver.memory.compaction import Compaction
-from palaver.memory.working_memory import was_handed_in
 from palaver.model import Scope
 from palaver.ports import Embedded, Job, ToEmbed
-from palaver.recall.terms import segments, terms
 
-EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
-LOOKED_AT = 24  # passages of a turn in which a standing instruction is looked for
 FARTHEST = 300_000_000  # microseconds: no lease and no delay is longer
 
 
@@ -96,30 +91,7 @@ def next_due(tx: Tx) -> int | None:
 
 def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """The next passages that a model has not seen."""
-    found = []
-    pieces: dict[int, Sequence[str]] = {}
-    for row in tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit, most=LOOKED_AT):
-        pid, part, tid, turn, role, is_parts, content, metadata = row
-        if content is not None and tid not in pieces:
-            pieces[tid] = _passages(words(decode_content(content, bool(is_parts))))
-        text = "" if content is None else "".join(pieces[tid][part : part + 1])
-        found.append(
-            ToEmbed(
-                pid=pid,
-                tid=tid or 0,
-                turn=turn,
-                part=part,
-                text=text,
-                worth_a_vector=bool(text) and part < EMBED_PARTS.get(role, 0),
-                own_words=role == "user" and not was_handed_in(from_json(metadata) if metadata else {}),
-            )
-        )
-    return found
-
-
-def _passages(text: str) -> list[str]:
-    """The first passages of a text, as the index counts them: one without a word has no number."""
-    return list(islice((piece for piece in segments(text) if terms(piece)), LOOKED_AT))
+    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit, most=embedding.LOOKED_AT))
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:

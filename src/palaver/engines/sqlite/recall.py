@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import Row, TurnRow, who
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.engines.sqlite.thread import Q, find
 from palaver.identity import canonical_json

@@ -7,9 +7,9 @@ from typing import Any
 
 import apsw
 
+from palaver.engines.rows import who
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
-from palaver.engines.sqlite.rows import who
 from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.thread import Q, Thread, find
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput

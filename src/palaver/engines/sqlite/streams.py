@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import structs
 
 from palaver.drafts import MAX_CONTENT, chunk_hash, content_hash
+from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite import text_index, turns
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import TurnRow
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
 from palaver.errors import (
     ConversationGone,

@@ -12,9 +12,9 @@ from itertools import count
 from typing import NamedTuple
 
 from palaver.drafts import decode_content, words
+from palaver.engines.rows import Row, TurnRow
 from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import Row, TurnRow
 from palaver.engines.sqlite.thread import Q, Thread
 from palaver.identity import canonical_json, digest
 from palaver.recall.terms import ANALYZER, passages, terms

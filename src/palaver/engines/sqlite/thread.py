@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from palaver.drafts import Draft, content_hash, decode_content, preview, words
+from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sql import Queries
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import Row, TurnRow, who
 from palaver.errors import AttachmentNotFound, ConversationGone, ConversationNotFound, TurnGone, TurnNotFound
 from palaver.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.model import Scope

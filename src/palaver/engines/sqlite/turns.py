@@ -6,9 +6,9 @@ from typing import Any
 
 from palaver import tree
 from palaver.drafts import Draft, content_hash, same_request
+from palaver.engines.rows import TurnRow, node
 from palaver.engines.sqlite import upkeep
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.rows import TurnRow, node
 from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, turn_row
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.identity import canonical_json, stamped_seq

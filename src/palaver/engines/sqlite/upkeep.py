@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palaver.engines.sqlite.rows import TurnRow
+from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite.thread import Q, Thread
 from palaver.identity import canonical_json
 from palaver.memory import working_memory

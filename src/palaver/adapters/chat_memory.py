@@ -1,0 +1,155 @@
+"""A chat's messages by session, over supabase-py: for programs that keep them in a table `conversation_messages`.
+
+`palaver migrate --compat librarian` gives that table to Palaver's own data. The client comes in from outside, one per
+process. Nothing there is an empty list; could not look is an error, and it never quotes a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from palaver.errors import EngineError, EngineUnavailable, InvalidInput
+
+if TYPE_CHECKING:
+    from supabase import AsyncClient
+
+TABLE = "conversation_messages"
+COLUMNS = "session_id, role, content, metadata, created_at"
+PAGE = 1_000  # PostgREST hands out no more at a time, unless it is told to
+TIMEOUT = 10.0  # seconds
+EXACT = "exact"
+
+
+class Message(Protocol):
+    """What is handed back: a LangChain message, or the like of one."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def content(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMessage:
+    """Stands in for a LangChain message where langchain-core is not installed."""
+
+    type: str  # "human", "ai", or the role as it is stored
+    content: str
+    additional_kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMemory:
+    client: AsyncClient
+    table: str = TABLE
+    timeout: float = TIMEOUT
+
+    async def get_messages(self, session_id: UUID | str) -> list[Message]:
+        """Every message of a session, oldest first."""
+        return await self._read(session_id, None)
+
+    async def get_messages_since(self, session_id: UUID | str, cutoff: datetime) -> list[Message]:
+        """Those from a moment on: what somebody who has the rest still needs."""
+        return await self._read(session_id, _moment("cutoff", cutoff))
+
+    async def load_context(self, session_id: UUID | str, max_messages: int = 12) -> list[Message]:
+        """The newest messages, oldest first."""
+        if max_messages < 1:
+            raise InvalidInput("max_messages", "must be at least 1")
+        query = self._rows(session_id).order("created_at", desc=True).limit(max_messages)
+        rows = (await self._ask(query)).data
+        return [_message(row) for row in reversed(rows)]
+
+    async def add_user_message(
+        self, session_id: UUID | str, content: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        await self._add(session_id, "user", content, metadata)
+
+    async def add_ai_message(
+        self, session_id: UUID | str, content: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        await self._add(session_id, "assistant", content, metadata)
+
+    async def delete_session(self, session_id: UUID | str) -> int:
+        """Delete a session's messages, and answer how many there were."""
+        return await self._delete(lambda query: query.eq("session_id", _session(session_id)))
+
+    async def delete_expired_sessions(self, retention_minutes: int) -> int:
+        """Delete what is older than so many minutes, in every session, and answer how many messages there were."""
+        if retention_minutes < 1:
+            raise InvalidInput("retention_minutes", "must be at least 1")
+        cutoff = datetime.now(UTC) - timedelta(minutes=retention_minutes)
+        return await self._delete(lambda query: query.lt("created_at", cutoff.isoformat()))
+
+    # ---- one request each
+
+    async def _read(self, session_id: UUID | str, since: str | None) -> list[Message]:
+        found: list[Message] = []
+        while True:
+            query = self._rows(session_id, count=EXACT)
+            if since is not None:
+                query = query.gte("created_at", since)
+            page = await self._ask(query.order("created_at").range(len(found), len(found) + PAGE - 1))
+            found += [_message(row) for row in page.data]
+            if not page.data or len(found) >= (page.count or 0):
+                return found
+
+    async def _add(self, session_id: UUID | str, role: str, content: str, metadata: Mapping[str, Any] | None) -> None:
+        row = {"session_id": _session(session_id), "role": role, "content": content, "metadata": dict(metadata or {})}
+        await self._ask(self.client.table(self.table).insert(row, returning="minimal"))  # type: ignore[arg-type]
+
+    async def _delete(self, which: Any) -> int:
+        query = self.client.table(self.table).delete(count=EXACT, returning="minimal")  # type: ignore[arg-type]
+        return int((await self._ask(which(query))).count or 0)
+
+    def _rows(self, session_id: UUID | str, **options: Any) -> Any:
+        return self.client.table(self.table).select(COLUMNS, **options).eq("session_id", _session(session_id))
+
+    async def _ask(self, query: Any) -> Any:
+        """Send it. What a service or a database says of a failure may quote a row, so only its code is passed on."""
+        from httpx import HTTPError
+        from postgrest import APIError
+
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await query.execute()
+        except TimeoutError:
+            raise EngineUnavailable(f"{self.table}: no answer within {self.timeout:g} seconds") from None
+        except HTTPError as problem:
+            raise EngineUnavailable(f"{self.table}: out of reach ({type(problem).__name__})") from None
+        except APIError as problem:
+            raise EngineError(f"{self.table}: refused with code {problem.code}") from None
+
+
+def _session(session_id: UUID | str) -> str:
+    try:
+        return str(session_id if isinstance(session_id, UUID) else UUID(session_id))
+    except ValueError:
+        raise InvalidInput("session_id", "must be a UUID") from None
+
+
+def _moment(name: str, moment: datetime) -> str:
+    if moment.tzinfo is None:
+        raise InvalidInput(name, "must have a time zone")
+    return moment.isoformat()
+
+
+def _message(row: Mapping[str, Any]) -> Message:
+    role, content, extra = row["role"], row["content"], dict(row.get("metadata") or {})
+    try:
+        from langchain_core import messages
+    except ImportError:
+        return PlainMessage({"user": "human", "assistant": "ai"}.get(role, role), content, extra)
+    if role in ("user", "human"):
+        return messages.HumanMessage(content=content, additional_kwargs=extra)
+    if role in ("assistant", "ai"):
+        return messages.AIMessage(content=content, additional_kwargs=extra)
+    if role == "system":
+        return messages.SystemMessage(content=content, additional_kwargs=extra)
+    return messages.ChatMessage(role=role, content=content, additional_kwargs=extra)

@@ -1,0 +1,44 @@
+"""From rows to passages that are to be embedded: which of them are worth a vector, whatever database they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from palaver.drafts import decode_content, words
+from palaver.identity import from_json
+from palaver.memory.working_memory import was_handed_in
+from palaver.ports import ToEmbed
+from palaver.recall.terms import segments, terms
+
+EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
+LOOKED_AT = 24  # passages of a turn in which a standing instruction is looked for
+
+
+def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) -> list[ToEmbed]:
+    """From (pid, part, tid, turn, role, is_parts, content, metadata), in order."""
+    found = []
+    pieces: dict[int, list[str]] = {}
+    for pid, part, tid, turn, role, is_parts, content, metadata in rows:
+        if content is not None and tid not in pieces:
+            pieces[tid] = _passages(words(decode_content(content, bool(is_parts))))
+        text = "" if content is None else "".join(pieces[tid][part : part + 1])
+        found.append(
+            ToEmbed(
+                pid=pid,
+                tid=tid or 0,
+                turn=turn,
+                part=part,
+                text=text,
+                worth_a_vector=bool(text) and part < EMBED_PARTS.get(role, 0),
+                own_words=role == "user" and not was_handed_in(from_json(metadata) if metadata else {}),
+                place=place,
+            )
+        )
+    return found
+
+
+def _passages(text: str) -> list[str]:
+    """The first passages of a text, as the index counts them: one without a word has no number."""
+    return list(islice((piece for piece in segments(text) if terms(piece)), LOOKED_AT))

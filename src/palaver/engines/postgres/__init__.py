@@ -1,0 +1,1 @@
+"""Postgres: one SQL contract, reached over asyncpg or over Supabase."""

@@ -1,0 +1,37 @@
+"""What every group of verbs stands on: a transport, a clock, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palaver.engines.postgres.transports import Transport
+from palaver.identity import canonical_json, micros
+from palaver.model import Scope
+from palaver.ports import Clock
+
+Row = Mapping[str, Any]
+
+
+class Caller:
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self.transport, self.clock = transport, clock
+
+    def who(self, scope: Scope) -> str:
+        """Who is asking, and when, as `palaver.enter` wants to hear it."""
+        return canonical_json(
+            {
+                "tenant": scope.tenant,
+                "user": scope.user,
+                "sight": scope.sight,
+                "workspace": scope.workspace,
+                "rights": ",".join(scope.rights),
+                "now": micros(self.clock.now()),
+            }
+        )
+
+    async def write(self, function: str, scope: Scope, **args: Any) -> Sequence[Row]:
+        return await self.transport.rows(function, {"who": self.who(scope), **args}, read=False)
+
+    async def read(self, function: str, scope: Scope, **args: Any) -> Sequence[Row]:
+        return await self.transport.rows(function, {"who": self.who(scope), **args}, read=True)

@@ -1,0 +1,225 @@
+-- Conversations: getting, listing, searching, changing.
+
+-- with_compaction: when to summarise, as the settings say
+CREATE OR REPLACE FUNCTION palaver.with_compaction(c palaver.conversations) RETURNS palaver.conversations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE chosen jsonb := c.settings::jsonb -> 'compaction';
+BEGIN
+  c.compact_turns := coalesce((chosen ->> 'trigger_turns')::bigint, 50);
+  c.compact_tokens := coalesce((chosen ->> 'trigger_tokens')::bigint, 8000);
+  IF chosen ->> 'strategy' = 'never' THEN
+    c.compact_turns := NULL;
+    c.compact_tokens := NULL;
+  END IF;
+  RETURN c;
+END $$;
+
+-- members_of: the participants, in a form that a policy can look into
+CREATE OR REPLACE FUNCTION palaver.members_of(participants text) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+  SELECT coalesce(array_agg(value), '{}') FROM jsonb_array_elements_text(participants::jsonb)
+$$;
+
+-- open_conversation: the one with this key, or a new one. `words` are the stems of its title
+CREATE OR REPLACE FUNCTION palaver_api.open_conversation(who jsonb, spec jsonb, words text DEFAULT NULL,
+  size integer DEFAULT 0) RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+  wanted palaver.conversations := jsonb_populate_record(NULL::palaver.conversations, spec);
+BEGIN
+  PERFORM require_owner(me, wanted.owner);
+  LOOP
+    IF wanted.key IS NOT NULL THEN
+      SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.owner = wanted.owner AND o.key = wanted.key
+        AND o.gone IS NULL;
+      IF FOUND AND (c.expires_at IS NULL OR c.expires_at > me.now) THEN
+        RETURN NEXT c;
+        RETURN;
+      ELSIF FOUND THEN
+        PERFORM bury_expired(me, c.id);
+      END IF;
+    END IF;
+    BEGIN
+      RETURN NEXT create_conversation(me, wanted, words, size);
+      RETURN;
+    EXCEPTION WHEN unique_violation THEN
+      IF wanted.key IS NULL THEN
+        RAISE;
+      END IF;  -- somebody else was faster: theirs is found now
+    END;
+  END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver.create_conversation(me palaver.asker, c palaver.conversations, words text,
+  size integer) RETURNS palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  c.tenant := me.tenant;
+  c.cid := nextval('palaver.conversation_numbers');
+  c.participants := coalesce(c.participants, '[]');
+  c.created := me.now;
+  c.updated := me.now;
+  c := with_compaction(c);
+  INSERT INTO conversations (tenant, cid, id, owner, key, workspace, agent, model, title, participants, members,
+    metadata, settings, ttl, expires_at, compact_turns, compact_tokens, tip_hash, salt, content_hash, created, updated,
+    minute)
+  VALUES (c.tenant, c.cid, c.id, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.participants,
+    members_of(c.participants), c.metadata, c.settings, c.ttl, c.updated + c.ttl, c.compact_turns, c.compact_tokens,
+    genesis(c.id), c.salt, details_hash(c), c.created, c.updated, c.updated / 60000000)
+  RETURNING * INTO c;
+  PERFORM index_title(c, words, size);
+  c := log(me, c, 'create', content_hash => c.content_hash);
+  PERFORM save(c);
+  RETURN c;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.conversation(who jsonb, conversation text) RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN NEXT find(enter(who), conversation);
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.find_conversation(who jsonb, owner text, key text)
+RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  found_id text;
+BEGIN
+  SELECT c.id INTO found_id FROM conversations c WHERE c.tenant = me.tenant AND c.owner = find_conversation.owner
+    AND c.key = find_conversation.key AND c.gone IS NULL;
+  IF NOT FOUND THEN
+    PERFORM fail('PV001', key);
+  END IF;
+  RETURN NEXT find(me, found_id);
+END $$;
+
+-- conversations: newest first, from a cursor on
+CREATE OR REPLACE FUNCTION palaver_api.conversations(who jsonb, most integer, owner text DEFAULT NULL,
+  workspace text DEFAULT NULL, agent text DEFAULT NULL, before_updated bigint DEFAULT NULL, before_id text DEFAULT NULL)
+RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  last_minute bigint := coalesce(before_updated / 60000000, 9223372036854775807);
+BEGIN
+  RETURN QUERY SELECT c.* FROM conversations c
+  WHERE c.tenant = me.tenant AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now)
+    AND c.minute <= last_minute
+    AND (conversations.owner IS NULL OR c.owner = conversations.owner)
+    AND (conversations.workspace IS NULL OR c.workspace = conversations.workspace)
+    AND (conversations.agent IS NULL OR c.agent = conversations.agent)
+    AND (before_updated IS NULL OR c.updated < before_updated OR (c.updated = before_updated AND c.id < before_id))
+  ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT most;
+END $$;
+
+-- update_conversation: new values for the named fields. `words` are the stems of a new title
+CREATE OR REPLACE FUNCTION palaver_api.update_conversation(who jsonb, conversation text, fields text[], changes jsonb,
+  words text DEFAULT NULL, size integer DEFAULT 0) RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+  chosen jsonb := (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes)
+    WHERE key = ANY (fields) AND key IN ('title', 'workspace', 'agent', 'model', 'participants', 'metadata',
+      'settings', 'ttl'));
+BEGIN
+  PERFORM require_owner(me, c.owner);
+  c := jsonb_populate_record(c, chosen);
+  c.salt := (changes ->> 'salt')::bytea;
+  c.members := members_of(c.participants);
+  c := with_compaction(c);
+  c.content_hash := details_hash(c);
+  IF 'title' = ANY (fields) THEN
+    PERFORM index_title(c, words, size);
+  END IF;
+  UPDATE conversations o SET workspace = c.workspace, agent = c.agent, model = c.model, title = c.title,
+    participants = c.participants, members = c.members, metadata = c.metadata, settings = c.settings, ttl = c.ttl,
+    compact_turns = c.compact_turns, compact_tokens = c.compact_tokens, salt = c.salt, content_hash = c.content_hash
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  c.updated := tick(me, c);
+  c := log(me, c, 'update', payload => jsonb_build_object('fields', (SELECT array_agg(f ORDER BY f COLLATE "C")
+    FROM unnest(fields) AS f)), content_hash => c.content_hash);
+  c.expires_at := c.updated + c.ttl;
+  PERFORM save(c);
+  RETURN NEXT c;
+END $$;
+
+-- ---- searching ------------------------------------------------------------------------------------------------------
+
+-- matching: the passages of some conversations (all of the tenant's, without a list) that match, the newest first. It
+-- runs as the role that owns the look-up, says only numbers, and looks at nothing but the tenant that is asking: what
+-- they stand for is read under the policies
+CREATE OR REPLACE FUNCTION palaver.matching(query tsquery, cids bigint[], most integer) RETURNS SETOF bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+DECLARE here text := (whoami()).tenant;
+BEGIN
+  IF cids IS NULL THEN
+    RETURN QUERY SELECT p.pid FROM passages p WHERE p.tenant = here AND p.terms @@ query
+      ORDER BY p.pid DESC LIMIT most;
+  ELSIF cardinality(cids) = 1 THEN
+    RETURN QUERY SELECT p.pid FROM passages p WHERE p.tenant = here AND p.cid = cids[1] AND p.terms @@ query
+      ORDER BY p.pid DESC LIMIT most;
+  ELSE
+    RETURN QUERY SELECT p.pid FROM passages p WHERE p.tenant = here AND p.terms @@ query
+      AND p.cid IN (SELECT unnest(cids)) ORDER BY p.pid DESC LIMIT most;
+  END IF;
+END $$;
+GRANT CREATE ON SCHEMA palaver TO palaver_index;
+ALTER FUNCTION palaver.matching(tsquery, bigint[], integer) OWNER TO palaver_index;
+REVOKE CREATE ON SCHEMA palaver FROM palaver_index;
+
+-- sighted: the numbers of the conversations that somebody may see; NULL when those are all of the tenant's
+CREATE OR REPLACE FUNCTION palaver.sighted(me palaver.asker) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF me.sight = 'tenant' THEN
+    RETURN NULL;
+  END IF;
+  RETURN (SELECT coalesce(array_agg(c.cid), '{}') FROM conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL);
+END $$;
+
+-- search: conversations with a title or a turn that holds the words; title matches first, then the most recent
+CREATE OR REPLACE FUNCTION palaver_api.search(who jsonb, query text, candidates integer, shown integer, most integer)
+RETURNS TABLE (conversation jsonb, in_title boolean, turns jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY
+  WITH hits AS (
+    SELECT p.cid, p.tid, max(p.pid) AS pid FROM matching(query::tsquery, sighted(me), 20 * candidates) AS m (pid)
+    JOIN passages p ON p.tenant = me.tenant AND p.pid = m.pid
+    LEFT JOIN turns t ON t.tenant = me.tenant AND t.tid = p.tid
+    WHERE p.tid IS NULL OR t.active = 1
+    GROUP BY p.cid, p.tid ORDER BY max(p.pid) DESC LIMIT candidates
+  ), numbered AS (
+    SELECT h.*, row_number() OVER (PARTITION BY h.cid, h.tid IS NULL ORDER BY h.pid DESC) AS place FROM hits h
+  ), found AS (
+    SELECT h.cid, bool_or(h.tid IS NULL) AS in_title, array_agg(h.tid ORDER BY h.pid DESC)
+      FILTER (WHERE h.tid IS NOT NULL AND h.place <= shown) AS tids
+    FROM numbered h GROUP BY h.cid
+  )
+  SELECT to_jsonb(c), f.in_title, (SELECT jsonb_agg(to_jsonb(t) ORDER BY k.n) FROM unnest(f.tids) WITH ORDINALITY AS k (tid, n)
+    JOIN palaver.turns t ON t.tenant = me.tenant AND t.tid = k.tid)
+  FROM found f JOIN conversations c ON c.tenant = me.tenant AND c.cid = f.cid AND c.gone IS NULL
+    AND (c.expires_at IS NULL OR c.expires_at > me.now)
+  ORDER BY f.in_title DESC, c.updated DESC LIMIT most;
+END $$;
+
+-- matches: the turns of one conversation that hold any of the words, the newest first
+CREATE OR REPLACE FUNCTION palaver_api.matches(who jsonb, conversation text, query text, candidates integer)
+RETURNS SETOF palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY
+  WITH hits AS (
+    SELECT p.tid, max(p.pid) AS pid FROM matching(query::tsquery, ARRAY[c.cid], 20 * candidates) AS m (pid)
+    JOIN passages p ON p.tenant = me.tenant AND p.pid = m.pid WHERE p.tid IS NOT NULL GROUP BY p.tid
+  ) SELECT t.* FROM hits h JOIN turns t ON t.tenant = me.tenant AND t.tid = h.tid
+    WHERE t.active = 1 ORDER BY h.pid DESC LIMIT candidates;
+END $$;

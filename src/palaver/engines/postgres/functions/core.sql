@@ -1,0 +1,309 @@
+-- What every verb is made of: who is asking, errors, hashes, and a conversation that is open for writing.
+
+-- fail: an error that the library knows by its SQLSTATE; its message holds ids and numbers, never content
+CREATE OR REPLACE FUNCTION palaver.fail(code text, VARIADIC told text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = code, MESSAGE = to_json(told)::text;
+END $$;
+
+-- enter: the first act of every verb. From here on the transaction belongs to one caller, and to a role that owns
+-- nothing and that row level security holds for, whoever opened the connection
+CREATE OR REPLACE FUNCTION palaver.enter(who jsonb, need text DEFAULT 'read') RETURNS palaver.asker
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  role text := coalesce(nullif(current_setting('role'), 'none'), session_user::text);
+  me palaver.asker;
+BEGIN
+  IF role IN ('authenticated', 'anon') THEN
+    me := palaver.whoami();
+    me.now := extract(epoch FROM clock_timestamp()) * 1000000;
+  ELSE
+    me.tenant := nullif(who ->> 'tenant', '');
+    me."user" := nullif(who ->> 'user', '');
+    me.sight := coalesce(who ->> 'sight', 'own');
+    me.workspace := nullif(who ->> 'workspace', '');
+    me.rights := coalesce(who ->> 'rights', 'read,write');
+    me.now := coalesce((who ->> 'now')::bigint, extract(epoch FROM clock_timestamp()) * 1000000);
+    PERFORM set_config('palaver.tenant', coalesce(me.tenant, ''), true),
+      set_config('palaver.user', coalesce(me."user", ''), true),
+      set_config('palaver.sight', me.sight, true),
+      set_config('palaver.workspace', coalesce(me.workspace, ''), true),
+      set_config('palaver.rights', me.rights, true);
+    IF role <> 'palaver_app' THEN
+      PERFORM set_config('role', 'palaver_app', true);
+    END IF;
+  END IF;
+  IF me.tenant IS NULL OR strpos(',' || me.rights || ',', ',' || need || ',') = 0 THEN
+    PERFORM palaver.fail('PV021', need);
+  END IF;
+  RETURN me;
+END $$;
+
+-- ---- hashes: length-prefixed fields, as in identity.py --------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION palaver.field(value text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN value IS NULL THEN '\xffffffff'::bytea
+    ELSE int4send(octet_length(value)) || convert_to(value, 'UTF8') END;
+
+CREATE OR REPLACE FUNCTION palaver.field(value bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN value IS NULL THEN '\xffffffff'::bytea ELSE int4send(length(value)) || value END;
+
+CREATE OR REPLACE FUNCTION palaver.field(value bigint) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN palaver.field(value::text);
+
+CREATE OR REPLACE FUNCTION palaver.genesis(conversation text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.field('palaver/event/1'::text) || palaver.field(conversation));
+
+CREATE OR REPLACE FUNCTION palaver.event_hash(previous bytea, n bigint, kind text, turn text, actor text, at bigint,
+  payload text, content_hash bytea) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN sha256(field(previous) || field(n) || field(kind) || field(turn) || field(actor) || field(at)
+    || field(payload) || field(content_hash));
+END $$;
+
+-- turn_hash: the fingerprint of everything in a turn that must never change
+CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN sha256(field('palaver/turn/1'::text) || field(coalesce(t.salt, ''::bytea)) || field(t.id) || field(t.role)
+    || field(t.actor) || field(t.is_parts) || field(coalesce(t.content, '')) || field(t.tool_calls)
+    || field(t.tool_results) || field(t.attachments) || field(t.sources) || field(t.prompt_tokens)
+    || field(t.completion_tokens) || field(t.token_count) || field(t.model) || field(t.adapter)
+    || field(t.finish_reason) || field(t.metadata) || field(t.idempotency_key) || field(t.created));
+END $$;
+
+-- chunk_hash: the fingerprint of one piece of a stream
+CREATE OR REPLACE FUNCTION palaver.chunk_hash(salt bytea, piece text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.field('palaver/chunk/1'::text) || palaver.field(salt) || palaver.field(piece));
+
+-- stub_hash: the fingerprint of what remains of a forgotten turn
+CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.field('palaver/stub/1'::text) || palaver.field((t).id) || palaver.field((t).role)
+    || palaver.field((t).actor) || palaver.field((t).created) || palaver.field(key) || palaver.field((t).content_hash));
+
+-- key_hash: what remains of an idempotency key
+CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN key IS NOT NULL
+    THEN 'sha256:' || encode(sha256(palaver.field(conversation) || palaver.field(key)), 'hex') END;
+
+-- details_hash: the fields of a conversation that only `create` and `update` set
+CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.field('palaver/conversation/1'::text) || palaver.field((c).salt) || palaver.field((c).id)
+    || palaver.field((c).owner) || palaver.field((c).key) || palaver.field((c).workspace) || palaver.field((c).agent)
+    || palaver.field((c).model) || palaver.field((c).title) || palaver.field((c).participants)
+    || palaver.field((c).metadata) || palaver.field((c).settings) || palaver.field((c).ttl));
+
+-- ---- ids ------------------------------------------------------------------------------------------------------------
+
+-- stamp: the id with its turn's seq in its last seven letters
+CREATE OR REPLACE FUNCTION palaver.stamp(id text, seq bigint) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE letters constant text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+BEGIN
+  RETURN left(id, -7)
+    || substr(letters, (seq >> 30 & 31)::int + 1, 1) || substr(letters, (seq >> 25 & 31)::int + 1, 1)
+    || substr(letters, (seq >> 20 & 31)::int + 1, 1) || substr(letters, (seq >> 15 & 31)::int + 1, 1)
+    || substr(letters, (seq >> 10 & 31)::int + 1, 1) || substr(letters, (seq >> 5 & 31)::int + 1, 1)
+    || substr(letters, (seq & 31)::int + 1, 1);
+END $$;
+
+-- stamped_seq: the seq that an id claims; NULL when it is no id of ours
+CREATE OR REPLACE FUNCTION palaver.stamped_seq(id text) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  seq bigint := 0;
+  digit int;
+BEGIN
+  IF char_length(id) <> 26 THEN
+    RETURN NULL;
+  END IF;
+  FOR place IN 20..26 LOOP
+    digit := strpos('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substr(id, place, 1)) - 1;
+    IF digit < 0 THEN
+      RETURN NULL;
+    END IF;
+    seq := seq * 32 + digit;
+  END LOOP;
+  RETURN seq;
+END $$;
+
+-- ---- conversations --------------------------------------------------------------------------------------------------
+
+-- missing: why there is no such conversation
+CREATE OR REPLACE FUNCTION palaver.missing(me palaver.asker, conversation text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation
+             AND (c.gone IS NOT NULL OR c.expires_at <= me.now)) THEN
+    PERFORM fail('PV002', conversation);
+  END IF;
+  PERFORM fail('PV001', conversation);
+END $$;
+
+-- find: the conversation, for reading
+CREATE OR REPLACE FUNCTION palaver.find(me palaver.asker, conversation text) RETURNS palaver.conversations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE c palaver.conversations;
+BEGIN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation
+    AND o.gone IS NULL AND (o.expires_at IS NULL OR o.expires_at > me.now);
+  IF NOT FOUND THEN
+    PERFORM missing(me, conversation);
+  END IF;
+  RETURN c;
+END $$;
+
+-- open_thread: the conversation, for writing; the lock is always the first, so that nobody waits in a circle
+CREATE OR REPLACE FUNCTION palaver.open_thread(me palaver.asker, conversation text) RETURNS palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE c palaver.conversations;
+BEGIN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation
+    AND o.gone IS NULL AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    PERFORM missing(me, conversation);
+  END IF;
+  RETURN c;
+END $$;
+
+-- require_owner: what concerns the whole conversation is for its owner, or for an admin
+CREATE OR REPLACE FUNCTION palaver.require_owner(me palaver.asker, owner text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF me."user" IS DISTINCT FROM owner AND strpos(',' || me.rights || ',', ',admin,') = 0 THEN
+    PERFORM fail('PV021', 'admin');
+  END IF;
+END $$;
+
+-- tick: the next moment of a conversation: later than every one before, whatever the clock says
+CREATE OR REPLACE FUNCTION palaver.tick(me palaver.asker, c palaver.conversations) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN greatest((me).now, (c).updated + 1);
+
+-- log: one event at the conversation's present moment. `payload` is JSON
+CREATE OR REPLACE FUNCTION palaver.log(me palaver.asker, c palaver.conversations, kind text, actor text DEFAULT NULL,
+  turn text DEFAULT NULL, payload jsonb DEFAULT NULL, content_hash bytea DEFAULT NULL) RETURNS palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  told text;
+BEGIN
+  IF actor IS NULL THEN
+    actor := coalesce(me."user", '');
+  ELSIF me."user" IS NOT NULL AND actor <> me."user" THEN
+    payload := coalesce(payload, '{}') || jsonb_build_object('by', me."user");
+  END IF;
+  told := payload::text;
+  c.tip_hash := event_hash(c.tip_hash, c.next_n, kind, turn, actor, c.updated, told, content_hash);
+  INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
+  VALUES (c.tenant, c.cid, c.next_n, kind, turn, actor, c.updated, told, content_hash, c.tip_hash);
+  c.next_n := c.next_n + 1;
+  RETURN c;
+END $$;
+
+-- save: once, at the end of every write
+CREATE OR REPLACE FUNCTION palaver.save(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE conversations o SET next_seq = c.next_seq, next_n = c.next_n, tip_hash = c.tip_hash,
+    tip_position = c.tip_position, tip_slot = c.tip_slot, updated = c.updated, minute = c.updated / 60000000,
+    turn_count = c.turn_count, token_count = c.token_count, preview = c.preview, expires_at = c.updated + c.ttl
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- turn_of: a turn by its id
+CREATE OR REPLACE FUNCTION palaver.turn_of(c palaver.conversations, id text) RETURNS palaver.turns
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE t palaver.turns;
+BEGIN
+  SELECT * INTO t FROM turns o
+  WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.seq = stamped_seq(turn_of.id) AND o.id = turn_of.id;
+  IF NOT FOUND THEN
+    PERFORM fail('PV003', turn_of.id);
+  END IF;
+  RETURN t;
+END $$;
+
+-- kept_turn: a turn whose words are still there
+CREATE OR REPLACE FUNCTION palaver.kept_turn(c palaver.conversations, id text) RETURNS palaver.turns
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE t palaver.turns := turn_of(c, id);
+BEGIN
+  IF t.status = 'forgotten' THEN
+    PERFORM fail('PV004', id);
+  END IF;
+  RETURN t;
+END $$;
+
+-- find_tip: which turn is the last of the view now, after turns left it or came back
+CREATE OR REPLACE FUNCTION palaver.find_tip(c palaver.conversations) RETURNS palaver.conversations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  SELECT t.position, coalesce(t.slot, t.id) INTO c.tip_position, c.tip_slot FROM turns t
+  WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1 ORDER BY t.position DESC LIMIT 1;
+  IF NOT FOUND THEN
+    c.tip_position := -1;
+    c.tip_slot := NULL;
+  END IF;
+  RETURN c;
+END $$;
+
+-- refresh_preview: the first line of the first thing that a person said
+CREATE OR REPLACE FUNCTION palaver.refresh_preview(c palaver.conversations) RETURNS palaver.conversations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  c.preview := (SELECT t.preview FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
+    AND t.role = 'user' AND t.status = 'complete' AND t.preview IS NOT NULL ORDER BY t.position LIMIT 1);
+  RETURN c;
+END $$;
+
+-- ---- the text index -------------------------------------------------------------------------------------------------
+
+-- index_title: the stems of a title, in the place of those before
+CREATE OR REPLACE FUNCTION palaver.index_title(c palaver.conversations, words text, size integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM passages p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid IS NULL;
+  IF words IS NOT NULL THEN
+    INSERT INTO passages (tenant, cid, part, size, terms)
+    VALUES (c.tenant, c.cid, 0, index_title.size, words::tsvector);
+  END IF;
+END $$;
+
+-- index_turn: the stems of a turn, one row per passage. `words` is a list of [how many, stems with their places]
+CREATE OR REPLACE FUNCTION palaver.index_turn(t palaver.turns, words jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  INSERT INTO passages (tenant, cid, tid, part, size, terms)
+  SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
+  FROM jsonb_array_elements(words) WITH ORDINALITY AS w (word, n);
+END $$;
+
+-- put_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
+-- knows that there is more to do, and one that was put aside gets another try
+CREATE OR REPLACE FUNCTION palaver.put_job(tenant text, cid bigint, kind text, argument bigint, now bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  INSERT INTO jobs AS j (tenant, cid, kind, run_at, argument, created)
+  VALUES (put_job.tenant, put_job.cid, put_job.kind, now, put_job.argument, now)
+  ON CONFLICT ON CONSTRAINT jobs_pkey DO UPDATE SET created = greatest(j.created + 1, excluded.created), dead = 0,
+    argument = least(j.argument, excluded.argument);
+END $$;
+
+-- ---- the worker -----------------------------------------------------------------------------------------------------
+
+-- enter_worker: for what goes through all tenants: which of them have work waiting, and nothing of what was said.
+-- Somebody who is signed in works for the own tenant alone
+CREATE OR REPLACE FUNCTION palaver.enter_worker(who jsonb) RETURNS palaver.asker
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me palaver.asker;
+BEGIN
+  IF asking_role() IN ('authenticated', 'anon') THEN
+    RETURN enter(who, 'read');
+  END IF;
+  PERFORM set_config('role', 'palaver_worker', true);
+  me.now := coalesce((who ->> 'now')::bigint, extract(epoch FROM clock_timestamp()) * 1000000);
+  RETURN me;
+END $$;

@@ -1,0 +1,16 @@
+-- Who may call what: the verbs are for the application and for those who are signed in. Everything else is for nobody.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
+GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setting(text), palaver.claims(),
+  palaver.claim(text), palaver.claimed_tenant() TO palaver_index;
+
+DO $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO authenticated;
+  END IF;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+    REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM anon;
+  END IF;
+END $$;

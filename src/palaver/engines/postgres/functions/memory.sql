@@ -1,0 +1,339 @@
+-- Summaries, working memory and facts. What belongs together travels as JSON, in one answer.
+
+-- turn_json: a turn as an array, in the order of TurnRow; the salt stays here
+CREATE OR REPLACE FUNCTION palaver.turn_json(t palaver.turns) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN json_build_array((t).tid, (t).id, (t).seq, (t).position, (t).parent, (t).slot, (t).active, (t).superseded_by,
+    (t).status, (t).role, (t).actor, (t).is_parts, (t).content, (t).tool_calls, (t).tool_results, (t).attachments,
+    (t).sources, (t).prompt_tokens, (t).completion_tokens, (t).token_count, (t).model, (t).adapter, (t).finish_reason,
+    (t).metadata, (t).idempotency_key, NULL, encode((t).content_hash, 'hex'), (t).created);
+
+-- info_json: what a ConversationInfo is made of
+CREATE OR REPLACE FUNCTION palaver.info_json(c palaver.conversations) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN json_build_array((c).id, (c).tenant, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title,
+    (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count, (c).next_seq, (c).ttl,
+    (c).expires_at, (c).created, (c).updated);
+
+CREATE OR REPLACE FUNCTION palaver.summary_json(s palaver.summaries) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN json_build_array((s).id, (s).level, (s).from_seq, (s).through_seq, (s).text, (s).model, (s).token_count,
+    (s).turns, (s).created);
+
+CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN json_build_array((f).id, (f).subject, (f).predicate, (f).object, (f).source_turn, (f).confidence,
+    (f).valid_from, (f).invalidated_at, (f).invalidated_by, (f).by, (f).created);
+
+-- ---- reading --------------------------------------------------------------------------------------------------------
+
+-- tail: the end of the view, backwards, until the budget is full. No row is read that could not be used, but the one that
+-- is too much, and those that come with it from the same fetch
+CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean)
+RETURNS SETOF palaver.turns
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  t palaver.turns;
+  space bigint := budget;
+  taken integer := 0;
+BEGIN
+  FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
+    ORDER BY o.position DESC
+  LOOP
+    CONTINUE WHEN t.status <> 'complete';
+    RETURN NEXT t;
+    taken := taken + 1;
+    space := space - 1 - CASE WHEN in_characters
+      THEN coalesce(char_length(t.content), 0) + coalesce(char_length(t.tool_calls), 0)
+        + coalesce(char_length(t.tool_results), 0)
+      ELSE t.token_count END;
+    EXIT WHEN space < 0 OR taken >= 10000;
+  END LOOP;
+END $$;
+
+-- current: the message that is being answered; for one agent of several, the newest of the others'
+CREATE OR REPLACE FUNCTION palaver.current(c palaver.conversations, viewer text) RETURNS SETOF palaver.turns
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF viewer IS NULL THEN
+    RETURN QUERY SELECT * FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
+      AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position DESC LIMIT 1;
+  ELSE
+    RETURN QUERY SELECT * FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
+      AND t.status = 'complete' AND t.role IN ('user', 'assistant') AND t.actor <> viewer AND t.tool_calls IS NULL
+      ORDER BY t.position DESC LIMIT 1;
+  END IF;
+END $$;
+
+-- shown_summaries: the widest that end before `start`, and every one behind it: a window may begin where any of them ends.
+-- Few, however long the conversation is: read from the widest level down, and only where a wide one is no use
+CREATE OR REPLACE FUNCTION palaver.shown_summaries(c palaver.conversations, start bigint)
+RETURNS SETOF palaver.summaries
+LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+  WITH RECURSIVE levels AS (
+    SELECT l.level, last.through_seq FROM generate_series(0, (
+      SELECT s.level FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid ORDER BY s.level DESC LIMIT 1)) AS l (level)
+    CROSS JOIN LATERAL (SELECT s.through_seq FROM summaries s
+      WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = l.level ORDER BY s.from_seq DESC LIMIT 1) AS last
+  ), found AS (
+    SELECT s.* FROM levels l CROSS JOIN LATERAL (SELECT * FROM summaries s
+      WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = l.level AND s.from_seq >= (
+        SELECT coalesce(max(w.through_seq), 0) FROM levels w WHERE w.level > l.level)) AS s
+    UNION ALL
+    SELECT b.* FROM found f CROSS JOIN LATERAL (SELECT * FROM summaries b
+      WHERE b.tenant = c.tenant AND b.cid = c.cid AND b.level = f.level - 1 AND b.from_seq >= f.from_seq
+        AND b.from_seq < f.through_seq AND (f.stale = 1 OR f.through_seq > start)) AS b
+  )
+  SELECT f.* FROM found f WHERE f.stale = 0 ORDER BY f.from_seq, f.through_seq DESC
+$$;
+
+-- reading: what a context is made from, in one snapshot
+CREATE OR REPLACE FUNCTION palaver_api.reading(who jsonb, conversation text, budget bigint, in_characters boolean,
+  most_facts integer, viewer text DEFAULT NULL)
+RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
+  summarized_position bigint, summarized_turns bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+  start bigint;
+BEGIN
+  info := info_json(c);
+  SELECT json_agg(turn_json(t) ORDER BY t.position), coalesce(min(t.position), 0),
+    bool_or(CASE WHEN viewer IS NULL THEN t.role = 'user'
+      ELSE t.role IN ('user', 'assistant') AND t.actor <> viewer AND t.tool_calls IS NULL END)::text
+  INTO tail, start, current FROM tail(c, budget, in_characters) AS t;
+  IF current IS DISTINCT FROM 'true' THEN  -- otherwise it is in the tail
+    current := (SELECT turn_json(t) FROM current(c, viewer) AS t);
+  ELSE
+    current := NULL;
+  END IF;
+  summaries := (SELECT json_agg(summary_json(s)) FROM shown_summaries(c, start) AS s);
+  working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+  facts := (SELECT json_agg(fact_json(f) ORDER BY f.fid) FROM (
+    SELECT * FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.invalidated_at IS NULL
+    ORDER BY o.fid DESC LIMIT most_facts) AS f);
+  revision := c.revision;
+  summarized_position := c.summarized_position;
+  summarized_turns := c.summarized_turns;
+  RETURN NEXT;
+END $$;
+
+-- ---- compaction -----------------------------------------------------------------------------------------------------
+
+-- unsummarised: what comes after the last summary, up to `tokens` and never past a pending turn
+CREATE OR REPLACE FUNCTION palaver_api.unsummarised(who jsonb, conversation text, tokens bigint)
+RETURNS TABLE (info text, revision bigint, "position" bigint, turns text, stale text, working_memory text, facts text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+  t palaver.turns;
+  space bigint := tokens;
+  found json[] := '{}';
+BEGIN
+  FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
+    AND o.position >= c.summarized_position ORDER BY o.position
+  LOOP
+    EXIT WHEN t.status = 'pending' OR space < 0;
+    found := array_append(found, turn_json(t));
+    space := space - t.token_count;
+  END LOOP;
+  info := info_json(c);
+  revision := c.revision;
+  "position" := c.summarized_position;
+  turns := to_json(found);
+  stale := (SELECT json_agg(summary_json(s) ORDER BY s.level, s.from_seq) FROM summaries s
+    WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 1);
+  working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+  facts := (SELECT json_agg(fact_json(f) ORDER BY f.fid) FROM facts f
+    WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_at IS NULL);
+  RETURN NEXT;
+END $$;
+
+-- span: the complete turns of the view in a span
+CREATE OR REPLACE FUNCTION palaver_api.span(who jsonb, conversation text, from_seq bigint, through_seq bigint)
+RETURNS SETOF palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT * FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
+    AND t.position >= from_seq AND t.position < through_seq AND t.status = 'complete' ORDER BY t.position;
+END $$;
+
+-- summaries: those that may be shown, of one level or of all
+CREATE OR REPLACE FUNCTION palaver_api.summaries(who jsonb, conversation text, level integer DEFAULT NULL)
+RETURNS SETOF palaver.summaries
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 0
+    AND (summaries.level IS NULL OR s.level = summaries.level) ORDER BY s.from_seq, s.level;
+END $$;
+
+-- uncovered: summaries of a level that no wider one covers
+CREATE OR REPLACE FUNCTION palaver_api.uncovered(who jsonb, conversation text, level integer)
+RETURNS SETOF palaver.summaries
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = uncovered.level
+    AND s.stale = 0 AND s.from_seq >= (SELECT coalesce(max(w.through_seq), 0) FROM summaries w
+      WHERE w.tenant = c.tenant AND w.cid = c.cid AND w.level = uncovered.level + 1)
+  ORDER BY s.from_seq;
+END $$;
+
+-- put_summary: store it, unless what it stands for has changed since it was read
+CREATE OR REPLACE FUNCTION palaver_api.put_summary(who jsonb, conversation text, draft jsonb)
+RETURNS TABLE (stored boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+  s palaver.summaries := jsonb_populate_record(NULL::palaver.summaries, draft);
+  first_time boolean := s.level = 0 AND s.from_seq >= c.summarized_position;
+BEGIN
+  stored := c.revision = (draft ->> 'revision')::bigint
+    AND NOT (first_time AND s.from_seq <> c.summarized_position);
+  IF NOT stored THEN
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  c.updated := tick(me, c);
+  INSERT INTO summaries (tenant, cid, level, from_seq, through_seq, id, turns, tokens, text, token_count, model, created)
+  VALUES (c.tenant, c.cid, s.level, s.from_seq, s.through_seq, s.id, s.turns, s.tokens, s.text, s.token_count, s.model,
+    c.updated)
+  ON CONFLICT ON CONSTRAINT summaries_pkey DO UPDATE SET id = excluded.id, through_seq = excluded.through_seq,
+    turns = excluded.turns, tokens = excluded.tokens, text = excluded.text, token_count = excluded.token_count,
+    model = excluded.model, stale = 0, created = excluded.created;
+  IF first_time THEN
+    UPDATE conversations o SET summarized_position = s.through_seq, summarized_turns = o.summarized_turns + s.turns,
+      summarized_tokens = o.summarized_tokens + s.tokens
+    WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  ELSIF s.level = 0 THEN
+    PERFORM recount(c);
+  END IF;
+  c := log(me, c, 'summarize', payload => jsonb_build_object(
+    'level', s.level, 'from', s.from_seq, 'through', s.through_seq, 'model', s.model));
+  PERFORM save(c);
+  RETURN NEXT;
+END $$;
+
+-- drop_summary: its sources are gone, so it stays gone
+CREATE OR REPLACE FUNCTION palaver_api.drop_summary(who jsonb, conversation text, level integer, from_seq bigint)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+BEGIN
+  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = drop_summary.level
+    AND s.from_seq = drop_summary.from_seq;
+  PERFORM recount(c);
+END $$;
+
+-- ---- working memory and facts ---------------------------------------------------------------------------------------
+
+-- put_working_memory: store it, unless somebody else wrote meanwhile, or the turns that were read have changed
+CREATE OR REPLACE FUNCTION palaver_api.put_working_memory(who jsonb, conversation text, memory text,
+  through_seq bigint, before text DEFAULT NULL, revision bigint DEFAULT NULL)
+RETURNS TABLE (stored boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+BEGIN
+  stored := c.revision = coalesce(put_working_memory.revision, c.revision) AND before IS NOT DISTINCT FROM (
+    SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+  IF stored THEN
+    c.updated := tick(me, c);
+    INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
+    VALUES (c.tenant, c.cid, put_working_memory.memory, put_working_memory.through_seq, c.updated)
+    ON CONFLICT ON CONSTRAINT working_memory_pkey DO UPDATE SET memory = excluded.memory,
+      through_seq = excluded.through_seq, updated = excluded.updated;
+    c := log(me, c, 'remember');
+    PERFORM save(c);
+  END IF;
+  RETURN NEXT;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.facts(who jsonb, conversation text, include_invalidated boolean)
+RETURNS SETOF palaver.facts
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT * FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
+    AND (include_invalidated OR f.invalidated_at IS NULL) ORDER BY f.fid;
+END $$;
+
+-- facts_where: the valid ones of the conversations that a recall looks at
+CREATE OR REPLACE FUNCTION palaver_api.facts_where(who jsonb, conversation text DEFAULT NULL, owner text DEFAULT NULL)
+RETURNS SETOF palaver.facts
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT f.* FROM looked_at(me, conversation, owner) AS c
+  JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;
+END $$;
+
+-- put_facts: add those that nobody has noted meanwhile, mark the ones that they replace, and answer with the new ones.
+-- `stored` is false when the turns that were read have changed since: then nothing is stored
+CREATE OR REPLACE FUNCTION palaver_api.put_facts(who jsonb, conversation text, new jsonb, replaced jsonb,
+  revision bigint DEFAULT NULL)
+RETURNS TABLE (stored boolean, added text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+  f palaver.facts;
+  marked bigint;
+BEGIN
+  stored := c.revision = coalesce(put_facts.revision, c.revision);
+  added := '{}';
+  IF stored THEN
+    c.updated := tick(me, c);
+    FOR f IN SELECT * FROM jsonb_populate_recordset(NULL::palaver.facts, new) LOOP
+      CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
+        AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
+      INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
+      VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f.by,
+        c.updated);
+      added := array_append(added, f.id);
+    END LOOP;
+    WITH pairs AS (
+      SELECT r.value ->> 0 AS old, r.value ->> 1 AS by FROM jsonb_array_elements(replaced) AS r (value)
+      WHERE r.value ->> 1 = ANY (added)
+    ), done AS (
+      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p.by FROM pairs p
+      WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
+    SELECT count(*) INTO marked FROM pairs;
+    IF cardinality(added) > 0 THEN
+      c := log(me, c, 'extract_facts', payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
+      PERFORM save(c);
+    END IF;
+  END IF;
+  RETURN NEXT;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.drop_fact(who jsonb, conversation text, id text) RETURNS TABLE (found boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+BEGIN
+  DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = drop_fact.id;
+  drop_fact.found := FOUND;
+  IF FOUND THEN
+    PERFORM revive(c, ARRAY[drop_fact.id]);
+    c.updated := tick(me, c);
+    c := log(me, c, 'forget_fact', payload => jsonb_build_object('fact', drop_fact.id));
+    PERFORM save(c);
+  END IF;
+  RETURN NEXT;
+END $$;

@@ -1,0 +1,131 @@
+-- What recall asks of the database: shapes of turns, postings of stems, vectors. Long lists of numbers travel packed, in
+-- base64: a tenth of the time that JSON would take.
+
+-- looked_at: the conversations that a recall looks at. One that is named and not there is an error, not an empty answer
+CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
+RETURNS SETOF palaver.conversations
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF conversation IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM find(me, conversation) AS c WHERE looked_at.owner IS NULL OR c.owner = looked_at.owner;
+  ELSE
+    RETURN QUERY SELECT * FROM conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL
+      AND (c.expires_at IS NULL OR c.expires_at > me.now) AND (looked_at.owner IS NULL OR c.owner = looked_at.owner);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver.packed(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN translate(encode(coalesce(bytes, ''), 'base64'), E'\n', '');
+
+-- profile: the shape of every turn, without its words: those after `after`; all of them when something else changed since
+-- the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for
+-- several, the stamp holds how much each has, so that any new turn makes the answer a whole one
+CREATE OR REPLACE FUNCTION palaver_api.profile(who jsonb, known bigint[], after bigint, conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, through bigint, passages bigint, terms bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  cids bigint[];
+  pending bigint;
+  newest bigint;
+BEGIN
+  SELECT coalesce(array_agg(c.cid), '{}'), coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
+    ARRAY[count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.cid), 0)::bigint,
+      coalesce(sum(hashint8(c.cid)::bigint), 0),
+      CASE WHEN conversation IS NULL THEN coalesce(sum(c.next_seq + c.next_n), 0) ELSE 0 END]
+  INTO cids, passages, terms, stamp FROM looked_at(me, conversation, owner) AS c;
+  fresh := known IS DISTINCT FROM stamp;
+  SELECT json_agg(json_build_array(t.tid, t.cid, t.position, t.created, t.token_count, t.role, t.actor,
+      coalesce(m.standing, 0), t.status) ORDER BY t.cid, t.position)::text, max(t.tid)
+  INTO shapes, newest
+  FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
+  WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete'
+    AND (fresh OR t.tid > after);
+  SELECT min(s.tid) INTO pending FROM streams s WHERE s.tenant = me.tenant AND s.cid = ANY (cids);
+  through := least(coalesce(newest, CASE WHEN fresh THEN 0 ELSE after END), pending - 1);
+  RETURN NEXT;
+END $$;
+
+-- stem_postings: the turn and the length of every passage of this tenant that holds a stem; the newest `most` of them. It
+-- runs as the role that owns the look-up (see `passages`), says only numbers, and looks at nothing but the tenant that is
+-- asking. Which conversations it is asked for has been read under the policies
+CREATE OR REPLACE FUNCTION palaver.stem_postings(stem text, cids bigint[], most integer) RETURNS bytea
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+DECLARE
+  here text := (whoami()).tenant;
+  wanted tsquery := array_to_string(ARRAY['''' || replace(stem, '''', '''''') || ''''], '')::tsquery;
+BEGIN
+  IF cardinality(cids) = 1 THEN
+    RETURN (SELECT string_agg(int8send(p.tid) || int8send(p.size), ''::bytea) FROM (
+      SELECT o.tid, o.size FROM passages o
+      WHERE o.tenant = here AND o.cid = cids[1] AND o.terms @@ wanted AND o.tid IS NOT NULL
+      ORDER BY o.pid DESC LIMIT most) AS p);
+  END IF;
+  RETURN (SELECT string_agg(int8send(p.tid) || int8send(p.size), ''::bytea) FROM (
+    SELECT o.tid, o.size FROM passages o
+    WHERE o.tenant = here AND o.terms @@ wanted AND o.cid = ANY (cids) AND o.tid IS NOT NULL
+    ORDER BY o.pid DESC LIMIT most) AS p);
+END $$;
+GRANT CREATE ON SCHEMA palaver TO palaver_index;
+ALTER FUNCTION palaver.stem_postings(text, bigint[], integer) OWNER TO palaver_index;
+REVOKE CREATE ON SCHEMA palaver FROM palaver_index;
+
+-- postings: for each stem, where it stands
+CREATE OR REPLACE FUNCTION palaver_api.postings(who jsonb, stems text[], most integer, conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (stem text, places text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  cids bigint[];
+BEGIN
+  SELECT coalesce(array_agg(c.cid), '{}') INTO cids FROM looked_at(me, conversation, owner) AS c;
+  RETURN QUERY SELECT s.stem, packed(stem_postings(s.stem, cids, most)) FROM unnest(stems) AS s (stem);
+END $$;
+
+-- half_floats: the numbers of a vector, without the header that they travel with
+CREATE OR REPLACE FUNCTION palaver.half_floats(v extensions.halfvec) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN substring(extensions.halfvec_send(v) FROM 5);
+
+-- vectors: per conversation, those that are not known yet, or all of them when some that were may be gone. A stamp is
+-- (revision, newest): what takes vectors away changes the revision. `known` is {cid: stamp}
+CREATE OR REPLACE FUNCTION palaver_api.vectors(who jsonb, model text, known jsonb, conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (cid bigint, fresh boolean, stamp bigint[], numbers text, floats text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+BEGIN
+  RETURN QUERY
+  SELECT c.cid, c.changed, ARRAY[c.revision, c.newest], packed(f.numbers), packed(f.floats)
+  FROM (
+    SELECT o.cid, o.revision, coalesce(n.eid, 0) AS newest, coalesce((known -> o.cid::text ->> 1)::bigint, 0) AS last,
+      (known -> o.cid::text ->> 0)::bigint IS DISTINCT FROM o.revision AS changed
+    FROM looked_at(me, conversation, owner) AS o
+    LEFT JOIN LATERAL (SELECT e.eid FROM embeddings e WHERE e.tenant = me.tenant AND e.cid = o.cid
+      ORDER BY e.eid DESC LIMIT 1) AS n ON true
+  ) AS c
+  LEFT JOIN LATERAL (
+    SELECT string_agg(int8send(e.eid) || int8send(e.tid), ''::bytea ORDER BY e.eid) AS numbers,
+      string_agg(half_floats(e.vector), ''::bytea ORDER BY e.eid) AS floats
+    FROM embeddings e WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = vectors.model
+      AND (c.changed OR e.eid > c.last)
+  ) AS f ON true
+  WHERE c.newest <> c.last OR (c.changed AND c.last > 0);
+END $$;
+
+-- turns_numbered: some turns of the view, by their numbers, as far as the caller may see them
+CREATE OR REPLACE FUNCTION palaver_api.turns_numbered(who jsonb, tids bigint[])
+RETURNS TABLE (tid bigint, conversation text, turn text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT t.tid, c.id, turn_json(t)::text FROM turns t
+  JOIN conversations c ON c.tenant = t.tenant AND c.cid = t.cid
+  WHERE t.tenant = me.tenant AND t.tid = ANY (tids) AND t.active = 1 AND t.status = 'complete'
+    AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
+END $$;

@@ -1,0 +1,152 @@
+-- Memory follows the thread: what is derived from a turn goes, or is made anew, when the turn changes or goes. All of this
+-- happens inside the transaction that changes the thread, under its lock.
+
+-- without_turns: a working memory without every note from these turns. The summary goes too: nobody can tell whether
+-- they are in it
+CREATE OR REPLACE FUNCTION palaver.without_turns(memory jsonb, gone text[]) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN memory || '{"summary": ""}' || (
+    SELECT coalesce(jsonb_object_agg(list.name, (
+      SELECT coalesce(jsonb_agg(note.value ORDER BY note.n), '[]')
+      FROM jsonb_array_elements(list.notes) WITH ORDINALITY AS note (value, n)
+      WHERE note.value ->> 'turn' IS NULL OR note.value ->> 'turn' <> ALL (gone))), '{}')
+    FROM jsonb_each(memory) AS list (name, notes) WHERE jsonb_typeof(list.notes) = 'array');
+
+-- noted_turns: the turns that a working memory speaks of
+CREATE OR REPLACE FUNCTION palaver.noted_turns(memory jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN (SELECT coalesce(array_agg(DISTINCT note.value ->> 'turn'), '{}')
+    FROM jsonb_each(memory) AS list (name, notes), jsonb_array_elements(list.notes) AS note (value)
+    WHERE jsonb_typeof(list.notes) = 'array' AND note.value ->> 'turn' IS NOT NULL);
+
+-- bump: the view changed other than by an append
+CREATE OR REPLACE FUNCTION palaver.bump(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE conversations o SET revision = o.revision + 1 WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- revive: facts that were replaced by ones that are gone now hold again
+CREATE OR REPLACE FUNCTION palaver.revive(c palaver.conversations, gone text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE facts f SET invalidated_at = NULL, invalidated_by = NULL
+  WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_by = ANY (gone);
+END $$;
+
+-- changed: a turn left its place in the view, and another may stand there now
+CREATE OR REPLACE FUNCTION palaver.changed(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE gone text[];
+BEGIN
+  PERFORM bump(c);
+  UPDATE summaries s SET stale = 1, text = '', token_count = 0
+  WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.from_seq <= t.position AND s.through_seq > t.position;
+  IF FOUND THEN
+    PERFORM put_job(c.tenant, c.cid, 'compact', NULL, me.now);
+  END IF;
+  UPDATE working_memory w SET memory = without_turns(w.memory::jsonb, ARRAY[t.id])::text, updated = me.now
+  WHERE w.tenant = c.tenant AND w.cid = c.cid AND strpos(w.memory, t.id) > 0;
+  WITH dropped AS (
+    DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.source_turn = t.id RETURNING f.id)
+  SELECT array_agg(d.id) INTO gone FROM dropped d;
+  PERFORM revive(c, gone);
+END $$;
+
+-- recount: how much of the view is summarised, after something other than one more summary changed it. What is not behind
+-- the last summary is in one; the end of the thread is short, the rest is not
+CREATE OR REPLACE FUNCTION palaver.recount(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE conversations o SET summarized_turns = c.turn_count - behind.turns,
+    summarized_tokens = c.token_count - behind.tokens
+  FROM (SELECT count(*) AS turns, coalesce(sum(t.token_count), 0) AS tokens
+    FROM conversations n JOIN turns t ON t.tenant = n.tenant AND t.cid = n.cid AND t.active = 1
+      AND t.position >= n.summarized_position
+    WHERE n.tenant = c.tenant AND n.cid = c.cid) AS behind
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- cut: everything from a position on left the view, or another branch took its place
+CREATE OR REPLACE FUNCTION palaver.cut(c palaver.conversations, "from" bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM bump(c);
+  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.through_seq > cut."from";
+  UPDATE conversations o SET summarized_position = (SELECT coalesce(max(s.through_seq), 0) FROM summaries s
+    WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = 0)
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- prune: after that, notes and facts whose turn is not in the view any more go, and reading starts again there. The notes
+-- of a turn that is retired stay: only its words are gone
+CREATE OR REPLACE FUNCTION palaver.prune(me palaver.asker, c palaver.conversations, "from" bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  gone text[];
+  noted text;
+BEGIN
+  PERFORM recount(c);
+  WITH dropped AS (
+    DELETE FROM facts f USING turns t
+    WHERE f.tenant = c.tenant AND f.cid = c.cid AND t.tenant = c.tenant AND t.cid = c.cid AND t.active = 0
+      AND t.position >= prune."from" AND t.status <> 'forgotten' AND t.id = f.source_turn RETURNING f.id)
+  SELECT array_agg(d.id) INTO gone FROM dropped d;
+  PERFORM revive(c, gone);
+  SELECT w.memory INTO noted FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(n.id) INTO gone FROM unnest(noted_turns(noted::jsonb)) AS n (id)
+  WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.seq = stamped_seq(n.id)
+    AND t.id = n.id AND (t.active = 1 OR t.status = 'forgotten'));
+  IF gone IS NOT NULL THEN
+    noted := without_turns(noted::jsonb, gone)::text;
+  END IF;
+  UPDATE working_memory w SET through_seq = least(w.through_seq, prune."from" - 1), updated = me.now,
+    memory = jsonb_set(noted::jsonb, '{through_seq}', to_jsonb(least(w.through_seq, prune."from" - 1)))::text
+  WHERE w.tenant = c.tenant AND w.cid = c.cid;
+END $$;
+
+-- cut_beyond_tip: after turns left the end of the view, their places are taken again by others
+CREATE OR REPLACE FUNCTION palaver.cut_beyond_tip(me palaver.asker, c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM conversations o WHERE o.tenant = c.tenant AND o.cid = c.cid
+             AND o.summarized_position > c.tip_position + 1) THEN
+    PERFORM cut(c, c.tip_position + 1);
+    PERFORM prune(me, c, c.tip_position + 1);
+  END IF;
+END $$;
+
+-- forgotten: nothing that was derived from the turn may stay
+CREATE OR REPLACE FUNCTION palaver.forgotten(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM drop_meaning(t);
+  PERFORM changed(me, c, t);
+END $$;
+
+-- drop_meaning: the marks and vectors of a turn
+CREATE OR REPLACE FUNCTION palaver.drop_meaning(t palaver.turns) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM marks m WHERE m.tenant = t.tenant AND m.tid = t.tid;
+  DELETE FROM embeddings e WHERE e.tenant = t.tenant AND e.tid = t.tid;
+END $$;
+
+-- emptied: all turns went
+CREATE OR REPLACE FUNCTION palaver.emptied(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid;
+  DELETE FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
+  DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid;
+  DELETE FROM marks m WHERE m.tenant = c.tenant AND m.cid = c.cid;
+  DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.cid = c.cid;
+  DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid;
+  DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+  UPDATE conversations o SET revision = o.revision + 1, summarized_position = 0, summarized_turns = 0,
+    summarized_tokens = 0
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;

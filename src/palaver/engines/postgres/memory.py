@@ -1,0 +1,148 @@
+"""Summaries, working memory and facts. Each method is one transaction, in one round trip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palaver.engines.postgres.caller import Caller, Row
+from palaver.engines.postgres.rows import turn as stored_turn
+from palaver.engines.rows import TurnRow, conversation
+from palaver.identity import canonical_json, from_json, micros, moment
+from palaver.model import Fact, Scope, Summary, Turn
+from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
+
+SUMMARY_FIELDS = tuple(Summary.__dataclass_fields__)
+FACT_FIELDS = (
+    "id", "subject", "predicate", "object", "source_turn", "confidence", "valid_from", "invalidated_at",
+    "invalidated_by", "by", "created",
+)  # fmt: skip
+
+
+class MemoryVerbs(Caller):
+    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+        args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
+        (row,) = await self.read("reading", scope, conversation=conversation, viewer=limits.viewer, **args)
+        tail = turns_of(row["tail"], conversation)
+        current = next((turn for turn in reversed(tail) if _is_current(turn, limits.viewer)), None)
+        if row["current"] is not None:
+            current = turn_of(from_json(row["current"]), conversation)
+        return Reading(
+            info=_info(row),
+            tail=tail,
+            current=current,
+            summaries=_summaries_of(row["summaries"]),
+            working_memory=row["working_memory"],
+            facts=_facts_of(row["facts"]),
+            revision=row["revision"],
+            summarized_position=row["summarized_position"],
+            summarized_turns=row["summarized_turns"],
+        )
+
+    async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
+        (row,) = await self.read("unsummarised", scope, conversation=conversation, tokens=tokens)
+        return Unsummarised(
+            info=_info(row),
+            revision=row["revision"],
+            position=row["position"],
+            turns=turns_of(row["turns"], conversation),
+            stale=_summaries_of(row["stale"]),
+            working_memory=row["working_memory"],
+            facts=_facts_of(row["facts"]),
+        )
+
+    async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
+        rows = await self.read("span", scope, conversation=conversation, from_seq=from_seq, through_seq=through_seq)
+        return [stored_turn(row, conversation) for row in rows]
+
+    async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
+        rows = await self.read("summaries", scope, conversation=conversation, level=level)
+        return [_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+
+    async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
+        rows = await self.read("uncovered", scope, conversation=conversation, level=level)
+        return [_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+
+    async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
+        (row,) = await self.write("put_summary", scope, conversation=conversation, draft=canonical_json(draft))
+        return bool(row["stored"])
+
+    async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None:
+        span = {"level": summary.level, "from_seq": summary.from_seq}
+        await self.write("drop_summary", scope, conversation=conversation, **span)
+
+    async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
+        values = {name: getattr(draft, name) for name in draft.__dataclass_fields__}
+        (row,) = await self.write("put_working_memory", scope, conversation=conversation, **values)
+        return bool(row["stored"])
+
+    async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
+        rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)
+        return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+
+    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]:
+        rows = await self.read("facts_where", scope, conversation=where.conversation, owner=where.owner)
+        return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+
+    async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
+        (row,) = await self.write(
+            "put_facts",
+            scope,
+            conversation=conversation,
+            new=canonical_json([_stored_fact(fact) for fact in draft.new]),
+            replaced=canonical_json(draft.replaced),
+            revision=draft.revision,
+        )
+        return [fact for fact in draft.new if fact.id in row["added"]] if row["stored"] else None
+
+    async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
+        (row,) = await self.write("drop_fact", scope, conversation=conversation, id=id)
+        return bool(row["found"])
+
+
+# ---- from rows to values, and back ---------------------------------------------------------------------------------
+
+
+def turn_of(values: list[Any], conversation: str) -> Turn:
+    """A turn from the array that `palaver.turn_json` makes."""
+    row = TurnRow(*values)
+    row.content_hash = None if row.content_hash is None else bytes.fromhex(values[-2])
+    return row.turn(conversation)
+
+
+def turns_of(text: str | None, conversation: str) -> tuple[Turn, ...]:
+    return tuple(turn_of(values, conversation) for values in from_json(text or "[]"))
+
+
+def _is_current(turn: Turn, viewer: str | None) -> bool:
+    if viewer is None:
+        return turn.role == "user"
+    return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
+
+
+def _info(row: Row) -> Any:
+    return conversation(tuple(from_json(row["info"])))
+
+
+def _summaries_of(text: str | None) -> tuple[Summary, ...]:
+    return tuple(_summary(values) for values in from_json(text or "[]"))
+
+
+def _summary(values: list[Any]) -> Summary:
+    known = dict(zip(SUMMARY_FIELDS, values, strict=True))
+    return Summary(**{**known, "created": moment(known["created"])})
+
+
+def _facts_of(text: str | None) -> tuple[Fact, ...]:
+    return tuple(_fact(values) for values in from_json(text or "[]"))
+
+
+def _fact(values: list[Any]) -> Fact:
+    known = dict(zip(FACT_FIELDS, values, strict=True))
+    for name in ("valid_from", "invalidated_at", "created"):
+        known[name] = None if known[name] is None else moment(known[name])
+    return Fact(**known)
+
+
+def _stored_fact(fact: Fact) -> dict[str, Any]:
+    values = {name: getattr(fact, name) for name in FACT_FIELDS}
+    return {**values, "valid_from": micros(fact.valid_from), "invalidated_at": None, "created": None}

@@ -1,0 +1,75 @@
+"""Making and upgrading the schema: plain SQL that also runs in an SQL editor."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from palaver.engines.migrate import migrations
+from palaver.errors import DatabaseTooNew, SchemaMissing
+
+if TYPE_CHECKING:
+    import asyncpg
+
+PACKAGE = "palaver.engines.postgres"
+LOCK = 0x70616C61  # "pala": one migration at a time, whoever runs it
+# In the order in which they need each other.
+FUNCTIONS = (
+    "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
+    "memory", "recall", "outbox", "grants",
+)  # fmt: skip
+
+
+def known_version() -> int:
+    return migrations(f"{PACKAGE}.migrations")[-1].number
+
+
+def script(since: int = 0) -> str:
+    """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
+    steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
+    return "\n".join([*steps, *_functions(), _version(known_version())])
+
+
+def _functions() -> list[str]:
+    folder = files(PACKAGE).joinpath("functions")
+    named = [folder.joinpath(f"{name}.sql") for name in FUNCTIONS]
+    return [file.read_text() for file in named if file.is_file()]
+
+
+def _version(number: int) -> str:
+    return f"""
+CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
+GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;
+"""
+
+
+async def found_version(connection: asyncpg.Connection[asyncpg.Record]) -> int:
+    """The schema that a database has; 0 when it has none."""
+    if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
+        return 0
+    known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = 'schema_version'"
+    if await connection.fetchval(known) is None:
+        return 0
+    return int(await connection.fetchval("SELECT palaver.schema_version()"))
+
+
+async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Refuse a database that this version of Palaver cannot work with."""
+    found, known = await found_version(connection), known_version()
+    if found > known:
+        raise DatabaseTooNew(found=found, known=known)
+    if found < known:
+        problem = "has no Palaver schema" if not found else f"has schema {found}, and {known} is needed"
+        raise SchemaMissing(f"the database {problem}: run `palaver migrate`, or open it with migrate_url=")
+
+
+async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> int:
+    """Bring a database up to date, and answer the number of its schema. Safe from many processes at once."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+        found, known = await found_version(connection), known_version()
+        if found > known:
+            raise DatabaseTooNew(found=found, known=known)
+        if found < known:
+            await connection.execute(script(found))
+    return known

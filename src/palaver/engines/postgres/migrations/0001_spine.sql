@@ -1,0 +1,464 @@
+-- The tables, who may see them, and the one function that says who is asking.
+--
+-- `palaver` holds the tables and is never exposed; `palaver_api` holds the verbs. Times are microseconds since 1970, UTC.
+-- `tenant` leads every key and every index, so that the schema shards by tenant. `cid`, `tid`, `pid` are numbers inside
+-- this database: they only grow within a conversation, and are never given out again.
+
+SET LOCAL client_min_messages = warning;
+CREATE SCHEMA IF NOT EXISTS extensions;
+CREATE EXTENSION IF NOT EXISTS btree_gin WITH SCHEMA extensions;
+CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA extensions;
+CREATE SCHEMA palaver;
+CREATE SCHEMA palaver_api;
+SET LOCAL search_path = palaver, extensions, public;
+
+-- ---- roles ----------------------------------------------------------------------------------------------------------
+-- palaver_app     what the application works as, inside one tenant; it owns nothing
+-- palaver_worker  sees which tenants have work waiting, and nothing of what was said
+-- palaver_index   owns the look-up of words (see `passages`), and can read nothing else
+
+DO $$
+DECLARE name text;
+BEGIN
+  FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index'] LOOP
+    BEGIN
+      EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN
+      NULL;  -- roles belong to the whole server: another database of it has made this one
+    END;
+    IF NOT pg_has_role(current_user, name, 'SET') THEN
+      EXECUTE format('GRANT %I TO %I', name, current_user);
+    END IF;
+  END LOOP;
+END $$;
+
+-- ---- tables ---------------------------------------------------------------------------------------------------------
+
+CREATE SEQUENCE conversation_numbers;
+CREATE SEQUENCE turn_numbers;
+CREATE SEQUENCE passage_numbers;
+CREATE SEQUENCE numbers;  -- of everything else
+
+CREATE TABLE conversations (
+  tenant text NOT NULL,
+  cid bigint NOT NULL DEFAULT nextval('palaver.conversation_numbers'),
+  id text NOT NULL,
+  owner text NOT NULL,                         -- '' when the application itself is the owner
+  key text,
+  workspace text,
+  agent text,
+  model text,
+  title text,
+  preview text,
+  participants text NOT NULL DEFAULT '[]',     -- canonical JSON
+  members text[] NOT NULL DEFAULT '{}',        -- the same, in a form that a policy can look into
+  metadata text,
+  settings text,
+  ttl bigint,
+  expires_at bigint,
+  turn_count bigint NOT NULL DEFAULT 0,        -- of the active view
+  token_count bigint NOT NULL DEFAULT 0,
+  next_seq bigint NOT NULL DEFAULT 0,
+  next_n bigint NOT NULL DEFAULT 1,
+  tip_position bigint NOT NULL DEFAULT -1,     -- the last turn of the active view: its place,
+  tip_slot text,                               -- and its slot
+  tip_hash bytea NOT NULL,
+  salt bytea,
+  content_hash bytea,                          -- of the fields that only an `update` event may change
+  created bigint NOT NULL,
+  updated bigint NOT NULL,                     -- strictly increasing: the clock of this conversation
+  minute bigint NOT NULL,                      -- of `updated`; coarse, so that most appends move no index entry
+  gone bigint,                                 -- when it was deleted for good; only the log remains
+  revision bigint NOT NULL DEFAULT 0,          -- changes of the view that are not appends
+  marked bigint NOT NULL DEFAULT 0,            -- batches of marks since then
+  summarized_position bigint NOT NULL DEFAULT 0,  -- the first position in no summary
+  summarized_turns bigint NOT NULL DEFAULT 0,  -- turns of the view before it
+  summarized_tokens bigint NOT NULL DEFAULT 0,
+  compact_turns bigint DEFAULT 50,             -- when to summarise, from the settings; NULL: never
+  compact_tokens bigint DEFAULT 8000,
+  passage_count bigint NOT NULL DEFAULT 0,     -- of turns, in the text index
+  passage_terms bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (tenant, cid)
+) WITH (fillfactor = 70);                      -- every append updates its row in place
+CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
+CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) WHERE key IS NOT NULL AND gone IS NULL;
+CREATE INDEX conversations_newest ON conversations (tenant, minute) WHERE gone IS NULL;
+CREATE INDEX conversations_of ON conversations (tenant, owner) WHERE gone IS NULL;
+CREATE INDEX conversations_expiring ON conversations (tenant, expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
+
+CREATE TABLE turns (
+  tenant text NOT NULL,
+  tid bigint NOT NULL DEFAULT nextval('palaver.turn_numbers'),
+  cid bigint NOT NULL,
+  id text NOT NULL,
+  seq bigint NOT NULL,
+  position bigint NOT NULL,
+  parent text,                                 -- slot of the turn before
+  slot text,                                   -- NULL: its own id
+  active smallint NOT NULL,
+  superseded_by text,
+  status text NOT NULL,
+  role text NOT NULL,
+  actor text NOT NULL,
+  is_parts smallint NOT NULL DEFAULT 0,
+  content text,
+  tool_calls text,
+  tool_results text,
+  attachments text,
+  sources text,
+  prompt_tokens bigint,
+  completion_tokens bigint,
+  token_count bigint NOT NULL DEFAULT 0,
+  model text,
+  adapter text,
+  finish_reason text,
+  metadata text,
+  idempotency_key text,
+  preview text,                                -- the first line of what a user said
+  salt bytea,
+  content_hash bytea,
+  created bigint NOT NULL,
+  PRIMARY KEY (tenant, tid),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+-- A turn's id ends in its seq (see identity.stamp), so this index answers for the id as well.
+CREATE UNIQUE INDEX turns_by_seq ON turns (tenant, cid, seq);
+-- The hot read path, and it holds one turn per place.
+CREATE UNIQUE INDEX turns_active ON turns (tenant, cid, position) WHERE active = 1;
+CREATE INDEX turns_inactive ON turns (tenant, cid, position) WHERE active = 0;
+CREATE UNIQUE INDEX turns_by_key ON turns (tenant, cid, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- One row per pending turn: until when its writer is believed to be alive. No content, so that a worker may look.
+CREATE TABLE streams (
+  tenant text NOT NULL,
+  tid bigint NOT NULL,
+  cid bigint NOT NULL,
+  lease_until bigint NOT NULL,
+  next_chunk bigint NOT NULL DEFAULT 0,
+  length bigint NOT NULL DEFAULT 0,            -- characters so far
+  PRIMARY KEY (tenant, tid),
+  FOREIGN KEY (tenant, tid) REFERENCES turns,
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+CREATE INDEX streams_of ON streams (tenant, cid);
+
+CREATE TABLE attachments (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  id text NOT NULL,
+  aid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
+  tid bigint,                                  -- NULL until a turn takes it
+  owner text NOT NULL,
+  filename text NOT NULL,
+  media_type text NOT NULL,
+  bytes bigint NOT NULL,
+  sha256 text NOT NULL,
+  path text NOT NULL,
+  created bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, id),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations,
+  FOREIGN KEY (tenant, tid) REFERENCES turns
+);
+CREATE INDEX attachments_of ON attachments (tenant, tid);
+
+-- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot keep one.
+CREATE TABLE doomed_blobs (tenant text NOT NULL, path text NOT NULL, PRIMARY KEY (tenant, path));
+
+CREATE TABLE events (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  n bigint NOT NULL,
+  kind text NOT NULL,
+  turn text,
+  actor text NOT NULL,
+  at bigint NOT NULL,
+  payload text,
+  content_hash bytea,
+  hash bytea NOT NULL,
+  PRIMARY KEY (tenant, cid, n),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+-- The text index: the stems of each passage of a turn or of a title, with their places. They are made outside, by the
+-- same code for every engine. `@@` is not leakproof, so a policy would keep the planner from using this index: the
+-- look-up is made by a function of the role `palaver_index`, which answers with numbers only.
+CREATE TABLE passages (
+  tenant text NOT NULL,
+  pid bigint NOT NULL DEFAULT nextval('palaver.passage_numbers'),
+  cid bigint NOT NULL,
+  tid bigint,                                  -- NULL: the conversation's title
+  part integer NOT NULL,                       -- which passage of the turn
+  size integer NOT NULL,                       -- how many terms it has
+  terms tsvector NOT NULL,
+  PRIMARY KEY (tenant, pid)
+);
+CREATE INDEX passages_of ON passages (tenant, cid, tid);
+CREATE INDEX passages_in_order ON passages (tenant, cid, pid);  -- what is to be embedded next
+CREATE INDEX passages_terms ON passages USING gin (tenant, cid, terms) WITH (gin_pending_list_limit = 512);
+
+CREATE TABLE summaries (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  level integer NOT NULL,
+  from_seq bigint NOT NULL,                    -- positions of the active view
+  through_seq bigint NOT NULL,                 -- exclusive
+  id text NOT NULL,
+  turns bigint NOT NULL,                       -- how many turns of the view it stands for
+  tokens bigint NOT NULL,                      -- what those turns weigh
+  text text NOT NULL,
+  token_count bigint NOT NULL,
+  model text NOT NULL,
+  stale smallint NOT NULL DEFAULT 0,           -- what it stood for has changed: its text is gone, and is written anew
+  created bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, level, from_seq),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+CREATE TABLE working_memory (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  memory text NOT NULL,                        -- canonical JSON
+  through_seq bigint NOT NULL,                 -- inclusive position
+  updated bigint NOT NULL,
+  PRIMARY KEY (tenant, cid),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+CREATE TABLE facts (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  id text NOT NULL,
+  fid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
+  subject text NOT NULL,
+  predicate text NOT NULL,
+  object text NOT NULL,
+  source_turn text,
+  confidence double precision NOT NULL,
+  valid_from bigint NOT NULL,
+  invalidated_at bigint,
+  invalidated_by text,
+  by text NOT NULL,
+  created bigint NOT NULL,
+  vector halfvec,
+  PRIMARY KEY (tenant, cid, id),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+-- Standing instructions (2) and preferences (1). Most turns have no row.
+CREATE TABLE marks (
+  tenant text NOT NULL,
+  tid bigint NOT NULL,
+  cid bigint NOT NULL,
+  standing smallint NOT NULL,
+  PRIMARY KEY (tenant, tid),
+  FOREIGN KEY (tenant, tid) REFERENCES turns
+);
+CREATE INDEX marks_of ON marks (tenant, cid);
+
+-- One vector per passage that is worth one.
+CREATE TABLE embeddings (
+  tenant text NOT NULL,
+  eid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
+  cid bigint NOT NULL,
+  tid bigint NOT NULL,
+  part integer NOT NULL,
+  model text NOT NULL,
+  vector halfvec NOT NULL,
+  PRIMARY KEY (tenant, eid),
+  FOREIGN KEY (tenant, tid) REFERENCES turns
+);
+CREATE INDEX embeddings_of ON embeddings (tenant, cid, eid);
+CREATE UNIQUE INDEX embeddings_by_turn ON embeddings (tenant, tid, part, model);
+-- For scopes that are too large to look at every vector. Such an index is for one length of vectors: this is the local
+-- model's; docs/postgres.md says how to add another. It cannot begin with the tenant, and no answer depends on it: what it
+-- finds is filtered by the policies, and when that is too little, every vector is looked at.
+CREATE INDEX embeddings_nearest_384 ON embeddings USING hnsw ((vector::halfvec(384)) halfvec_ip_ops)
+  WHERE vector_dims(vector) = 384;
+
+-- How far a model has come in a conversation: numbers of passages grow there in the order of their commits.
+CREATE TABLE embedded (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  model text NOT NULL,
+  pid bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, model),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+-- The outbox: at most one job of a kind per conversation. It says that there is work, the rows say which. An append puts
+-- `embed` in under its conversation's lock, and whoever finishes that job takes the same lock: no work is overlooked.
+CREATE TABLE jobs (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  kind text NOT NULL,
+  jid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
+  run_at bigint NOT NULL,
+  lease_until bigint NOT NULL DEFAULT 0,
+  attempts integer NOT NULL DEFAULT 0,
+  argument bigint,                             -- compact: how many tokens may stay unsummarised
+  error text,                                  -- the type of the last failure, never its text
+  dead smallint NOT NULL DEFAULT 0,
+  created bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, kind)
+);
+CREATE INDEX jobs_due ON jobs (tenant, run_at) WHERE dead = 0;
+
+-- What was really sent to a model, with secrets redacted.
+CREATE TABLE requests (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  id text NOT NULL,
+  turn text,
+  request text NOT NULL,
+  explanation text,
+  response_id text,
+  usage text,
+  created bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, id),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+
+-- Keys of the server's callers, hashed.
+CREATE TABLE api_keys (
+  tenant text NOT NULL,
+  hash bytea NOT NULL,
+  name text NOT NULL,
+  scope text NOT NULL,
+  created bigint NOT NULL,
+  expires_at bigint,
+  revoked_at bigint,
+  PRIMARY KEY (tenant, hash)
+);
+
+-- ---- who is asking --------------------------------------------------------------------------------------------------
+
+CREATE TYPE asker AS (tenant text, "user" text, sight text, workspace text, rights text, now bigint);
+
+-- The role that was asked for, also inside a function that runs as its owner.
+CREATE FUNCTION asking_role() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN coalesce(nullif(current_setting('role'), 'none'), session_user::text);
+
+-- What a signed token says: Supabase puts it there. A claim under `user_metadata` is never looked at: users edit it.
+CREATE FUNCTION claims() RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN nullif(current_setting('request.jwt.claims', true), '')::jsonb;
+
+CREATE FUNCTION claim(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN nullif(coalesce(palaver.claims() ->> name, palaver.claims() -> 'app_metadata' ->> name), '');
+
+-- Which claim names the tenant: ALTER DATABASE … SET palaver.tenant_claim = 'organisation'.
+CREATE FUNCTION claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN current_setting('palaver.tenant_claim', true) IN ('user_metadata', 'app_metadata') THEN NULL
+    ELSE palaver.claim(coalesce(nullif(current_setting('palaver.tenant_claim', true), ''), 'tenant')) END;
+
+CREATE FUNCTION setting(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN nullif(current_setting('palaver.' || name, true), '');
+
+-- Who is asking. The application says so in settings that end with the transaction; somebody who is signed in is
+-- believed only what the token says; anybody else is nobody.
+CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE palaver.asking_role()
+    WHEN 'anon' THEN NULL
+    WHEN 'authenticated' THEN ROW(palaver.claimed_tenant(), palaver.claims() ->> 'sub',
+      coalesce(palaver.claims() -> 'app_metadata' ->> 'palaver_sight', 'own'),
+      palaver.claims() -> 'app_metadata' ->> 'palaver_workspace',
+      coalesce(palaver.claims() -> 'app_metadata' ->> 'palaver_rights', 'read,write'), NULL)::palaver.asker
+    ELSE ROW(palaver.setting('tenant'), palaver.setting('user'), palaver.setting('sight'),
+      palaver.setting('workspace'), palaver.setting('rights'), NULL)::palaver.asker
+  END;
+
+-- ---- row level security ---------------------------------------------------------------------------------------------
+-- One predicate says who may see a conversation, and everything that belongs to one goes with it. With no tenant set
+-- nothing is visible and nothing can be written. {tenant} and the like stand for where a role's identity comes from.
+
+DO $$
+DECLARE
+  role text;
+  source jsonb;
+  name text;
+  predicate text;
+BEGIN
+  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'palaver' LOOP
+    EXECUTE format('ALTER TABLE palaver.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE palaver.%I FORCE ROW LEVEL SECURITY', name);
+  END LOOP;
+  FOR role, source IN
+    SELECT r, s FROM (VALUES
+      ('palaver_app', jsonb_build_object(
+        'tenant', $q$nullif(current_setting('palaver.tenant', true), '')$q$,
+        'user', $q$nullif(current_setting('palaver.user', true), '')$q$,
+        'sight', $q$current_setting('palaver.sight', true)$q$,
+        'workspace', $q$nullif(current_setting('palaver.workspace', true), '')$q$,
+        'rights', $q$current_setting('palaver.rights', true)$q$)),
+      ('authenticated', jsonb_build_object(
+        'tenant', 'palaver.claimed_tenant()',
+        'user', $q$palaver.claims() ->> 'sub'$q$,
+        'sight', $q$palaver.claims() -> 'app_metadata' ->> 'palaver_sight'$q$,
+        'workspace', $q$palaver.claims() -> 'app_metadata' ->> 'palaver_workspace'$q$,
+        'rights', $q$palaver.claims() -> 'app_metadata' ->> 'palaver_rights'$q$))
+    ) AS sources (r, s) WHERE EXISTS (SELECT 1 FROM pg_roles WHERE rolname = r)
+  LOOP
+    predicate := format(
+      'tenant = (SELECT %1$s) AND ((SELECT %2$s) = ''tenant'' OR owner = (SELECT %3$s) OR (SELECT %3$s) = ANY (members)'
+      ' OR ((SELECT %2$s) = ''workspace'' AND workspace = (SELECT %4$s)))',
+      source ->> 'tenant', source ->> 'sight', source ->> 'user', source ->> 'workspace');
+    EXECUTE format('CREATE POLICY %I ON palaver.conversations TO %I USING (%s) WITH CHECK (%s)',
+      role, role, predicate, predicate);
+    EXECUTE format('CREATE POLICY %I ON palaver.conversations AS RESTRICTIVE FOR INSERT TO %I WITH CHECK'
+      ' (owner = (SELECT %s) OR ''admin'' = ANY (string_to_array((SELECT %s), '','')))',
+      role || '_owner', role, source ->> 'user', source ->> 'rights');
+    FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
+      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests'] LOOP
+      predicate := format(
+        'tenant = (SELECT %s) AND ((SELECT %s) = ''tenant'' OR EXISTS (SELECT 1 FROM palaver.conversations c'
+        ' WHERE c.tenant = %I.tenant AND c.cid = %3$I.cid))',
+        source ->> 'tenant', source ->> 'sight', name);
+      EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)',
+        role, name, role, predicate, predicate);
+    END LOOP;
+    predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
+    EXECUTE format('CREATE POLICY %I ON palaver.doomed_blobs TO %I USING (%s) WITH CHECK (%s)',
+      role, role, predicate, predicate);
+    IF role = 'palaver_app' THEN
+      EXECUTE format('CREATE POLICY %I ON palaver.api_keys TO %I USING (%s) WITH CHECK (%s)',
+        role, role, predicate, predicate);
+    END IF;
+  END LOOP;
+END $$;
+
+-- The worker reads which tenants have work waiting; then it works inside one of them, as the application.
+CREATE POLICY palaver_worker ON jobs FOR SELECT TO palaver_worker USING (true);
+CREATE POLICY palaver_worker ON streams FOR SELECT TO palaver_worker USING (true);
+CREATE POLICY palaver_worker ON doomed_blobs FOR SELECT TO palaver_worker USING (true);
+CREATE POLICY palaver_index ON passages FOR SELECT TO palaver_index USING (true);
+
+-- ---- grants ---------------------------------------------------------------------------------------------------------
+
+REVOKE ALL ON SCHEMA palaver, palaver_api FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA palaver FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver FROM PUBLIC;
+ALTER DEFAULT PRIVILEGES IN SCHEMA palaver REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+
+DO $$
+DECLARE role text;
+BEGIN
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
+    EXECUTE format('GRANT USAGE ON SCHEMA palaver, palaver_api, extensions TO %I', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA palaver TO %I', role);
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA palaver TO %I', role);
+  END LOOP;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
+    REVOKE ALL ON palaver.api_keys FROM authenticated;
+  END IF;
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated') LOOP
+    EXECUTE format('REVOKE CREATE ON SCHEMA palaver, palaver_api FROM %I', role);
+  END LOOP;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+    REVOKE ALL ON SCHEMA palaver, palaver_api FROM anon;
+    REVOKE ALL ON ALL TABLES IN SCHEMA palaver FROM anon;
+  END IF;
+END $$;
+GRANT USAGE ON SCHEMA palaver, palaver_api TO palaver_worker, palaver_index;
+GRANT USAGE ON SCHEMA extensions TO palaver_index;
+GRANT SELECT ON jobs, streams TO palaver_worker;
+GRANT SELECT (tenant) ON doomed_blobs TO palaver_worker;
+GRANT SELECT ON passages TO palaver_index;

@@ -1,0 +1,128 @@
+"""The outbox: which memory work is waiting, who has it, what failed. Each method is one transaction inside one tenant.
+
+A login that is a member of `palaver_worker` sees which tenants have work waiting, and works for all of them. Any other
+works for the tenant that the store was opened for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from palaver.engines import embedding
+from palaver.engines.postgres.caller import Caller, Row
+from palaver.errors import EngineError
+from palaver.identity import canonical_json, moment
+from palaver.model import Scope
+from palaver.ports import Embedded, Job, ToEmbed
+
+TO_EMBED = ("pid", "part", "tid", "id", "role", "is_parts", "content", "metadata")
+TENANTS = 20  # that a worker who found nothing in one of them looks at
+DROP_BATCH = 1_000
+DENIED = "42501"
+
+
+class OutboxVerbs(Caller):
+    home = ""  # the tenant that the store was opened for
+    for_everybody = True  # until the database says no
+    _last_append = 0.0
+
+    def quiet_seconds(self) -> float:
+        return time.monotonic() - self._last_append
+
+    async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
+        await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
+
+    async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
+        async for one in self._with_work(tenant):
+            rows = await self.write("claim_job", Scope.of(one, None), lease=lease)
+            if rows:
+                return Job(tenant=one, **dict(rows[0]))
+        return None
+
+    async def _with_work(self, tenant: str | None) -> AsyncIterator[str]:
+        """The tenants that may have a job: the one that is asked for, or whoever has waited longest."""
+        rows = await self._as_worker("tenants_waiting", most=TENANTS) if tenant is None else None
+        if rows is None:
+            yield self.home if tenant is None else tenant
+            return
+        for row in rows:
+            yield row["tenant"]
+
+    async def next_job(self, tenant: str | None = None) -> datetime | None:
+        rows = await self._as_worker("next_job_anywhere") if tenant is None else None
+        if rows is None:  # asked of the database that jobs are claimed from, never of a copy that is behind it
+            rows = await self.write("next_job", self._inside(tenant))
+        return None if rows[0]["due"] is None else moment(rows[0]["due"])
+
+    async def _as_worker(self, function: str, **args: Any) -> Sequence[Row] | None:
+        """What a worker for all tenants is told; None when this login is none."""
+        if not self.for_everybody:
+            return None
+        try:
+            return await self.write(function, self._inside(None), **args)
+        except EngineError as problem:
+            if problem.sqlstate != DENIED:
+                raise
+            self.for_everybody = False
+            return None
+
+    def _inside(self, tenant: str | None) -> Scope:
+        return Scope.of(self.home if tenant is None else tenant, None)
+
+    async def renew_job(self, job: Job, lease: int) -> None:
+        await self.write("renew_job", Scope.of(job.tenant, None), job=canonical_json(job), lease=lease)
+
+    async def finish_job(self, job: Job) -> None:
+        await self.write("finish_job", Scope.of(job.tenant, None), job=canonical_json(job))
+
+    async def release_job(self, job: Job) -> None:
+        await self.write("release_job", Scope.of(job.tenant, None), job=canonical_json(job))
+
+    async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
+        told = {"delay": delay, "error": error, "dead": dead}
+        await self.write("retry_job", Scope.of(job.tenant, None), job=canonical_json(job), **told)
+
+    async def index_all(self) -> None:
+        """Nothing to do: the text index is part of every append."""
+
+    # ---- vectors
+
+    async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
+        tenant, conversation = (job.tenant, job.conversation) if job else (self.home, None)
+        args = {"model": model, "most": limit, "looked_at": embedding.LOOKED_AT, "conversation": conversation}
+        rows = await self.write("to_embed", Scope.of(tenant, None), **args)
+        return embedding.to_embed(
+            (tuple(row[name] for name in TO_EMBED) for row in rows), (tenant, rows[0]["cid"] if rows else 0)
+        )
+
+    async def put_embedded(self, model: str, embedded: Embedded) -> None:
+        tenant, cid = embedded.place
+        await self.write(
+            "put_embedded",
+            Scope.of(tenant, None),
+            model=model,
+            cid=cid,
+            first=embedded.passages[0][0],
+            last=embedded.passages[-1][0],
+            vectors=canonical_json([(pid, _half_floats(vector)) for pid, _, _, vector in embedded.vectors]),
+            marks=canonical_json([(pid, standing) for pid, _, standing in embedded.marks]),
+        )
+
+    async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
+        scope = self._inside(tenant)
+        while (await self.write("drop_other_vectors", scope, model=model, most=DROP_BATCH))[0]["dropped"]:
+            pass
+
+    async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
+        scope = self._inside(tenant)
+        return int((await self.write("embedding_backlog", scope, model=model))[0]["passages"])
+
+
+def _half_floats(vector: bytes) -> str:
+    """As pgvector reads them. Five digits say every half float exactly."""
+    import numpy as np
+
+    return "[" + ",".join(f"{value:.5g}" for value in np.frombuffer(vector, "<f2").tolist()) + "]"

@@ -1,0 +1,67 @@
+"""What recall asks of the database: shapes of turns, postings of stems, vectors. Each method is one round trip."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.memory import turn_of
+from palaver.identity import canonical_json, from_json
+from palaver.model import Scope, Turn
+from palaver.ports import Postings, ProfileRows, VectorRows, Where
+
+
+class RecallVerbs(Caller):
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+        args = {"known": None if known is None else list(known), "after": after}
+        (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
+        return ProfileRows(
+            stamp=tuple(row["stamp"]),
+            fresh=row["fresh"],
+            rows=from_json(row["shapes"] or "[]"),
+            through=row["through"],
+            passages=row["passages"],
+            terms=row["terms"],
+        )
+
+    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
+        args = {"stems": list(stems), "most": limit}
+        rows = await self.read("postings", scope, conversation=where.conversation, owner=where.owner, **args)
+        return {row["stem"]: Postings(*_pairs(row["places"]).T) for row in rows}
+
+    async def vectors(
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+    ) -> list[VectorRows]:
+        args = {"model": model, "known": canonical_json({str(cid): stamp for cid, stamp in known.items()})}
+        rows = await self.read("vectors", scope, conversation=where.conversation, owner=where.owner, **args)
+        return [
+            VectorRows(
+                conversation=row["cid"],
+                fresh=row["fresh"],
+                rows=_vectors(row["numbers"], row["floats"]),
+                stamp=tuple(row["stamp"]),
+            )
+            for row in rows
+        ]
+
+    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
+        rows = await self.read("turns_numbered", scope, tids=list(tids))
+        found = {row["tid"]: turn_of(from_json(row["turn"]), row["conversation"]) for row in rows}
+        return {tid: found[tid] for tid in tids if tid in found}
+
+
+def _pairs(packed: str) -> Any:
+    """Two columns of numbers, as `palaver.packed` sends them; an array, because there may be many."""
+    import numpy as np
+
+    return np.frombuffer(b64decode(packed), ">i8").astype(np.int64).reshape(-1, 2)
+
+
+def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
+    import numpy as np
+
+    pairs = _pairs(numbers)
+    halves = np.frombuffer(b64decode(floats), ">f2").astype("<f2").reshape(len(pairs), -1)
+    return [(eid, tid, half.tobytes()) for (eid, tid), half in zip(pairs.tolist(), halves, strict=True)]
