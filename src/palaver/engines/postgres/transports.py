@@ -1,4 +1,4 @@
-"""How the engine reaches its SQL functions. One contract: names, arguments and results are the same for every transport.
+"""How the engine reaches its SQL functions. One contract: names, arguments and results are the same for all transports.
 
 Arguments are what JSON can say, and bytes; results are rows. Bytes may come back as PostgREST writes them, in hex.
 """
@@ -74,8 +74,10 @@ class AsyncpgTransport:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
         with translated():
-            pool, settings = self.replica or self.pool, {"isolation": "repeatable_read", "readonly": True}
-            async with pool.acquire() as connection, connection.transaction(**settings):
+            async with (
+                (self.replica or self.pool).acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
                 yield _Snapshot(connection)
 
     async def close(self) -> None:

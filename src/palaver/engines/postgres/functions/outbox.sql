@@ -114,6 +114,8 @@ BEGIN
     WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
   ELSE
     DELETE FROM jobs o WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+    UPDATE conversations c SET to_embed = false
+    WHERE c.tenant = j.tenant AND c.cid = j.cid AND j.kind = 'embed' AND c.to_embed;
   END IF;
 END $$;
 
