@@ -71,7 +71,7 @@ async def _until(url: str, question: str) -> None:
     async with asyncio.timeout(SECONDS):
         connection = await asyncpg.connect(url)
         try:
-            while not await connection.fetchval(question):
+            while not await connection.fetchval(question):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         finally:
             await connection.close()
@@ -139,8 +139,9 @@ async def test_no_acknowledged_turn_is_lost_when_the_primary_is_killed(pair: Pai
 
 
 async def _all(talk: Conversation) -> AsyncIterator[palaver.Turn]:
-    after = None
-    while page := await talk.history(limit=1_000, after=after):
+    """From the newest back."""
+    before = None
+    while page := await talk.history(limit=1_000, before=before):
         for turn in page:
             yield turn
-        after = page[-1]
+        before = page[0]
