@@ -113,7 +113,8 @@ async def test_the_application_owns_nothing(catalogue: Any) -> None:
     assert found == []
     weak = await names(
         catalogue,
-        """SELECT rolname FROM pg_roles WHERE rolname LIKE 'palaver_%' AND (rolsuper OR rolbypassrls OR rolcreaterole)""",
+        """SELECT rolname FROM pg_roles WHERE rolname LIKE 'palaver_%'
+        AND (rolsuper OR rolbypassrls OR rolcreaterole)""",
     )
     assert weak == []
 
@@ -121,7 +122,8 @@ async def test_the_application_owns_nothing(catalogue: Any) -> None:
 async def test_the_public_may_do_nothing(catalogue: Any) -> None:
     found = await names(
         catalogue,
-        """SELECT p.oid::regprocedure::text FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+        """SELECT p.oid::regprocedure::text
+        FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
         WHERE p.pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace) AND a.grantee = 0""",
     )
     assert found == ["palaver.schema_version()"]

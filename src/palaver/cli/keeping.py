@@ -16,7 +16,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, sqlite_path
 from palaver.cli.output import complain, counted, emit, say, size, table, wire
 from palaver.cli.working import embedder_name
-from palaver.errors import AttachmentNotFound, MissingExtra, PalaverError, VerificationFailed
+from palaver.errors import AttachmentNotFound, InvalidInput, MissingExtra, PalaverError, VerificationFailed
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
@@ -161,12 +161,7 @@ async def migrate(
         typer.echo(pasted(since), nl=False)
         return
     path = sqlite_path(call.url)
-    if path is None and call.url != "memory:":
-        before, after = await _migrated(call.url)
-    else:
-        before = _schema(path) if path is not None and path.exists() else None
-        async with creating(call):
-            after = None if path is None else _schema(path)
+    before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url))
     if call.as_json:
         emit({"database": shown_url(call.url), "from": before, "to": after, "changed": before != after})
     elif before == after:
@@ -176,8 +171,17 @@ async def migrate(
         say(f"{shown_url(call.url)} is at schema {after}; {was}.")
 
 
-async def _migrated(url: str) -> tuple[int | None, int]:
-    """The schema that a Postgres database had, and has now."""
+async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
+    """The schema that a file had, if there was one, and has now."""
+    before = _schema(path) if path.exists() else None
+    async with creating(call):
+        return before, _schema(path)
+
+
+async def _migrated_server(url: str) -> tuple[int | None, int]:
+    """The schema that a Postgres database had, if it had one, and has now."""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InvalidInput("db", "must be a file or a Postgres database")
     try:
         from palaver.engines.postgres import migrate, transports
     except ModuleNotFoundError as problem:
