@@ -69,7 +69,7 @@ async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[int, int]:
-    """Bring a database up to date, and answer from which schema (0: none) to which. Safe from many processes at once."""
+    """Bring a database up to date, and answer from which schema (0: none) to which. Safe from many places at once."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
         found, known = await found_version(connection), known_version()
