@@ -16,7 +16,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.testing import HashEmbedder
 
 CONVERSATIONS, TURNS = 60, 120
-LARGE = ("turns", "events", "passages", "embeddings")
+LARGE = ("turns", "events", "passages", "embeddings", "conversations")
 NEVER = re.compile(rf"Seq Scan on ({'|'.join(LARGE)})")
 USED = re.compile(r"(?:using|on) (\w+)")
 
@@ -37,7 +37,8 @@ class Explained:
             await self.connection.execute("LOAD 'auto_explain'")
             await self.connection.execute(
                 "SET LOCAL auto_explain.log_min_duration = 0; SET LOCAL auto_explain.log_nested_statements = on;"
-                "SET LOCAL auto_explain.log_level = 'notice'"
+                "SET LOCAL auto_explain.log_level = 'notice';"
+                "SET LOCAL enable_seqscan = off"  # of a small table all is read at once, unless it cannot be otherwise
             )
             await self.connection.fetch(sql, who, *args.values())
         await asyncio.sleep(0)  # notices are handed over by the loop
