@@ -183,7 +183,7 @@ class StoreClosed(PalaverError):
 
 
 class EngineError(PalaverError):
-    """The database could not do it. Says nothing of what it holds. `sqlstate` is Postgres's code, where it has one."""
+    """The database could not do it. Says nothing about what it holds. `sqlstate` is Postgres's code, if it had one."""
 
     sqlstate: str | None = None
 

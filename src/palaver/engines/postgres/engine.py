@@ -45,7 +45,18 @@ RETIRE_BATCH = 200
 PAGE = 1_000
 # Numbers of one database, and how far its index and its summaries have come: meaningless in another.
 LOCAL = frozenset(
-    {"cid", "tid", "members", "revision", "marked", "passage_count", "passage_terms", "compact_turns", "compact_tokens"}
+    {
+        "cid",
+        "tid",
+        "members",
+        "revision",
+        "marked",
+        "passage_count",
+        "passage_terms",
+        "compact_turns",
+        "compact_tokens",
+        "to_embed",
+    }
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
 TURN_LOCAL = frozenset({"tenant", "cid", "tid", "preview"})

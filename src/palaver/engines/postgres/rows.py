@@ -64,7 +64,8 @@ def draft_json(draft: Draft) -> dict[str, Any]:
     values = {name: value for name in DRAFT if (value := getattr(draft, name)) is not None}
     values["is_parts"] = int(draft.is_parts)
     values["salt"] = hexed(draft.salt)
-    values["words"] = index_words(words(decode_content(draft.content, draft.is_parts)))
+    values["words"] = found = index_words(words(decode_content(draft.content, draft.is_parts)))
+    values["terms"] = sum(size for size, _ in found)
     return values
 
 

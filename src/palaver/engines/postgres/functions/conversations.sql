@@ -8,8 +8,8 @@ BEGIN
   c.compact_turns := coalesce((chosen ->> 'trigger_turns')::bigint, 50);
   c.compact_tokens := coalesce((chosen ->> 'trigger_tokens')::bigint, 8000);
   IF chosen ->> 'strategy' = 'never' THEN
-    c.compact_turns := NULL;
-    c.compact_tokens := NULL;
+    c.compact_turns := 9223372036854775807;
+    c.compact_tokens := 9223372036854775807;
   END IF;
   RETURN c;
 END $$;

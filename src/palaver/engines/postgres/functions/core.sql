@@ -29,10 +29,14 @@ BEGIN
       set_config('palaver.user', coalesce(me."user", ''), true),
       set_config('palaver.sight', me.sight, true),
       set_config('palaver.workspace', coalesce(me.workspace, ''), true),
-      set_config('palaver.rights', me.rights, true);
+      set_config('palaver.rights', me.rights, true),
+      set_config('palaver.cid', '', true);
     IF role <> 'palaver_app' THEN
       PERFORM set_config('role', 'palaver_app', true);
     END IF;
+  END IF;
+  IF pg_client_encoding() <> 'UTF8' THEN
+    PERFORM palaver.fail('PV031', 'client_encoding', 'must be UTF8');
   END IF;
   IF me.tenant IS NULL OR strpos(',' || me.rights || ',', ',' || need || ',') = 0 THEN
     PERFORM palaver.fail('PV021', need);
@@ -40,61 +44,51 @@ BEGIN
   RETURN me;
 END $$;
 
--- ---- hashes: length-prefixed fields, as in identity.py --------------------------------------------------------------
+-- ---- hashes ---------------------------------------------------------------------------------------------------------
+-- Length-prefixed fields, as in identity.py. That is how Postgres itself writes the elements of an array, behind twenty
+-- bytes about the array, as long as the client speaks UTF-8; `enter` sees to that.
 
-CREATE OR REPLACE FUNCTION palaver.field(value text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN CASE WHEN value IS NULL THEN '\xffffffff'::bytea
-    ELSE int4send(octet_length(value)) || convert_to(value, 'UTF8') END;
+CREATE OR REPLACE FUNCTION palaver.fields(VARIADIC told text[]) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN substr(array_send(told), 21);
 
-CREATE OR REPLACE FUNCTION palaver.field(value bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
-  RETURN CASE WHEN value IS NULL THEN '\xffffffff'::bytea ELSE int4send(length(value)) || value END;
-
-CREATE OR REPLACE FUNCTION palaver.field(value bigint) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN palaver.field(value::text);
+CREATE OR REPLACE FUNCTION palaver.field(told bytea) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN substr(array_send(ARRAY[told]), 21);
 
 CREATE OR REPLACE FUNCTION palaver.genesis(conversation text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN sha256(palaver.field('palaver/event/1'::text) || palaver.field(conversation));
+  RETURN sha256(palaver.fields('palaver/event/1', conversation));
 
 CREATE OR REPLACE FUNCTION palaver.event_hash(previous bytea, n bigint, kind text, turn text, actor text, at bigint,
-  payload text, content_hash bytea) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  RETURN sha256(field(previous) || field(n) || field(kind) || field(turn) || field(actor) || field(at)
-    || field(payload) || field(content_hash));
-END $$;
+  payload text, content_hash bytea) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.field(previous) || palaver.fields(n::text, kind, turn, actor, at::text, payload)
+    || palaver.field(content_hash));
 
 -- turn_hash: the fingerprint of everything in a turn that must never change
-CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  RETURN sha256(field('palaver/turn/1'::text) || field(coalesce(t.salt, ''::bytea)) || field(t.id) || field(t.role)
-    || field(t.actor) || field(t.is_parts) || field(coalesce(t.content, '')) || field(t.tool_calls)
-    || field(t.tool_results) || field(t.attachments) || field(t.sources) || field(t.prompt_tokens)
-    || field(t.completion_tokens) || field(t.token_count) || field(t.model) || field(t.adapter)
-    || field(t.finish_reason) || field(t.metadata) || field(t.idempotency_key) || field(t.created));
-END $$;
+CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN sha256(palaver.fields('palaver/turn/1') || palaver.field(coalesce((t).salt, ''::bytea))
+    || palaver.fields((t).id, (t).role, (t).actor, (t).is_parts::text, coalesce((t).content, ''), (t).tool_calls,
+      (t).tool_results, (t).attachments, (t).sources, (t).prompt_tokens::text, (t).completion_tokens::text,
+      (t).token_count::text, (t).model, (t).adapter, (t).finish_reason, (t).metadata, (t).idempotency_key,
+      (t).created::text));
 
 -- chunk_hash: the fingerprint of one piece of a stream
 CREATE OR REPLACE FUNCTION palaver.chunk_hash(salt bytea, piece text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN sha256(palaver.field('palaver/chunk/1'::text) || palaver.field(salt) || palaver.field(piece));
+  RETURN sha256(palaver.fields('palaver/chunk/1') || palaver.field(salt) || palaver.fields(piece));
 
 -- stub_hash: the fingerprint of what remains of a forgotten turn
 CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN sha256(palaver.field('palaver/stub/1'::text) || palaver.field((t).id) || palaver.field((t).role)
-    || palaver.field((t).actor) || palaver.field((t).created) || palaver.field(key) || palaver.field((t).content_hash));
+  RETURN sha256(palaver.fields('palaver/stub/1', (t).id, (t).role, (t).actor, (t).created::text, key)
+    || palaver.field((t).content_hash));
 
 -- key_hash: what remains of an idempotency key
 CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN CASE WHEN key IS NOT NULL
-    THEN 'sha256:' || encode(sha256(palaver.field(conversation) || palaver.field(key)), 'hex') END;
+  RETURN CASE WHEN key IS NOT NULL THEN 'sha256:' || encode(sha256(palaver.fields(conversation, key)), 'hex') END;
 
 -- details_hash: the fields of a conversation that only `create` and `update` set
 CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN sha256(palaver.field('palaver/conversation/1'::text) || palaver.field((c).salt) || palaver.field((c).id)
-    || palaver.field((c).owner) || palaver.field((c).key) || palaver.field((c).workspace) || palaver.field((c).agent)
-    || palaver.field((c).model) || palaver.field((c).title) || palaver.field((c).participants)
-    || palaver.field((c).metadata) || palaver.field((c).settings) || palaver.field((c).ttl));
+  RETURN sha256(palaver.fields('palaver/conversation/1') || palaver.field((c).salt)
+    || palaver.fields((c).id, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title, (c).participants,
+      (c).metadata, (c).settings, (c).ttl::text));
 
 -- ---- ids ------------------------------------------------------------------------------------------------------------
 
@@ -153,6 +147,9 @@ BEGIN
   IF NOT FOUND THEN
     PERFORM missing(me, conversation);
   END IF;
+  IF me.sight <> 'tenant' THEN
+    PERFORM set_config('palaver.cid', c.cid::text, true);
+  END IF;
   RETURN c;
 END $$;
 
@@ -165,6 +162,9 @@ BEGIN
     AND o.gone IS NULL AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     PERFORM missing(me, conversation);
+  END IF;
+  IF me.sight <> 'tenant' THEN
+    PERFORM set_config('palaver.cid', c.cid::text, true);
   END IF;
   RETURN c;
 END $$;

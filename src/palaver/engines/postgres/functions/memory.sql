@@ -302,15 +302,15 @@ BEGIN
       CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
         AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
       INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
-      VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f.by,
+      VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f."by",
         c.updated);
       added := array_append(added, f.id);
     END LOOP;
     WITH pairs AS (
-      SELECT r.value ->> 0 AS old, r.value ->> 1 AS by FROM jsonb_array_elements(replaced) AS r (value)
+      SELECT r.value ->> 0 AS old, r.value ->> 1 AS "by" FROM jsonb_array_elements(replaced) AS r (value)
       WHERE r.value ->> 1 = ANY (added)
     ), done AS (
-      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p.by FROM pairs p
+      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p."by" FROM pairs p
       WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
     SELECT count(*) INTO marked FROM pairs;
     IF cardinality(added) > 0 THEN
@@ -321,14 +321,14 @@ BEGIN
   RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION palaver_api.drop_fact(who jsonb, conversation text, id text) RETURNS TABLE (found boolean)
+CREATE OR REPLACE FUNCTION palaver_api.drop_fact(who jsonb, conversation text, id text) RETURNS TABLE (dropped boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
 BEGIN
   DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = drop_fact.id;
-  drop_fact.found := FOUND;
+  dropped := FOUND;
   IF FOUND THEN
     PERFORM revive(c, ARRAY[drop_fact.id]);
     c.updated := tick(me, c);

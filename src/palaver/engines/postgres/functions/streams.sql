@@ -12,7 +12,7 @@ DECLARE
   t palaver.turns;
 BEGIN
   IF wanted.idempotency_key IS NOT NULL THEN
-    t := stored_before(c, wanted);
+    t := stored_before(c.tenant, c.cid, c.id, wanted);
     IF t.id IS NOT NULL THEN
       RETURN NEXT t;
       RETURN;

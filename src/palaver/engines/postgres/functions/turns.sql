@@ -1,18 +1,5 @@
 -- Appending, reading and switching turns.
 
--- stored_before: the turn that an earlier try of the same call stored
-CREATE OR REPLACE FUNCTION palaver.stored_before(c palaver.conversations, draft palaver.turns) RETURNS palaver.turns
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE t palaver.turns;
-BEGIN
-  SELECT * INTO t FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid
-    AND o.idempotency_key IN (draft.idempotency_key, key_hash(c.id, draft.idempotency_key));
-  IF t.status = 'forgotten' THEN
-    PERFORM fail('PV004', t.id);
-  END IF;
-  RETURN t;
-END $$;
-
 CREATE OR REPLACE FUNCTION palaver.files_of(attachments text) RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT array_agg(ARRAY[file ->> 'filename', file ->> 'sha256'] ORDER BY n)
@@ -28,13 +15,41 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
       t.metadata, files_of(t.attachments))
 $$;
 
+-- stored_before: the turn that an earlier try of the same call stored
+CREATE OR REPLACE FUNCTION palaver.stored_before(tenant text, cid bigint, conversation text, draft palaver.turns)
+RETURNS palaver.turns
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE t palaver.turns;
+BEGIN
+  SELECT * INTO t FROM turns o WHERE o.tenant = stored_before.tenant AND o.cid = stored_before.cid
+    AND o.idempotency_key IN (draft.idempotency_key, key_hash(conversation, draft.idempotency_key));
+  IF t.status = 'forgotten' THEN
+    PERFORM fail('PV004', t.id);
+  ELSIF t.id IS NOT NULL AND draft.status = 'complete' AND NOT same_request(draft, t) THEN
+    PERFORM fail('PV012', t.id);
+  END IF;
+  RETURN t;
+END $$;
+
+-- bind_files: a turn takes files that no turn has
+CREATE OR REPLACE FUNCTION palaver.bind_files(t palaver.turns) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE file text;
+BEGIN
+  FOR file IN SELECT f ->> 'id' FROM jsonb_array_elements(t.attachments::jsonb) AS f LOOP
+    UPDATE attachments a SET tid = t.tid
+    WHERE a.tenant = t.tenant AND a.cid = t.cid AND a.id = file AND a.tid IS NULL;
+    IF NOT FOUND THEN
+      PERFORM fail('PV005', file);
+    END IF;
+  END LOOP;
+END $$;
+
 -- store_turn: one turn at a place, with its words; its event is the caller's to log. Answers it as stored
 CREATE OR REPLACE FUNCTION palaver.store_turn(c palaver.conversations, draft palaver.turns, words jsonb)
 RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE
-  t palaver.turns := draft;
-  file text;
+DECLARE t palaver.turns := draft;
 BEGIN
   t.tenant := c.tenant;
   t.cid := c.cid;
@@ -49,15 +64,7 @@ BEGIN
   END IF;
   t.content_hash := CASE WHEN t.status = 'complete' THEN turn_hash(t) END;
   INSERT INTO turns SELECT t.*;
-  IF t.attachments IS NOT NULL THEN
-    FOR file IN SELECT f ->> 'id' FROM jsonb_array_elements(t.attachments::jsonb) AS f LOOP
-      UPDATE attachments a SET tid = t.tid
-      WHERE a.tenant = t.tenant AND a.cid = t.cid AND a.id = file AND a.tid IS NULL;
-      IF NOT FOUND THEN
-        PERFORM fail('PV005', file);
-      END IF;
-    END LOOP;
-  END IF;
+  PERFORM bind_files(t);
   IF t.status = 'complete' THEN
     PERFORM index_turn(t, words);
   END IF;
@@ -79,60 +86,153 @@ BEGIN
   RETURN c;
 END $$;
 
--- append: turns that are stored together, or not at all. What the caller knows already comes back empty.
--- `drafts` are rows of `turns`, each with its `words`: a list of [how many, stems with their places] per passage
+-- append: turns that are stored together, or not at all. `drafts` are rows of `turns`, each with its `words` (see
+-- `index_turn`); what the caller knows already comes back empty. This is the hot path: it is written out flat, with
+-- scalars, because every call of another function and every copy of a row costs as much as a small insert
 CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, drafts jsonb,
   expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
-  c palaver.conversations := open_thread(me, conversation);
+  c record;
   draft jsonb;
-  wanted palaver.turns;
   t palaver.turns;
-  expected boolean := false;
-  count bigint := 0;
-  terms bigint := 0;
+  before palaver.turns;
+  said text;
+  due boolean;
+  seq bigint;
+  number bigint;
+  place bigint;
+  above text;
+  clock bigint;
+  tip bytea;
+  line text;
+  tokens bigint := 0;
+  passages_added bigint := 0;
+  terms_added bigint := 0;
 BEGIN
-  FOR draft IN SELECT value FROM jsonb_array_elements(drafts) LOOP
-    wanted := jsonb_populate_record(NULL::palaver.turns, draft);
-    IF wanted.idempotency_key IS NOT NULL THEN
-      t := stored_before(c, wanted);
-      IF t.id IS NOT NULL THEN
-        IF NOT same_request(wanted, t) THEN
-          PERFORM fail('PV012', t.id);
-        END IF;
-        RETURN NEXT t;
+  IF replaces IS NOT NULL THEN
+    RETURN NEXT append_replacing(me, conversation, drafts -> 0, expected_seq, replaces, discard_after);
+    RETURN;
+  END IF;
+  SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.updated, o.tip_hash, o.tip_slot, o.preview, o.to_embed INTO c
+  FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.gone IS NULL
+    AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    PERFORM missing(me, conversation);
+  END IF;
+  seq := c.next_seq;
+  number := c.next_n;
+  place := c.tip_position;
+  above := c.tip_slot;
+  clock := c.updated;
+  tip := c.tip_hash;
+  line := c.preview;
+  IF me.sight <> 'tenant' THEN
+    PERFORM set_config('palaver.cid', c.cid::text, true);
+  END IF;
+  FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
+    draft := drafts -> i;
+    t := jsonb_populate_record(NULL::palaver.turns, draft);
+    t.status := 'complete';
+    IF t.idempotency_key IS NOT NULL THEN
+      before := stored_before(me.tenant, c.cid, conversation, t);
+      IF before.id IS NOT NULL THEN
+        RETURN NEXT before;
         CONTINUE;
       END IF;
     END IF;
-    IF NOT expected AND expected_seq <> c.next_seq THEN
+    IF expected_seq <> c.next_seq THEN
       PERFORM fail('PV011', expected_seq::text, c.next_seq::text);
     END IF;
-    expected := true;
-    wanted.status := 'complete';
-    IF replaces IS NOT NULL THEN
-      c := replace_turn(me, c, wanted, draft -> 'words', replaces, discard_after);
-      SELECT * INTO t FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.seq = c.next_seq - 1;
-    ELSE
-      wanted.position := c.tip_position + 1;
-      wanted.parent := c.tip_slot;
-      wanted.slot := NULL;
-      c.updated := greatest(me.now, c.updated + 1);
-      t := store_turn(c, wanted, draft -> 'words');
-      c := added(c, t);
-      c := log(me, c, 'append', t.actor, t.id, NULL, t.content_hash);
+    clock := greatest(me.now, clock + 1);
+    place := place + 1;
+    t.tenant := me.tenant;
+    t.cid := c.cid;
+    t.tid := nextval('palaver.turn_numbers');
+    t.seq := seq;
+    t.id := stamp(t.id, seq);
+    t.position := place;
+    t.parent := above;
+    t.slot := NULL;
+    t.active := 1;
+    t.superseded_by := NULL;
+    t.created := coalesce(t.created, clock);
+    IF t.role <> 'user' THEN
+      t.preview := NULL;
     END IF;
-    SELECT count + count(*), terms + coalesce(sum((w ->> 0)::bigint), 0) INTO count, terms
-    FROM jsonb_array_elements(draft -> 'words') AS w;
+    t.content_hash := turn_hash(t);
+    INSERT INTO turns SELECT t.*;
+    IF t.attachments IS NOT NULL THEN
+      PERFORM bind_files(t);
+    END IF;
+    INSERT INTO passages (tenant, cid, tid, part, size, terms)
+    SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
+    FROM jsonb_array_elements(draft -> 'words') WITH ORDINALITY AS w (word, n);
+    said := CASE WHEN t.actor <> me."user" THEN jsonb_build_object('by', me."user")::text END;
+    tip := event_hash(tip, number, 'append', t.id, t.actor, clock, said, t.content_hash);
+    INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
+    VALUES (t.tenant, t.cid, number, 'append', t.id, t.actor, clock, said, t.content_hash, tip);
+    seq := seq + 1;
+    number := number + 1;
+    above := t.id;
+    line := coalesce(line, t.preview);
+    tokens := tokens + t.token_count;
+    passages_added := passages_added + jsonb_array_length(draft -> 'words');
+    terms_added := terms_added + (draft ->> 'terms')::bigint;
     t.content := NULL; t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL;
     t.metadata := NULL;
     RETURN NEXT t;
   END LOOP;
-  IF expected THEN
-    PERFORM save_appended(c, count, terms, me.now);
+  IF seq = c.next_seq THEN
+    RETURN;
   END IF;
+  UPDATE conversations o SET next_seq = seq, next_n = number, tip_hash = tip, tip_position = place, tip_slot = above,
+    updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - o.next_seq),
+    token_count = o.token_count + tokens, preview = line, expires_at = clock + o.ttl,
+    to_embed = true, passage_count = o.passage_count + passages_added, passage_terms = o.passage_terms + terms_added
+  WHERE o.tenant = me.tenant AND o.cid = c.cid
+  RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
+    OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
+  IF due OR NOT c.to_embed THEN
+    PERFORM work_made(me.tenant, c.cid, due, me.now);
+  END IF;
+END $$;
+
+-- work_made: the jobs that new words are
+CREATE OR REPLACE FUNCTION palaver.work_made(tenant text, cid bigint, due boolean, now bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM put_job(tenant, cid, 'embed', NULL, now);
+  IF due THEN
+    PERFORM put_job(tenant, cid, 'compact', NULL, now);
+  END IF;
+END $$;
+
+-- append_replacing: a new version of a turn
+CREATE OR REPLACE FUNCTION palaver.append_replacing(me palaver.asker, conversation text, draft jsonb,
+  expected_seq bigint, replaces text, discard_after boolean) RETURNS palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  c palaver.conversations := open_thread(me, conversation);
+  t palaver.turns := jsonb_populate_record(NULL::palaver.turns, draft);
+  before palaver.turns;
+BEGIN
+  t.status := 'complete';
+  IF t.idempotency_key IS NOT NULL THEN
+    before := stored_before(c.tenant, c.cid, c.id, t);
+    IF before.id IS NOT NULL THEN
+      RETURN before;
+    END IF;
+  END IF;
+  IF expected_seq <> c.next_seq THEN
+    PERFORM fail('PV011', expected_seq::text, c.next_seq::text);
+  END IF;
+  c := replace_turn(me, c, t, draft -> 'words', replaces, discard_after);
+  PERFORM save_appended(c, jsonb_array_length(draft -> 'words'), (draft ->> 'terms')::bigint, me.now);
+  SELECT * INTO t FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.seq = c.next_seq - 1;
+  RETURN t;
 END $$;
 
 -- save_appended: like `save`, with what the new words add, and the work that they make
@@ -148,11 +248,7 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid
   RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
     OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
-  INSERT INTO jobs (tenant, cid, kind, run_at, created) VALUES (c.tenant, c.cid, 'embed', now, now)
-  ON CONFLICT DO NOTHING;
-  IF due THEN
-    PERFORM put_job(c.tenant, c.cid, 'compact', NULL, now);
-  END IF;
+  PERFORM work_made(c.tenant, c.cid, due, now);
 END $$;
 
 -- ---- replacing ------------------------------------------------------------------------------------------------------

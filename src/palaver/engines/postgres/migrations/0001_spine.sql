@@ -39,45 +39,47 @@ CREATE SEQUENCE turn_numbers;
 CREATE SEQUENCE passage_numbers;
 CREATE SEQUENCE numbers;  -- of everything else
 
+-- Numbers come first: what has a fixed size is found without reading what stands before it.
 CREATE TABLE conversations (
-  tenant text NOT NULL,
   cid bigint NOT NULL DEFAULT nextval('palaver.conversation_numbers'),
+  next_seq bigint NOT NULL DEFAULT 0,
+  next_n bigint NOT NULL DEFAULT 1,
+  tip_position bigint NOT NULL DEFAULT -1,     -- the last turn of the active view: its place (and `tip_slot`, its slot)
+  turn_count bigint NOT NULL DEFAULT 0,        -- of the active view
+  token_count bigint NOT NULL DEFAULT 0,
+  created bigint NOT NULL,
+  updated bigint NOT NULL,                     -- strictly increasing: the clock of this conversation
+  minute bigint NOT NULL,                      -- of `updated`; coarse, so that most appends move no index entry
+  revision bigint NOT NULL DEFAULT 0,          -- changes of the view that are not appends
+  marked bigint NOT NULL DEFAULT 0,            -- batches of marks since then
+  summarized_position bigint NOT NULL DEFAULT 0,  -- the first position in no summary
+  summarized_turns bigint NOT NULL DEFAULT 0,  -- turns of the view before it
+  summarized_tokens bigint NOT NULL DEFAULT 0,
+  passage_count bigint NOT NULL DEFAULT 0,     -- of turns, in the text index
+  passage_terms bigint NOT NULL DEFAULT 0,
+  compact_turns bigint NOT NULL DEFAULT 50,    -- when to summarise, from the settings
+  compact_tokens bigint NOT NULL DEFAULT 8000,
+  to_embed boolean NOT NULL DEFAULT false,     -- there is a job `embed`: an append need not put in another
+  tenant text NOT NULL,
   id text NOT NULL,
   owner text NOT NULL,                         -- '' when the application itself is the owner
+  tip_hash bytea NOT NULL,
+  participants text NOT NULL DEFAULT '[]',     -- canonical JSON
+  members text[] NOT NULL DEFAULT '{}',        -- the same, in a form that a policy can look into
+  tip_slot text,
+  gone bigint,                                 -- when it was deleted for good; only the log remains
+  ttl bigint,
+  expires_at bigint,
   key text,
   workspace text,
   agent text,
   model text,
   title text,
   preview text,
-  participants text NOT NULL DEFAULT '[]',     -- canonical JSON
-  members text[] NOT NULL DEFAULT '{}',        -- the same, in a form that a policy can look into
   metadata text,
   settings text,
-  ttl bigint,
-  expires_at bigint,
-  turn_count bigint NOT NULL DEFAULT 0,        -- of the active view
-  token_count bigint NOT NULL DEFAULT 0,
-  next_seq bigint NOT NULL DEFAULT 0,
-  next_n bigint NOT NULL DEFAULT 1,
-  tip_position bigint NOT NULL DEFAULT -1,     -- the last turn of the active view: its place,
-  tip_slot text,                               -- and its slot
-  tip_hash bytea NOT NULL,
   salt bytea,
   content_hash bytea,                          -- of the fields that only an `update` event may change
-  created bigint NOT NULL,
-  updated bigint NOT NULL,                     -- strictly increasing: the clock of this conversation
-  minute bigint NOT NULL,                      -- of `updated`; coarse, so that most appends move no index entry
-  gone bigint,                                 -- when it was deleted for good; only the log remains
-  revision bigint NOT NULL DEFAULT 0,          -- changes of the view that are not appends
-  marked bigint NOT NULL DEFAULT 0,            -- batches of marks since then
-  summarized_position bigint NOT NULL DEFAULT 0,  -- the first position in no summary
-  summarized_turns bigint NOT NULL DEFAULT 0,  -- turns of the view before it
-  summarized_tokens bigint NOT NULL DEFAULT 0,
-  compact_turns bigint DEFAULT 50,             -- when to summarise, from the settings; NULL: never
-  compact_tokens bigint DEFAULT 8000,
-  passage_count bigint NOT NULL DEFAULT 0,     -- of turns, in the text index
-  passage_terms bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (tenant, cid)
 ) WITH (fillfactor = 70);                      -- every append updates its row in place
 CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
@@ -87,20 +89,22 @@ CREATE INDEX conversations_of ON conversations (tenant, owner) WHERE gone IS NUL
 CREATE INDEX conversations_expiring ON conversations (tenant, expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
 
 CREATE TABLE turns (
-  tenant text NOT NULL,
   tid bigint NOT NULL DEFAULT nextval('palaver.turn_numbers'),
   cid bigint NOT NULL,
-  id text NOT NULL,
   seq bigint NOT NULL,
   position bigint NOT NULL,
-  parent text,                                 -- slot of the turn before
-  slot text,                                   -- NULL: its own id
+  created bigint NOT NULL,
+  token_count bigint NOT NULL DEFAULT 0,
   active smallint NOT NULL,
-  superseded_by text,
+  is_parts smallint NOT NULL DEFAULT 0,
+  tenant text NOT NULL,
+  id text NOT NULL,
   status text NOT NULL,
   role text NOT NULL,
   actor text NOT NULL,
-  is_parts smallint NOT NULL DEFAULT 0,
+  parent text,                                 -- slot of the turn before
+  slot text,                                   -- NULL: its own id
+  superseded_by text,
   content text,
   tool_calls text,
   tool_results text,
@@ -108,7 +112,6 @@ CREATE TABLE turns (
   sources text,
   prompt_tokens bigint,
   completion_tokens bigint,
-  token_count bigint NOT NULL DEFAULT 0,
   model text,
   adapter text,
   finish_reason text,
@@ -117,7 +120,6 @@ CREATE TABLE turns (
   preview text,                                -- the first line of what a user said
   salt bytea,
   content_hash bytea,
-  created bigint NOT NULL,
   PRIMARY KEY (tenant, tid),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
@@ -366,9 +368,18 @@ CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
       palaver.setting('workspace'), palaver.setting('rights'), NULL)::palaver.asker
   END;
 
+-- Whether a conversation is there, for whoever is asking: its own policy says so. A function, because a sub-select would
+-- be made ready in every statement, also where nobody needs it.
+CREATE FUNCTION may_see(tenant text, cid bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = may_see.tenant AND c.cid = may_see.cid);
+END $$;
+
 -- ---- row level security ---------------------------------------------------------------------------------------------
 -- One predicate says who may see a conversation, and everything that belongs to one goes with it. With no tenant set
--- nothing is visible and nothing can be written. {tenant} and the like stand for where a role's identity comes from.
+-- nothing is visible and nothing can be written. `palaver.cid` is a conversation that was looked up in this transaction,
+-- so that a verb about one need not look it up again for each row; like the tenant, it is the application's own word.
 
 DO $$
 DECLARE
@@ -388,7 +399,8 @@ BEGIN
         'user', $q$nullif(current_setting('palaver.user', true), '')$q$,
         'sight', $q$current_setting('palaver.sight', true)$q$,
         'workspace', $q$nullif(current_setting('palaver.workspace', true), '')$q$,
-        'rights', $q$current_setting('palaver.rights', true)$q$)),
+        'rights', $q$current_setting('palaver.rights', true)$q$,
+        'known', $q$nullif(current_setting('palaver.cid', true), '')::bigint$q$)),
       ('authenticated', jsonb_build_object(
         'tenant', 'palaver.claimed_tenant()',
         'user', $q$palaver.claims() ->> 'sub'$q$,
@@ -408,12 +420,13 @@ BEGIN
       role || '_owner', role, source ->> 'user', source ->> 'rights');
     FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
       'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests'] LOOP
-      predicate := format(
-        'tenant = (SELECT %s) AND ((SELECT %s) = ''tenant'' OR EXISTS (SELECT 1 FROM palaver.conversations c'
-        ' WHERE c.tenant = %I.tenant AND c.cid = %3$I.cid))',
-        source ->> 'tenant', source ->> 'sight', name);
-      EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)',
-        role, name, role, predicate, predicate);
+      -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
+      predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';
+      EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)', role, name, role,
+        format(predicate, 'SELECT ' || (source ->> 'tenant'), 'SELECT ' || (source ->> 'sight'),
+          CASE WHEN role = 'palaver_app' THEN 'cid = (SELECT ' || (source ->> 'known') || ') OR' END),
+        format(predicate, source ->> 'tenant', source ->> 'sight',
+          CASE WHEN role = 'palaver_app' THEN 'cid = ' || (source ->> 'known') || ' OR' END));
     END LOOP;
     predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
     EXECUTE format('CREATE POLICY %I ON palaver.doomed_blobs TO %I USING (%s) WITH CHECK (%s)',
