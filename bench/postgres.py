@@ -136,11 +136,10 @@ async def _contexts(bench: Bench, admin: str, url: str) -> list[Result]:
         talks = {}
         for name, place in urls.items():
             store = await stack.enter_async_context(palaver.open(place, embedder=None, worker=False))
-            talks[name] = await store.conversation("long")
+            talks[name] = await store.conversation("long", settings={"compaction": {"strategy": "never"}})
             for first in range(0, turns, BATCH):
                 texts = bench.texts.messages(min(BATCH, turns - first))
                 await talks[name].append_many({"role": "user", "content": text} for text in texts)
-            await store.settle()
         await postgres_server.execute(admin, "ANALYZE")
 
         def builder(talk: palaver.Conversation, **options: Any) -> Any:
