@@ -59,7 +59,7 @@ from palaver.model import (
     WorkingMemory,
 )
 from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
-from palaver.prompting import MAX_QUERY, fact_score, options_of, where_of
+from palaver.prompting import MAX_QUERY, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.streaming import LOST, TurnWriter
 
@@ -71,6 +71,7 @@ MAX_READ = 100_000  # turns or events in one call
 END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
+NEAR = 0.1  # how much a fact that shares no word with the question must stand out by its meaning
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
 
 
@@ -572,8 +573,8 @@ class Conversation:
         turns = await recaller.turns(self._scope, ranking, best)
         hits = [Hit(score=float(totals[i]), turn=turns[i], parts=ranking.scores.parts(i)) for i in best if i in turns]
         if include_facts:
-            facts = await self._engine.facts_where(self._scope, where)
-            hits += _fitting_facts([fact for fact in facts if _is_between(fact, since, until)], text, threshold)
+            facts = await recaller.facts(self._scope, where, text[:MAX_QUERY], ranking)
+            hits += _fitting_facts([one for one in facts if _is_between(one[0], since, until)], threshold)
         hits.sort(key=lambda hit: -hit.score)
         return hits[:k]
 
@@ -757,12 +758,11 @@ def _clean_threshold(value: object) -> float | None:
     return value
 
 
-def _fitting_facts(facts: Sequence[Fact], text: str, threshold: float | None) -> list[Hit]:
-    """Facts that hold a word of the question; by the same measure as the words of a turn."""
-    stems = dict.fromkeys(terms(text))
-    scored = [(fact_score(fact, stems), fact) for fact in facts]
-    least = 0.0 if threshold is None else threshold
-    return [Hit(score=score, fact=fact, parts={"lexical": score}) for score, fact in scored if score and score >= least]
+def _fitting_facts(facts: Sequence[tuple[Fact, dict[str, float]]], threshold: float | None) -> list[Hit]:
+    """Facts that hold a word of the question, or stand out by their meaning."""
+    fitting = [(fact, parts) for fact, parts in facts if parts["lexical"] or parts["dense"] >= NEAR]
+    hits = [Hit(score=sum(parts.values()), fact=fact, parts=parts) for fact, parts in fitting]
+    return [hit for hit in hits if hit.score >= (threshold or 0.0)]
 
 
 def _is_between(fact: Fact, since: int | None, until: int | None) -> bool:

@@ -18,7 +18,7 @@ from palaver.identity import canonical_json
 from palaver.memory import working_memory
 from palaver.memory.compaction import Compaction
 from palaver.memory.retention import retention_of
-from palaver.model import ConversationInfo, Fact, Scope, Turn
+from palaver.model import ConversationInfo, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports import Counter, Engine, Limits, Reading, Where
 from palaver.recalling import Recaller
@@ -363,12 +363,3 @@ def _whole(field: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidInput(field, "must be a whole number, zero or more")
     return value
-
-
-def fact_score(fact: Fact, stems: Iterable[str]) -> float:
-    """The share of the question's stems that a fact holds."""
-    from palaver.recall.terms import terms
-
-    wanted = set(stems)
-    held = wanted.intersection(terms(f"{fact.subject} {fact.predicate} {fact.object}"))
-    return len(held) / len(wanted) if wanted else 0.0

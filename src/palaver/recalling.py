@@ -10,11 +10,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.errors import ModelUnavailable
-from palaver.model import Scope, Turn
+from palaver.model import Fact, Scope, Turn
 from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, Where
+from palaver.recall.terms import terms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +82,18 @@ class _Sample:
     passages: int
 
 
+class _Near(NamedTuple):
+    """The question as a vector, how near each turn is to it, and, where only the nearest are known, some others."""
+
+    asked: Any = None
+    cosines: Any = None
+    sample: Any = None
+
+    def others(self) -> Any:
+        """What the scope's cosines are like."""
+        return self.cosines[self.cosines == self.cosines] if self.sample is None else self.sample
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """What was found, best first, as indices into the profile."""
@@ -89,6 +102,7 @@ class Ranking:
     scores: Scores
     order: Any
     note: str
+    near: _Near
 
 
 class Recaller:
@@ -111,24 +125,17 @@ class Recaller:
             query = parse(text, known.profile.actors, self.clock.now())
             found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
             lexical = _lexical(known, query, found, passages, terms)
-            cosines, sample = await self._cosines(scope, where, query, known, lexical)
-        return await asyncio.to_thread(self._score, known.profile, query, lexical, cosines, sample, since, until)
+            near = await self._cosines(scope, where, query, known, lexical)
+        return await asyncio.to_thread(self._score, known.profile, query, lexical, near, since, until)
 
     def _score(
-        self,
-        profile: Profile,
-        query: Query,
-        lexical: Lexical,
-        cosines: Any,
-        sample: Any,
-        since: int | None,
-        until: int | None,
+        self, profile: Profile, query: Query, lexical: Lexical, near: _Near, since: int | None, until: int | None
     ) -> Ranking:
         from palaver.recall.fuse import rank, score
 
-        scores = score(profile, query, lexical, cosines, sample=sample)
+        scores = score(profile, query, lexical, near.cosines, sample=near.sample)
         exclude = _outside(profile, since, until)
-        return Ranking(profile, scores, rank(scores, exclude=exclude), self.note)
+        return Ranking(profile, scores, rank(scores, exclude=exclude), self.note, near)
 
     @property
     def note(self) -> str:
@@ -143,6 +150,30 @@ class Recaller:
         tids = {i: int(ranking.profile.tid[i]) for i in indices}
         turns = await self.engine.turns_numbered(scope, list(tids.values()))
         return {i: turns[tid] for i, tid in tids.items() if tid in turns}
+
+    async def facts(
+        self, scope: Scope, where: Where, text: str, ranking: Ranking
+    ) -> list[tuple[Fact, dict[str, float]]]:
+        """The facts of the scope, with what speaks for each: the words that it shares with the question, and how much
+        nearer it is to it than the turns of the scope are."""
+        facts = await self.engine.facts_where(scope, where)
+        near = await self._near_facts(scope, where, ranking.near) if facts else {}
+        stems = set(terms(text))
+        return [(fact, {"lexical": _share(fact, stems), "dense": near.get(fact.id, 0.0)}) for fact in facts]
+
+    async def _near_facts(self, scope: Scope, where: Where, near: _Near) -> dict[str, float]:
+        import numpy as np
+
+        from palaver.recall.fuse import levelled
+
+        if self.embedder is None or near.asked is None:
+            return {}
+        vectors = await self.engine.fact_vectors(scope, where, self.embedder.name)
+        if not vectors:
+            return {}
+        halves = np.frombuffer(b"".join(vectors.values()), np.float16).astype(np.float32)
+        cosines = halves.reshape(len(vectors), -1) @ near.asked
+        return dict(zip(vectors, levelled(len(vectors), cosines, near.others()).tolist(), strict=True))
 
     # ---- the profile
 
@@ -168,19 +199,16 @@ class Recaller:
 
     # ---- vectors
 
-    async def _cosines(
-        self, scope: Scope, where: Where, query: Query, known: _Known, lexical: Lexical
-    ) -> tuple[Any, Any]:
-        """How near each turn is, and, where only the nearest are known, how near some others are."""
+    async def _cosines(self, scope: Scope, where: Where, query: Query, known: _Known, lexical: Lexical) -> _Near:
         import numpy as np
 
         if self.embedder is None:
-            return None, None
+            return _Near()
         try:  # before the vectors are fetched: a service may tell its dimensions with its first answer
             asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
         except ModelUnavailable:
             self.out_of_reach = True
-            return None, None
+            return _Near()
         self.out_of_reach = False
         sample = await self._sample(scope, where, lexical.passages) if lexical.passages > MANY else None
         if sample is not None:
@@ -188,11 +216,12 @@ class Recaller:
         await self._fetch_vectors(scope, where)
         conversations = set(known.profile.conversation.tolist())
         mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
-        return await asyncio.to_thread(_best_cosines, known, mine, _aimed(asked, mine)), None
+        asked = _aimed(asked, mine)
+        return _Near(asked, await asyncio.to_thread(_best_cosines, known, mine, asked))
 
     async def _nearest(
         self, scope: Scope, where: Where, known: _Known, lexical: Lexical, sample: _Sample, asked: Any
-    ) -> tuple[Any, Any]:
+    ) -> _Near:
         """The cosines of the turns that are near by meaning or by words, and those of the sample."""
         import numpy as np
 
@@ -206,7 +235,7 @@ class Recaller:
         best = np.full(len(known.profile), np.nan, np.float32)
         indices, there = known.indices(np.array([tid for tid, _ in found], np.int64))
         np.fmax.at(best, indices, np.array([near for _, near in found], np.float32)[there])
-        return best, sample.vectors @ asked
+        return _Near(asked, best, sample.vectors @ asked)
 
     async def _sample(self, scope: Scope, where: Where, passages: int) -> _Sample | None:
         """Vectors that stand for the rest of a large scope; taken anew when it has grown by a quarter."""
@@ -246,6 +275,12 @@ class Recaller:
         size = sum(matrix.vectors.nbytes for matrix in self._matrices.values())
         while size > MAX_VECTOR_BYTES and len(self._matrices) > 1:
             size -= self._matrices.popitem(last=False)[1].vectors.nbytes
+
+
+def _share(fact: Fact, stems: set[str]) -> float:
+    """The share of the question's stems that a fact holds."""
+    held = stems.intersection(terms(f"{fact.subject} {fact.predicate} {fact.object}"))
+    return len(held) / len(stems) if stems else 0.0
 
 
 def _shape(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -215,17 +215,19 @@ class Worker:
             passages = tuple((one.pid, one.turn) for one in batch)
             made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
             await self.engine.put_embedded(name, made)
+        if self.embedder is not None:
+            await self._embed_facts(self.embedder, job)
+
+    async def _embed_facts(self, embedder: Embedder, job: Job | None) -> None:
+        while batch := await self.engine.facts_to_embed(embedder.name, EMBED_BATCH, job):
+            made = await embedder.embed([one.text for one in batch])
+            await self.engine.put_fact_vectors(embedder.name, list(zip(batch, map(_halves, made), strict=True)))
 
     async def _vectors(self, wanted: Sequence[ToEmbed]) -> tuple[tuple[int, int, int, bytes], ...]:
         if self.embedder is None or not wanted:
             return ()
-        import numpy as np
-
         vectors = await self.embedder.embed([one.text for one in wanted])
-        return tuple(
-            (one.pid, one.tid, one.part, np.asarray(vector, np.float16).tobytes())
-            for one, vector in zip(wanted, vectors, strict=True)
-        )
+        return tuple((one.pid, one.tid, one.part, _halves(vector)) for one, vector in zip(wanted, vectors, strict=True))
 
     # ---- compaction
 
@@ -483,6 +485,13 @@ class Worker:
             valid_from=draft.valid_from,
             by=draft.by,
         )
+
+
+def _halves(vector: Sequence[float]) -> bytes:
+    """A vector as it is stored: half floats."""
+    import numpy as np
+
+    return np.asarray(vector, np.float16).tobytes()
 
 
 def _marks(batch: Sequence[ToEmbed]) -> tuple[tuple[int, int, int], ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
+import palaver
 from palaver import Store
 
-from .helpers import talk_on
+from .helpers import talk_on, url
 
 
 async def test_facts_are_kept_only_where_the_conversation_asks_for_them(store: Store) -> None:
@@ -109,3 +112,43 @@ async def test_only_a_participant_states_facts(store: Store) -> None:
     await talk.append("assistant", "", tool_calls=[{"id": "c", "name": "who", "arguments": {}}])
     await talk.append("tool", "", tool_results=[{"id": "c", "content": "I live in Lisbon."}])
     assert await talk.extract_facts() == []
+
+
+class Meaning:
+    """An embedder that knows two subjects: where somebody lives, and everything else."""
+
+    def __init__(self, name: str = "meaning") -> None:
+        self.name, self.dimensions, self.asked = name, 2, [""]
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        self.asked += texts
+        return [[1.0, 0.0] if {"lives", "residence"} & set(text.lower().split()) else [0.0, 1.0] for text in texts]
+
+
+async def test_facts_have_vectors_of_their_own_and_are_found_by_meaning(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=Meaning(), worker=False) as store:
+        talk = await store.conversation(settings={"facts": True}, owner="ada")
+        await talk.append("user", "I live in Lisbon.", actor="ada")
+        await talk_on(talk, 20, "Number {n} is about nothing in particular.")
+        await talk.extract_facts()
+        await store.settle()
+        (hit,) = [one for one in await talk.recall("residence", k=30) if one.fact]
+        assert hit.fact is not None
+        assert hit.fact.object == "Lisbon"
+        assert (hit.parts["lexical"], hit.parts["dense"] > 0.1) == (0.0, True)
+        assert not [one for one in await talk.recall("weather", k=30) if one.fact]
+
+
+async def test_another_embedder_gives_facts_new_vectors(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=Meaning(), worker=False) as store:
+        talk = await store.conversation("facts", settings={"facts": True}, owner="ada")
+        await talk.append("user", "I live in Lisbon.", actor="ada")
+        await talk.extract_facts()
+        await store.settle()
+    other = Meaning("another")
+    async with palaver.open(url(tmp_path), embedder=other, worker=False) as store:
+        talk = await store.conversation("facts", owner="ada")
+        await talk_on(talk, 20, "Number {n} is about nothing in particular.")
+        await store.settle()
+        assert "ada lives in Lisbon" in other.asked
+        assert [one for one in await talk.recall("residence", k=30) if one.fact]

@@ -96,7 +96,7 @@ def score(
     w = weights
     own = {
         "lexical": w.lexical * attained(len(profile), lexical, w),
-        "dense": w.dense * _levelled(len(profile), cosines, w.spread, sample),
+        "dense": w.dense * levelled(len(profile), cosines, sample, w.spread),
         "date": w.date * nearness(query.dates, profile.created),
         "length": -w.length * np.log2(np.maximum(profile.tokens / np.float32(w.ordinary), 1)),
         "standing": w.standing * ((profile.standing > 0) & profile.has_assistant),
@@ -172,7 +172,7 @@ def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> 
     return (query - share * float(query @ mean) / size * mean).astype(np.float32)
 
 
-def _levelled(n: int, cosines: Floats | None, spread: float, sample: Floats | None = None) -> Floats:
+def levelled(n: int, cosines: Floats | None, sample: Floats | None = None, spread: float = DEFAULT.spread) -> Floats:
     """The cosines with their median at 0 and their spread as wanted; 0 for turns that have no vector yet.
 
     Embedders differ in where their cosines lie and how far apart; the scope's own distribution says. Few values say
@@ -184,8 +184,8 @@ def _levelled(n: int, cosines: Floats | None, spread: float, sample: Floats | No
         return np.zeros(n, np.float32)
     trust = len(known) / (len(known) + FEW)
     scale = (spread / max(float(known.std()), TINY)) ** trust
-    levelled: Floats = (cosines - np.median(known)) * np.float32(scale)
-    return np.nan_to_num(levelled)
+    level: Floats = (cosines - np.median(known)) * np.float32(scale)
+    return np.nan_to_num(level)
 
 
 # ---- neighbours ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from palaver.engines.postgres.caller import Caller, Row
 from palaver.errors import DatabaseReadOnly, EngineError
 from palaver.identity import canonical_json, moment
 from palaver.model import Scope
-from palaver.ports import Embedded, Job, ToEmbed
+from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
 
 TO_EMBED = ("pid", "part", "tid", "id", "role", "is_parts", "content", "metadata")
 TENANTS = 20  # that a worker who found nothing in one of them looks at
@@ -113,6 +113,16 @@ class OutboxVerbs(Caller):
             vectors=canonical_json([(pid, _half_floats(vector)) for pid, _, _, vector in embedded.vectors]),
             marks=canonical_json([(pid, standing) for pid, _, standing in embedded.marks]),
         )
+
+    async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
+        tenant, conversation = (job.tenant, job.conversation) if job else (self.home, None)
+        args = {"model": model, "most": limit, "conversation": conversation}
+        rows = await self.write("facts_to_embed", Scope.of(tenant, None), **args)
+        return [FactToEmbed(tenant=tenant, conversation=row["thread"], id=row["id"], text=row["fact"]) for row in rows]
+
+    async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
+        made = canonical_json([(one.conversation, one.id, _half_floats(vector)) for one, vector in vectors])
+        await self.write("put_fact_vectors", Scope.of(vectors[0][0].tenant, None), model=model, vectors=made)
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
         scope = self._inside(tenant)

@@ -57,6 +57,11 @@ class RecallVerbs(Caller):
         found: list[tuple[int, float]] = _places(row["places"])
         return found
 
+    async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+        args = {"conversation": where.conversation, "owner": where.owner}
+        rows = await self.read("fact_vectors", scope, model=model, **args)
+        return {row["id"]: _halves(row["floats"]).tobytes() for row in rows}
+
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         rows = await self.read("turns_numbered", scope, tids=list(tids))
         found = {row["tid"]: turn_of(from_json(row["turn"]), row["conversation"]) for row in rows}
@@ -70,11 +75,15 @@ def _pairs(packed: str) -> Any:
     return np.frombuffer(b64decode(packed), ">i8").astype(np.int64).reshape(-1, 2)
 
 
-def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
+def _halves(floats: str) -> Any:
     import numpy as np
 
+    return np.frombuffer(b64decode(floats), ">f2").astype("<f2")
+
+
+def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
     pairs = _pairs(numbers)
-    halves = np.frombuffer(b64decode(floats), ">f2").astype("<f2").reshape(len(pairs), -1)
+    halves = _halves(floats).reshape(len(pairs), -1)
     return [(eid, tid, half.tobytes()) for (eid, tid), half in zip(pairs.tolist(), halves, strict=True)]
 
 

@@ -39,6 +39,7 @@ from palaver.ports import (
     ConversationSpec,
     Embedded,
     FactsDraft,
+    FactToEmbed,
     History,
     Job,
     Limits,
@@ -301,6 +302,9 @@ class SQLiteEngine:
     async def facts_where(self, scope: Scope, where: Where) -> list[Fact]:
         return await self.readers.run(lambda tx: memory.facts_where(tx, scope, where))
 
+    async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+        return await self.readers.run(lambda tx: memory.fact_vectors(tx, scope, where, model))
+
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
         return await self.writer.submit(lambda tx: memory.drop_fact(tx, scope, conversation, id))
 
@@ -360,6 +364,12 @@ class SQLiteEngine:
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         await self.writer.submit(lambda tx: outbox.put_embedded(tx, model, embedded))
+
+    async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
+        return await self.readers.run(lambda tx: outbox.facts_to_embed(tx, model, limit))
+
+    async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
+        await self.writer.submit(lambda tx: outbox.put_fact_vectors(tx, model, vectors))
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
         while await self.writer.submit(lambda tx: outbox.drop_other_vectors(tx, model)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.engines.rows import Row, TurnRow, who
-from palaver.engines.sqlite import upkeep
+from palaver.engines.sqlite import outbox, upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
@@ -242,6 +242,11 @@ def facts_where(tx: Tx, scope: Scope, where: Where) -> list[Fact]:
     return [_fact(row) for row in tx.all(Q.facts_where, **params)]
 
 
+def fact_vectors(tx: Tx, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+    params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
+    return dict(tx.all(Q.fact_vectors, model=model, **params))
+
+
 def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
     """Add facts, mark the ones that they replace, and answer with those that are new.
 
@@ -257,6 +262,7 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
     for old, by in replaced:
         tx.run(Q.invalidate_fact, cid=thread.cid, id=old, at=at, by=by)
     if new:
+        outbox.ask_for_vectors(tx)
         thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
         thread.save()
     return new

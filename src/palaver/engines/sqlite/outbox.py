@@ -11,7 +11,7 @@ from palaver.engines.sqlite.watch import JOBS
 from palaver.identity import canonical_json, from_json
 from palaver.memory.compaction import Compaction
 from palaver.model import Scope
-from palaver.ports import Embedded, Job, ToEmbed
+from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
 
 FARTHEST = 300_000_000  # microseconds: no lease and no delay is longer
 
@@ -23,8 +23,12 @@ def fill(tx: Tx, cids: Sequence[int]) -> None:
         if Compaction.of(from_json(settings) if settings else {}).is_due(turns, tokens):
             tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     if cids:
-        tx.run(Q.add_job, cid=0, kind="embed", argument=None, now=tx.now)
-        tx.touched.add(JOBS)
+        ask_for_vectors(tx)
+
+
+def ask_for_vectors(tx: Tx) -> None:
+    tx.run(Q.add_job, cid=0, kind="embed", argument=None, now=tx.now)
+    tx.touched.add(JOBS)
 
 
 def add_job(tx: Tx, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
@@ -129,3 +133,16 @@ def _embedded(tx: Tx, model: str) -> int:
 
 def _name(model: str) -> str:
     return f"embedded_pid/{model}"
+
+
+def facts_to_embed(tx: Tx, model: str, limit: int) -> list[FactToEmbed]:
+    return [
+        FactToEmbed(tenant=tenant, conversation=conversation, id=id, text=text)
+        for tenant, conversation, id, text in tx.all(Q.facts_to_embed, model=model, limit=limit)
+    ]
+
+
+def put_fact_vectors(tx: Tx, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
+    for one, vector in vectors:
+        place = {"tenant": one.tenant, "conversation": one.conversation, "id": one.id}
+        tx.run(Q.put_fact_vector, model=model, vector=vector, **place)

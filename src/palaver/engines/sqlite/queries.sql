@@ -550,6 +550,19 @@ ORDER BY fid
 SELECT {fact_columns} FROM facts f JOIN conversations c ON c.cid = f.cid WHERE {where} AND f.invalidated_at IS NULL
 ORDER BY f.fid
 
+-- facts_to_embed: the valid ones without a vector of this embedder
+SELECT c.tenant, c.id, f.id, f.subject || ' ' || f.predicate || ' ' || f.object FROM facts f
+JOIN conversations c ON c.cid = f.cid
+WHERE f.invalidated_at IS NULL AND (f.model IS NULL OR f.model < :model OR f.model > :model) LIMIT :limit
+
+-- put_fact_vector: beside its fact
+UPDATE facts SET model = :model, vector = :vector
+WHERE id = :id AND cid = (SELECT c.cid FROM conversations c WHERE c.tenant = :tenant AND c.id = :conversation)
+
+-- fact_vectors: those of one embedder, of the conversations that a recall looks at
+SELECT f.id, f.vector FROM facts f JOIN conversations c ON c.cid = f.cid
+WHERE {where} AND f.invalidated_at IS NULL AND f.model = :model
+
 -- add_fact: a new one, unless another hand has noted it meanwhile
 INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
 SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created

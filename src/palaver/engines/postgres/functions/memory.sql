@@ -314,6 +314,7 @@ BEGIN
       WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
     SELECT count(*) INTO marked FROM pairs;
     IF cardinality(added) > 0 THEN
+      PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
       c := log(me, c, 'extract_facts', payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
       PERFORM save(c);
     END IF;

@@ -231,3 +231,28 @@ BEGIN
   RETURN QUERY SELECT count(*) FROM behind(me, model, NULL) AS b
   JOIN passages p ON p.tenant = me.tenant AND p.cid = b.cid AND p.pid > b.pid;
 END $$;
+
+-- facts_to_embed: valid facts without a vector of this embedder, of one conversation or of the tenant
+CREATE OR REPLACE FUNCTION palaver_api.facts_to_embed(who jsonb, model text, most integer, conversation text DEFAULT NULL)
+RETURNS TABLE (thread text, id text, fact text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT c.id, f.id, f.subject || ' ' || f.predicate || ' ' || f.object FROM facts f
+  JOIN conversations c ON c.tenant = f.tenant AND c.cid = f.cid
+  WHERE f.tenant = me.tenant AND f.invalidated_at IS NULL AND f.model IS DISTINCT FROM facts_to_embed.model
+    AND (facts_to_embed.conversation IS NULL OR c.id = facts_to_embed.conversation)
+  LIMIT most;
+END $$;
+
+-- put_fact_vectors: beside their facts. `vectors` is a list of [conversation, fact, vector]
+CREATE OR REPLACE FUNCTION palaver_api.put_fact_vectors(who jsonb, model text, vectors jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+DECLARE me asker := enter(who);
+BEGIN
+  UPDATE facts f SET model = put_fact_vectors.model, vector = (v.value ->> 2)::halfvec
+  FROM jsonb_array_elements(vectors) AS v (value)
+  JOIN conversations c ON c.tenant = me.tenant AND c.id = v.value ->> 0
+  WHERE f.tenant = me.tenant AND f.cid = c.cid AND f.id = v.value ->> 1;
+END $$;

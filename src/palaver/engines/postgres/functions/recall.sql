@@ -140,6 +140,19 @@ BEGIN
   WHERE c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
 END $$;
 
+-- fact_vectors: those of one embedder
+CREATE OR REPLACE FUNCTION palaver_api.fact_vectors(who jsonb, model text, conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (id text, floats text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+#variable_conflict use_column
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT f.id, packed(half_floats(f.vector)) FROM looked_at(me, conversation, owner) AS c
+  JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid
+  WHERE f.invalidated_at IS NULL AND f.model = fact_vectors.model;
+END $$;
+
 -- ---- many vectors ---------------------------------------------------------------------------------------------------
 
 -- some_vectors: a sample: of each conversation the first and the last

@@ -241,6 +241,7 @@ CREATE TABLE facts (
   invalidated_by text,
   by text NOT NULL,
   created bigint NOT NULL,
+  model text,                                  -- which embedder made the vector
   vector halfvec,
   PRIMARY KEY (tenant, cid, id),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
