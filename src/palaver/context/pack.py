@@ -417,7 +417,10 @@ class _Packer:
         self.verbatim += [turn.id for turn in turns]
         self.seen.update(turn.id for turn in turns)
         self.recalled_places = [turn.position for turn in turns if turn.conversation == self.material.conversation]
-        scores = tuple({"turn": one.turn.id, "score": one.score, "parts": one.parts} for one in chosen)
+        scores = tuple(
+            {"turn": one.turn.id, "conversation": one.turn.conversation, "score": one.score, "parts": one.parts}
+            for one in chosen
+        )
         self._block("recalled", f"the best of {len(wanted)} found for this message", cost, turns, scores)
         return text
 

@@ -95,6 +95,8 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     assert row is not None
     *stored, title_pid = row
     details = Details(*stored)
+    if changes.if_untitled and details.title is not None:
+        return _info(tx, thread.cid)
     old_title = details.title or ""
     for name in changes.fields:
         value = getattr(changes, name)

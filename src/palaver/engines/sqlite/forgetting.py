@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import starmap
 
 from palaver.drafts import decode_calls, decode_results, stub_hash
-from palaver.engines.sqlite import upkeep
+from palaver.engines.sqlite import requests, upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.rows import TurnRow, who
 from palaver.engines.sqlite.text_index import mend_signposts, unindex, unindex_title
@@ -41,6 +41,7 @@ def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
 def _forget_retired(thread: Thread, row: TurnRow) -> Removed:
     """The words of a turn are gone already. Now what was made of them goes too, and the proof."""
     upkeep.changed(thread, row)
+    requests.forgotten(thread.tx, thread.cid, row.id, row.seq)
     thread.tx.run(Q.unsalt, tid=row.tid)
     hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
     thread.log("forget", thread.tick(), turn=row.id, content_hash=hash)
@@ -90,6 +91,7 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
         unindex(thread, row)
         tx.run(Q.unmark, tid=row.tid)
         tx.run(Q.drop_vectors_of_turn, tid=row.tid)
+        requests.forgotten(tx, thread.cid, row.id, row.seq)
         tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
         tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
         key = row.idempotency_key

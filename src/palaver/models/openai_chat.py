@@ -1,0 +1,167 @@
+"""OpenAI Chat Completions, and every server that speaks it: Ollama, vLLM, LM Studio and so on by their base URL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaver.context.render import to_openai
+from palaver.errors import BadModelResponse
+from palaver.models.answers import call_of, with_settings
+from palaver.models.openai_service import FAILURES, OpenAIService, rest_of
+from palaver.models.windows import window_of
+from palaver.ports import (
+    CallReady,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolSpec,
+    Usage,
+)
+
+
+class OpenAIChat:
+    adapter = "openai-chat"
+    provider = "openai"
+    remembers = False
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 120.0,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.name = model, name or f"openai:{model}"
+        self.window = window or window_of(self.name)
+        self._service = OpenAIService(self.name, api_key=api_key, base_url=base_url, timeout=timeout)
+        self.project = self._service.project
+
+    def __repr__(self) -> str:
+        return f"OpenAIChat({self.model!r})"
+
+    async def aclose(self) -> None:
+        await self._service.aclose()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "messages": to_openai(request.messages)}
+        if request.stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tool_choice"] = "auto" if request.may_call else "none"
+        return with_settings(body, request.settings)
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        try:
+            async for event in self._pieces(body) if "stream" in body else self._whole(body):
+                yield event
+            return
+        except FAILURES as error:
+            failure = self._service.failure(error)
+        # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
+        raise failure
+
+    async def _whole(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        rest = rest_of(body, "model", "messages", "stream")
+        answer = await self._service.client().chat.completions.create(
+            model=body["model"], messages=body["messages"], extra_body=rest
+        )
+        choice = answer.choices[0]
+        yield Started(answer.id, answer.model)
+        if choice.message.content:
+            yield TextDelta(choice.message.content)
+        calls = [call for call in choice.message.tool_calls or () if call.type == "function"]
+        for call in calls:
+            yield CallReady(call_of(call.id, call.function.name, call.function.arguments))
+        if answer.usage is not None:
+            yield _usage(answer.usage)
+        yield Finished("tool_calls" if calls else choice.finish_reason or "stop")
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        rest = rest_of(body, "model", "messages", "stream")
+        stream = await self._service.client().chat.completions.create(
+            model=body["model"], messages=body["messages"], stream=True, extra_body=rest
+        )
+        heard = _Heard()
+        async with stream:
+            async for chunk in stream:
+                for event in heard.take(chunk):
+                    yield event
+        if heard.reason is None:
+            raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+        for call in heard.calls.values():
+            yield CallReady(call_of(call.id, call.name, "".join(call.arguments)))
+        yield Finished("tool_calls" if heard.calls else heard.reason)
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str | None = None
+    name: str | None = None
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a stream has said so far."""
+
+    started: bool = False
+    reason: str | None = None
+    calls: dict[int, _Call] = field(default_factory=dict)
+
+    def take(self, chunk: Any) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        if not self.started:
+            self.started = True
+            events.append(Started(chunk.id, chunk.model))
+        for choice in chunk.choices or ():
+            events += self._choice(choice)
+        if chunk.usage is not None:
+            events.append(_usage(chunk.usage))
+        return events
+
+    def _choice(self, choice: Any) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        delta = choice.delta
+        # What DeepSeek, vLLM and others call what a model thinks aloud; OpenAI has no name for it here.
+        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if isinstance(thought, str):
+            events.append(ReasoningDelta(thought))
+        if delta is not None and delta.content:
+            events.append(TextDelta(delta.content))
+        for piece in (delta.tool_calls if delta is not None else None) or ():
+            self._call(piece)
+        self.reason = choice.finish_reason or self.reason
+        return events
+
+    def _call(self, piece: Any) -> None:
+        index = len(self.calls) if piece.index is None else piece.index
+        call = self.calls.setdefault(index, _Call())
+        call.id = call.id or piece.id
+        if piece.function is not None:
+            call.name = call.name or piece.function.name
+            call.arguments.append(piece.function.arguments or "")
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _usage(usage: Any) -> Usage:
+    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        prompt=usage.prompt_tokens,
+        completion=usage.completion_tokens,
+        cached=read and read.cached_tokens,
+        reasoning=written and written.reasoning_tokens,
+    )
