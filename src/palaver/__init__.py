@@ -18,6 +18,9 @@ from palaver.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from palaver import sync as sync
+    from palaver.asking import Answered as Answered
+    from palaver.asking import ToolDone as ToolDone
+    from palaver.asking import ToolsPlanned as ToolsPlanned
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from palaver.model import Note as Note
     from palaver.model import Page as Page
     from palaver.model import Reasoning as Reasoning
+    from palaver.model import Request as Request
     from palaver.model import Scope as Scope
     from palaver.model import Stats as Stats
     from palaver.model import Summary as Summary
@@ -47,9 +51,16 @@ if TYPE_CHECKING:
     from palaver.model import Turn as Turn
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
+    from palaver.ports import ReasoningDelta as ReasoningDelta
+    from palaver.ports import TextDelta as TextDelta
     from palaver.store import Store as Store
     from palaver.store import open as open
     from palaver.streaming import TurnWriter as TurnWriter
+    from palaver.talking import Agent as Agent
+    from palaver.talking import GenerateSettings as GenerateSettings
+    from palaver.tools import Tool as Tool
+    from palaver.tools import ToolOutput as ToolOutput
+    from palaver.tools import tool as tool
 
 __version__ = "0.1.0"
 
@@ -60,11 +71,15 @@ _HOMES = {
     "palaver.listing": ("group_by_date",),
     "palaver.model": (
         "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
-        "Page", "Reasoning", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn",
-        "Verified", "WorkingMemory",
+        "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
+        "Turn", "Verified", "WorkingMemory",
     ),
+    "palaver.asking": ("Answered", "ToolDone", "ToolsPlanned"),
+    "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),
+    "palaver.talking": ("Agent", "GenerateSettings"),
+    "palaver.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]

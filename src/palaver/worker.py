@@ -19,6 +19,7 @@ from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldes
 from palaver.memory.retention import retention_of
 from palaver.model import Fact, Scope, Summary, Turn, WorkingMemory
 from palaver.models.offline import summarizer as offline
+from palaver.models.registry import ModelBook
 from palaver.ports import (
     Clock,
     Counter,
@@ -95,6 +96,7 @@ class Worker:
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
+    models: ModelBook | None = None
 
     @property
     def redactor(self) -> Redactor:

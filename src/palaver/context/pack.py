@@ -72,6 +72,7 @@ class Context:
     turn_ids: tuple[str, ...]
     explanation: Explanation
     stable: int = 0  # how many of the messages come before the recalled block
+    revision: int = 0  # of the thread that it was read from
     outgrown: int | None = None  # compaction should leave at most so much unsummarised
 
     @cached_property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -102,8 +103,9 @@ class AnthropicMessages:
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         try:
-            async for event in self._pieces(body) if "stream" in body else self._whole(body):
-                yield event
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
             return
         except FAILURES as error:
             failure = self._failure(error)
@@ -121,7 +123,7 @@ class AnthropicMessages:
         rest = {name: value for name, value in body.items() if name not in (*named, "stream")}
         return {**{name: body[name] for name in named}, "extra_body": rest}
 
-    async def _whole(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         answer = await self._client().messages.create(**self._arguments(body))
         yield Started(answer.id, answer.model)
         for block in answer.content:
@@ -134,7 +136,7 @@ class AnthropicMessages:
         yield _usage(answer.usage, answer.usage)
         yield Finished(REASONS.get(answer.stop_reason or "end_turn", answer.stop_reason or "stop"))
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         heard = _Heard()
         stream = await self._client().messages.create(stream=True, **self._arguments(body))
         async with stream:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,15 +63,16 @@ class OpenAIChat:
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         try:
-            async for event in self._pieces(body) if "stream" in body else self._whole(body):
-                yield event
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
             return
         except FAILURES as error:
             failure = self._service.failure(error)
         # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
         raise failure
 
-    async def _whole(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         rest = rest_of(body, "model", "messages", "stream")
         answer = await self._service.client().chat.completions.create(
             model=body["model"], messages=body["messages"], extra_body=rest
@@ -86,7 +88,7 @@ class OpenAIChat:
             yield _usage(answer.usage)
         yield Finished("tool_calls" if calls else choice.finish_reason or "stop")
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         rest = rest_of(body, "model", "messages", "stream")
         stream = await self._service.client().chat.completions.create(
             model=body["model"], messages=body["messages"], stream=True, extra_body=rest

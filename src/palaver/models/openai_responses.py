@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from palaver.context.render import text_of, to_responses
@@ -75,14 +76,15 @@ class OpenAIResponses:
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         try:
-            async for event in self._pieces(body) if "stream" in body else self._whole(body):
-                yield event
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
             return
         except FAILURES as error:
             failure = self._service.failure(error)
         raise failure
 
-    async def _whole(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         rest = rest_of(body, "model", "input", "stream")
         answer: Any = await self._service.client().responses.create(
             model=body["model"], input=body["input"], extra_body=rest
@@ -95,7 +97,7 @@ class OpenAIResponses:
         for event in self._end(answer):
             yield event
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         rest = rest_of(body, "model", "input", "stream")
         stream: Any = await self._service.client().responses.create(  # the SDK knows some sixty kinds of events
             model=body["model"], input=body["input"], stream=True, extra_body=rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +35,14 @@ class Retries:
 
 async def ask(
     model: ChatModel, body: dict[str, Any], retries: Retries, record: list[dict[str, Any]]
-) -> AsyncIterator[ModelEvent]:
+) -> AsyncGenerator[ModelEvent]:
     """The events of the first try that gets an answer. `record` gets one entry for each that did not."""
     attempt = 0
     while True:
         begun = False
+        events = model.stream(body)
         try:
-            async for event in model.stream(body):
+            async for event in events:
                 begun = True
                 yield event
             return
@@ -50,5 +51,8 @@ async def ask(
             if pause is None:
                 raise
             record.append({"error": type(problem).__name__, "status": problem.status, "waited": round(pause, 3)})
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
         await asyncio.sleep(pause)
         attempt += 1

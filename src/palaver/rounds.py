@@ -1,0 +1,275 @@
+"""One call of a model: the reply is stored while it comes, and the call goes on record, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from palaver.context.pack import Context
+from palaver.diagnostics import Recording
+from palaver.errors import ContextTooLong, ModelError, PreviousResponseMissing
+from palaver.identity import canonical_json
+from palaver.model import Request, TokenUsage, ToolCall, Turn
+from palaver.models.retrying import ask
+from palaver.ports import (
+    CallReady,
+    Cited,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    Quote,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    Thought,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from palaver.generating import Generation
+    from palaver.streaming import TurnWriter
+
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What a round sends: the whole context, or, with the id of the answer to go on from, only what is `new`."""
+
+    context: Context
+    at: datetime  # before it was read
+    messages: tuple[dict[str, Any], ...]
+    counted: int
+    previous: str | None = None
+    new: tuple[dict[str, Any], ...] = ()
+    quotes: tuple[Quote, ...] = ()
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the model has said so far."""
+
+    began: float = field(default_factory=time.perf_counter)
+    first: float | None = None
+    id: str | None = None
+    model: str | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+    sources: list[Mapping[str, Any]] = field(default_factory=list)
+    thoughts: list[Mapping[str, Any]] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+    retries: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, event: ModelEvent) -> None:
+        if self.first is None and not isinstance(event, Started):
+            self.first = time.perf_counter()
+        if isinstance(event, Started):
+            self.id, self.model = event.id, event.model
+        elif isinstance(event, CallReady):
+            self.calls.append(event.call)
+        elif isinstance(event, Cited):
+            self.sources.append(event.source)
+        elif isinstance(event, Thought):
+            self.thoughts.append(event.block)
+        elif isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, Finished):
+            self.finish = event.reason
+
+    @property
+    def reason(self) -> str:
+        """Calls that were not allowed any more are not made; what remains is an end like any other."""
+        return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
+
+    def timings(self) -> dict[str, float | None]:
+        first = None if self.first is None else round(self.first - self.began, 4)
+        return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
+
+    def response(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
+        """What came back, without a word of it."""
+        usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
+        status = getattr(problem, "status", None)
+        return {
+            "id": self.id,
+            "model": self.model,
+            "finish_reason": STOPPED if stopped else self.finish,
+            "usage": {name: value for name, value in usage.items() if value is not None},
+            "timings": self.timings(),
+            "retries": self.retries,
+            "calls": [call.name for call in self.calls],
+            "error": None if problem is None else {"type": type(problem).__name__, "status": status},
+        }
+
+
+class Try:
+    """One request on its way. It is sent at once, while the turn for the reply is still being opened."""
+
+    def __init__(self, generation: Generation, prompt: Prompt, may_call: bool, *, chained: bool) -> None:
+        self.body = _body(generation, prompt, may_call, chained)
+        self.heard = Heard()
+        self.recording = _recording(generation, prompt, self.body)
+        self.events = ask(generation.model, self.body, generation.limits.asking, self.heard.retries)
+        self.first = asyncio.ensure_future(_next(self.events))
+
+    async def hear(self, out: TurnWriter, tell: Callable[[Any], None]) -> None:
+        """Take in all of the reply."""
+        event = await self.first
+        while event is not None:
+            self.heard.take(event)
+            if isinstance(event, TextDelta):
+                await out.write(event.text)
+                tell(event)
+                self.recording.begin()
+            elif isinstance(event, ReasoningDelta):
+                tell(event)
+            event = await _next(self.events)
+
+    async def hang_up(self) -> None:
+        self.first.cancel()
+        await asyncio.gather(self.first, return_exceptions=True)
+        await self.events.aclose()
+
+
+async def _next(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
+    return await anext(events, None)
+
+
+class Round:
+    """One question to the model, and the turn that its reply becomes."""
+
+    def __init__(self, generation: Generation, prompt: Prompt, may_call: bool) -> None:
+        self.generation, self.prompt, self.may_call = generation, prompt, may_call
+        self.current = Try(generation, prompt, may_call, chained=prompt.previous is not None)
+
+    @property
+    def heard(self) -> Heard:
+        return self.current.heard
+
+    async def run(self) -> Turn:
+        """The reply, as it is stored. When it fails, what came of it is stored as an aborted turn."""
+        generation = self.generation
+        metadata = {} if generation.question is None else {"answers": generation.question.id}
+        name, adapter = generation.model.name, generation.model.adapter
+        out = generation.talk.stream(
+            "assistant", actor=generation.actor, model=name, adapter=adapter, metadata=metadata
+        )
+        try:
+            async with out:
+                await generation.interruptible(self._listen(out))
+                self._finish(out, metadata)
+        except BaseException as problem:
+            await self._end(out.turn, problem)
+            raise
+        assert out.turn is not None
+        await self._end(out.turn, None)
+        return out.turn
+
+    async def _listen(self, out: TurnWriter) -> None:
+        """An answer that the service has lost is asked for again, once, with all of the context."""
+        generation = self.generation
+        with generation.talking.telemetry.span(
+            f"chat {generation.model.name}",
+            client=True,
+            gen_ai__operation__name="chat",
+            gen_ai__provider__name=generation.model.provider,
+            gen_ai__request__model=generation.model.name,
+            gen_ai__conversation__id=generation.talk.id,
+        ) as span:
+            try:
+                await self.current.hear(out, generation.tell)
+            except (PreviousResponseMissing, ContextTooLong) as problem:
+                if self.prompt.previous is None:
+                    raise
+                await self._start_afresh(problem)
+                await self.current.hear(out, generation.tell)
+            span.set(
+                gen_ai__response__id=self.heard.id,
+                gen_ai__response__model=self.heard.model,
+                gen_ai__usage__input_tokens=self.heard.usage.prompt,
+                gen_ai__usage__output_tokens=self.heard.usage.completion,
+                gen_ai__usage__cache_read__input_tokens=self.heard.usage.cached,
+            )
+
+    async def _start_afresh(self, problem: ModelError) -> None:
+        generation = self.generation
+        generation.talking.chains.drop(generation.store.scope.tenant, generation.talk.id)
+        await self.current.recording.end(self.heard.response(problem), None)
+        self.current = Try(generation, self.prompt, self.may_call, chained=False)
+
+    def _finish(self, out: TurnWriter, metadata: dict[str, Any]) -> None:
+        """What is stored with the end of the reply."""
+        generation, heard = self.generation, self.heard
+        calls = heard.calls if self.may_call and not generation.stopped else []
+        if calls:
+            metadata = {**metadata, "tools_until": generation.tools_until(calls)}
+            generation.thoughts[calls[0].id] = tuple(heard.thoughts)
+        generation.sources += heard.sources
+        out.finish(
+            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
+            model=generation.model.name,
+            adapter=generation.model.adapter,
+            finish_reason=STOPPED if generation.stopped else "tool_calls" if calls else heard.reason,
+            tool_calls=calls or None,
+            sources=None if calls else _distinct(generation.sources) or None,
+            metadata={**metadata, "latency": heard.timings()},
+        )
+
+    async def _end(self, turn: Turn | None, problem: BaseException | None) -> None:
+        """Close the connection, and put the call on record."""
+        await self.current.hang_up()
+        response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
+        await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
+
+
+def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool) -> dict[str, Any]:
+    return generation.model.body(
+        ModelRequest(
+            messages=prompt.new if chained else prompt.messages,
+            tools=generation.toolbox.specs,
+            may_call=may_call,
+            settings=generation.asked.settings,
+            stream=generation.asked.stream,
+            previous_response_id=prompt.previous if chained else None,
+            keep=generation.continuity != "off",
+            quotes=prompt.quotes,
+            thoughts={id: blocks for id, blocks in generation.thoughts.items() if blocks},
+        )
+    )
+
+
+def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> Recording:
+    store, talk = generation.store, generation.talk
+    explanation = prompt.context.explanation.to_dict()
+    if prompt.counted != prompt.context.tokens:
+        explanation["tools_and_history_tokens"] = prompt.counted - prompt.context.tokens
+    if generation.ratio != 1.0:
+        explanation["counter_bound"] = round(generation.ratio, 4)
+    request = Request(
+        id=store.ids(),
+        conversation=talk.id,
+        at=prompt.at,
+        model=generation.model.name,
+        adapter=generation.model.adapter,
+        body=body,
+        explanation=explanation,
+        quoted=_quoted_elsewhere(prompt, talk.id),
+    )
+    worker = store.parts.worker
+    return Recording(
+        store.engine, store.scope, request, lambda: worker.redactor.redact, generation.limits.request_bodies
+    )
+
+
+def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:
+    scores = [score for block in prompt.context.explanation.blocks for score in block.scores]
+    found = [(score["conversation"], score["turn"]) for score in scores]
+    found += [(quote.conversation, quote.turn) for quote in prompt.quotes]
+    return tuple(one for one in dict.fromkeys(found) if one[0] != conversation)
+
+
+def _distinct(sources: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return list({canonical_json(one): one for one in sources}.values())
