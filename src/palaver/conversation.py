@@ -559,8 +559,12 @@ class Conversation:
     async def requests(
         self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None
     ) -> list[Request]:
-        """What was really sent to models, and what came back: the latest ones, oldest first."""
+        """What was really sent to models, and what came back: the latest ones, oldest first.
+
+        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere.
+        """
         self._store.require(READ)
+        await self._require_owner()
         id = before.id if isinstance(before, Request) else optional_name("before", before)
         of = None if turn is None else _turn_id("turn", turn)
         limit = clean_limit("limit", limit, MAX_READ)

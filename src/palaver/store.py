@@ -38,7 +38,7 @@ from palaver.errors import (
     ScrubPending,
     TooLarge,
 )
-from palaver.identity import new_id, new_salt
+from palaver.identity import is_id, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
 from palaver.memory import compaction, retention
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Request, Scope, Stats, Swept, Turn
@@ -253,6 +253,8 @@ class Store:
         try:
             return await self.get(conversation)
         except ConversationNotFound:
+            if is_id(conversation):
+                raise
             return await self.conversation(conversation)
 
     # ---- the log

@@ -41,6 +41,11 @@ class ModelBook:
             or self.default
         )
 
+    @property
+    def fast(self) -> str | None:
+        """The name "fast", where it stands for something."""
+        return "fast" if "fast" in self.names else None
+
     def chat(self, name: str) -> ChatModel:
         """The model of that name, opened once. Raises InvalidInput, or MissingExtra."""
         if name not in self._open:

@@ -19,6 +19,7 @@ RETIRE_BATCH = 200
 
 
 def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
+    _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
     row = thread.turn(turn)
     if row.status == "forgotten":
@@ -32,6 +33,12 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     thread.save()
     _scrub_later(tx)
     return Removed(turns=tuple(one.id for one in rows))
+
+
+def _drop_made_title(tx: Tx, scope: Scope, conversation: str) -> None:
+    from palaver.engines.sqlite.conversations import drop_made_title  # which needs this module to bury what expired
+
+    drop_made_title(tx, scope, conversation)
 
 
 def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
@@ -130,6 +137,7 @@ def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
 
 def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     """Forget every turn and keep the conversation."""
+    _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
     rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=thread.cid)]
     stubs = [_forget(thread, row) for row in rows]

@@ -770,6 +770,12 @@ DELETE FROM request_quotes WHERE rid IN (SELECT rid FROM requests WHERE cid = :c
 -- drop_requests: with all turns
 DELETE FROM requests WHERE cid = :cid
 
+-- mark_title: who wrote it, a job (1) or somebody (0)
+UPDATE conversations SET title_made = :made WHERE cid = :cid
+
+-- title_made: whether there is a title that a job wrote
+SELECT 1 FROM conversations WHERE cid = :cid AND title_made = 1 AND title IS NOT NULL
+
 -- counter_bound: what is known of a model's tokenizer
 SELECT model, ratio, samples FROM counter_bounds WHERE tenant = :tenant AND model = :model
 

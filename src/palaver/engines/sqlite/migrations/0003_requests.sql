@@ -1,5 +1,8 @@
 -- Diagnostics: what was really sent to models, and what their tokenizers make of our counts.
 
+-- Whether the title was written by a job: then it goes when a turn is forgotten, because it may repeat its words.
+ALTER TABLE conversations ADD COLUMN title_made INTEGER NOT NULL DEFAULT 0;
+
 CREATE TABLE requests (
   rid INTEGER PRIMARY KEY,
   cid INTEGER NOT NULL REFERENCES conversations,
