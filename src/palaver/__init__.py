@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from palaver.context.pack import Context as Context
     from palaver.conversation import Conversation as Conversation
     from palaver.listing import group_by_date as group_by_date
+    from palaver.mcp_tools import MCPTools as MCPTools
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ConversationInfo as ConversationInfo
@@ -69,6 +70,7 @@ _HOMES = {
     "palaver.context.pack": ("Context",),
     "palaver.conversation": ("Conversation",),
     "palaver.listing": ("group_by_date",),
+    "palaver.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
         "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",

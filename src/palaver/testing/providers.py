@@ -87,6 +87,7 @@ class LoopbackProvider:
 
     def __init__(self) -> None:
         self.received: list[Received] = []
+        self.asked = threading.Event()  # set with the first request
         self._steps: list[Step] = []
         self._count = 0
         self._lock = threading.Lock()
@@ -112,6 +113,7 @@ class LoopbackProvider:
     def next(self, received: Received) -> tuple[int, Say | Fail | Garbage]:
         with self._lock:
             self.received.append(received)
+            self.asked.set()
             self._count += 1
             number = self._count
             step = self._steps.pop(0) if self._steps else Say("Yes.")
