@@ -19,6 +19,7 @@ from palaver.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from palaver import sync as sync
     from palaver.asking import Answered as Answered
+    from palaver.asking import MessageStored as MessageStored
     from palaver.asking import ToolDone as ToolDone
     from palaver.asking import ToolsPlanned as ToolsPlanned
     from palaver.context.explain import Block as Block
@@ -76,7 +77,7 @@ _HOMES = {
         "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
         "Turn", "Verified", "WorkingMemory",
     ),
-    "palaver.asking": ("Answered", "ToolDone", "ToolsPlanned"),
+    "palaver.asking": ("Answered", "MessageStored", "ToolDone", "ToolsPlanned"),
     "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),

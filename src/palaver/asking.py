@@ -59,6 +59,13 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageStored:
+    """The message is on disk; now it is being answered."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
 class ToolsPlanned:
     """The model wants these calls; they are stored, and about to run."""
 
@@ -82,4 +89,4 @@ class Answered:
     turn: Turn
 
 
-GenerateEvent = TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered
+GenerateEvent = MessageStored | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered

@@ -546,7 +546,7 @@ class Conversation:
         raise AssertionError("every answer ends with Answered")
 
     def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
-        """`generate`, told as it happens: TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, and at the end Answered.
+        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered.
 
         Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
         """

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from palaver.asking import Answered, Asked, GenerateEvent, ToolDone, ToolsPlanned
+from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.builtin_tools import built_in
 from palaver.context.handed_in import HandedIn, handed_in
 from palaver.context.pack import Context
@@ -192,6 +192,7 @@ class Generation:
         )
         if not self.question.active:
             raise TurnSuperseded(self.question.id, by=self.question.superseded_by)
+        self.tell(MessageStored(self.question))
         if asked.history:
             await self._take_history(self.question.text, asked.history)
 

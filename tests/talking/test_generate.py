@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Answered, TextDelta
+from palaver import Answered, MessageStored, TextDelta
 from palaver.errors import (
     BadModelResponse,
     BudgetTooSmall,
@@ -49,7 +49,9 @@ async def test_a_stream_tells_each_piece_and_ends_with_the_turn(
     provider.script(Say(["You can", " eat rice."]))
     async with opened(model=name) as store:
         events = [event async for event in store.generate_stream("x", "What can I eat?")]
-        assert events[:-1] == [TextDelta("You can"), TextDelta(" eat rice.")]
+        assert isinstance(events[0], MessageStored)
+        assert events[0].turn.text == "What can I eat?"
+        assert events[1:-1] == [TextDelta("You can"), TextDelta(" eat rice.")]
         assert isinstance(events[-1], Answered)
         assert events[-1].turn.text == "You can eat rice."
 
@@ -183,8 +185,9 @@ async def test_stop_from_elsewhere_ends_the_answer(opened: Opener, provider: Loo
 
         async def listen() -> Any:
             last = None
-            async for last in talk.generate_stream("Tell me."):  # noqa: B007
-                heard.set()
+            async for last in talk.generate_stream("Tell me."):
+                if isinstance(last, TextDelta):
+                    heard.set()
             return last
 
         listening = asyncio.create_task(listen())
@@ -232,8 +235,9 @@ async def test_cancelling_leaves_an_aborted_turn(opened: Opener, provider: Loopb
         heard = asyncio.Event()
 
         async def listen() -> None:
-            async for _ in talk.generate_stream("Tell me."):
-                heard.set()
+            async for event in talk.generate_stream("Tell me."):
+                if isinstance(event, TextDelta):
+                    heard.set()
 
         listening = asyncio.create_task(listen())
         await heard.wait()
