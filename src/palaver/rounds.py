@@ -258,10 +258,8 @@ def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> 
         explanation=explanation,
         quoted=_quoted_elsewhere(prompt, talk.id),
     )
-    worker = store.parts.worker
-    return Recording(
-        store.engine, store.scope, request, lambda: worker.redactor.redact, generation.limits.request_bodies
-    )
+    bodies = generation.limits.request_bodies
+    return Recording(store.engine, store.scope, request, store.parts.worker.clean_texts, bodies)
 
 
 def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:

@@ -83,7 +83,9 @@ def previous_missing() -> Fail:
 
 
 class LoopbackProvider:
-    """Follows its script, one step per request; without one, it says "Yes."."""
+    """Follows its script, one step per request; at its end, and without one, it says `otherwise`."""
+
+    otherwise: Step = Say("Yes.")
 
     def __init__(self) -> None:
         self.received: list[Received] = []
@@ -116,7 +118,7 @@ class LoopbackProvider:
             self.asked.set()
             self._count += 1
             number = self._count
-            step = self._steps.pop(0) if self._steps else Say("Yes.")
+            step = self._steps.pop(0) if self._steps else self.otherwise
         return number, step(received.body) if callable(step) else step
 
     def __enter__(self) -> Self:
