@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of an answer and of a tool round: nothing acknowledged is lost, and the state is explained."""
+"""`kill -9` in the middle of an answer and of a tool round: nothing acknowledged is lost, the state is explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any program of tool rounds gives requests that each provider's rules accept: pairs whole, roles valid, under budget."""
+"""Any program of tool rounds gives requests that each provider accepts: pairs whole, roles valid, under budget."""
 
 from __future__ import annotations
 
