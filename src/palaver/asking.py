@@ -54,7 +54,7 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
         if name in DECIDED or name not in CONTEXT_OPTIONS:
             known = name in CONTEXT_OPTIONS
             raise InvalidInput(name, "is decided by generate and its agents" if known else "is no option of generate")
-    options_of(**rest)  # refused before anything is stored
+    options_of(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
     return Asked(message=message, context=rest, **own)
 
 

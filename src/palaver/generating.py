@@ -18,7 +18,7 @@ from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, ToolDo
 from palaver.builtin_tools import built_in
 from palaver.context.handed_in import HandedIn, handed_in
 from palaver.context.pack import Context
-from palaver.context.plan import OVERHEAD_TOKENS
+from palaver.context.plan import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
 from palaver.continuity import Continuity, Link, only_new, still_holds
 from palaver.errors import AppendConflict, BudgetTooSmall, InvalidInput, TurnSuperseded
@@ -235,7 +235,7 @@ class Generation:
 
     def _budget(self) -> tuple[int, int, dict[str, Any]]:
         """The budget of the whole prompt, what of it tools and a handed-in history take, and options for the rest."""
-        if "char_budget" in self.asked.context:
+        if self._counts_characters():
             return 2**31, 0, {}
         budget = self.asked.token_budget or self.limits.token_budget or default_budget(self.model.window)
         specs = [canonical_json([one.name, one.description, dict(one.parameters)]) for one in self.toolbox.specs]
@@ -246,6 +246,13 @@ class Generation:
         if left < 1:
             raise BudgetTooSmall("what the tools say of themselves", needed=extra, budget=budget, unit="tokens")
         return budget, extra, {"token_budget": left}
+
+    def _counts_characters(self) -> bool:
+        """Whether the budget is in characters: asked for, or the policy's own."""
+        options = self.asked.context
+        policy = policy_named(options.get("policy", "balanced"))
+        by_policy = policy.char_budget is not None and self.asked.token_budget is None
+        return options.get("char_budget") is not None or by_policy
 
     def _weight(self, texts: Sequence[str]) -> int:
         count = counter_for(self.model.name)

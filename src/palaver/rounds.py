@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from palaver.context.pack import Context
 from palaver.diagnostics import Recording
-from palaver.errors import ContextTooLong, ModelError, PreviousResponseMissing
+from palaver.errors import ContextTooLong, EngineError, Gone, ModelError, NotFound, PreviousResponseMissing
 from palaver.identity import canonical_json
 from palaver.model import Request, TokenUsage, ToolCall, Turn
 from palaver.models.retrying import ask
@@ -222,7 +223,10 @@ class Round:
         """Close the connection, and put the call on record."""
         await self.current.hang_up()
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
-        await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
+        # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
+        # fail an answer that is stored, nor to hide why one failed.
+        with suppress(EngineError, Gone, NotFound):
+            await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
 
 
 def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool) -> dict[str, Any]:
@@ -236,6 +240,7 @@ def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool)
             previous_response_id=prompt.previous if chained else None,
             keep=generation.continuity != "off",
             quotes=prompt.quotes,
+            stable=0 if chained else prompt.context.stable,
             thoughts={id: blocks for id, blocks in generation.thoughts.items() if blocks},
         )
     )

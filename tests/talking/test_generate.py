@@ -338,6 +338,35 @@ async def test_the_budget_follows_the_model(opened: Opener) -> None:
             assert request.explanation["budget"] == budget
 
 
+async def test_a_budget_in_characters_is_kept(opened: Opener) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        await talk.append_many([{"role": "user", "content": "word " * 100} for _ in range(40)])
+        for options, budget in (({"policy": "recent-chars"}, 12_000), ({"char_budget": 2_000}, 2_000)):
+            await talk.generate("Well?", **options)
+            explanation = (await talk.requests())[-1].explanation or {}
+            assert (explanation["budget"], explanation["unit"]) == (budget, "characters")
+            assert explanation["tokens"] <= budget
+        with pytest.raises(InvalidInput):
+            await talk.generate("Well?", char_budget=2_000, token_budget=2_000)
+
+
+async def test_a_conversation_that_is_forgotten_meanwhile_stays_gone(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    gate = threading.Event()
+    provider.script(Say(["Once", " upon"], hold_after=(1, gate)))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        asking = asyncio.create_task(talk.generate("Tell me."))
+        await asyncio.to_thread(provider.asked.wait, 20)
+        await talk.forget()
+        gate.set()
+        with pytest.raises(palaver.ConversationGone):
+            await asking
+        assert (await store.stats()).conversations == 0
+
+
 async def test_what_is_meant_for_build_context_gets_there(opened: Opener, provider: LoopbackProvider) -> None:
     async with opened(model="chat", generate={"instructions": "Be brief."}) as store:
         talk = await store.conversation("x")

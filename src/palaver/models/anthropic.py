@@ -43,6 +43,8 @@ except ImportError as problem:
     raise MissingExtra("anthropic", "This model") from problem
 
 PATH = "/v1/messages"
+WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
+EPHEMERAL = {"type": "ephemeral"}
 MAX_TOKENS = 4_096  # of the answer; the service wants a number
 REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
@@ -97,6 +99,7 @@ class AnthropicMessages:
             body["stream"] = True
         if rendered["system"]:
             body["system"] = rendered["system"]
+        _mark_for_cache(body, request)
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
             body["tool_choice"] = {"type": "auto" if request.may_call else "none"}
@@ -230,6 +233,31 @@ def _finished(block: _Block) -> list[ModelEvent]:
         signed = {"type": "thinking", "thinking": "".join(block.pieces), "signature": block.signature}
         return [Thought(signed)]
     return [Thought(block.start)] if block.kind == "redacted_thinking" else []
+
+
+def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
+    """Tell the service up to where the prompt will be the same next time; it caches nothing by itself.
+
+    During a tool loop also where it ends now: the next round only adds to it.
+    """
+    prefix = to_anthropic(request.messages[: request.stable])
+    weight = len(prefix["system"]) + sum(len(str(turn["content"])) for turn in prefix["messages"])
+    if not request.stable or weight < WORTH_A_CACHE:
+        return
+    messages = body["messages"]
+    if prefix["messages"]:
+        turn, end = len(prefix["messages"]) - 1, len(prefix["messages"][-1]["content"]) - 1
+        messages[turn] = _marked(messages[turn], end)
+    else:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": EPHEMERAL}]
+    if request.messages[-1]["role"] == "tool":
+        messages[-1] = _marked(messages[-1], len(messages[-1]["content"]) - 1)
+
+
+def _marked(message: dict[str, Any], place: int) -> dict[str, Any]:
+    blocks = list(message["content"])
+    blocks[place] = {**blocks[place], "cache_control": EPHEMERAL}
+    return {**message, "content": blocks}
 
 
 def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict[str, Any]:
