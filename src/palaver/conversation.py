@@ -590,7 +590,13 @@ class Conversation:
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
 
     async def _build_context(self, options: Options) -> Context:
-        return await self._store.parts.prompter.build(self._scope, self.id, options)
+        if not options.wants_recall:
+            return await self._store.parts.prompter.build(self._scope, self.id, options)
+        with self._telemetry.memory("search_memory", self.id) as span:
+            context = await self._store.parts.prompter.build(self._scope, self.id, options)
+            quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
+            span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
+            return context
 
     async def _mistrusted(self, options: Options) -> Options:
         """A smaller budget for a model whose provider counts more than we do."""

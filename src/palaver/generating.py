@@ -24,11 +24,12 @@ from palaver.continuity import Continuity, Link, only_new, still_holds
 from palaver.errors import AppendConflict, BudgetTooSmall, InvalidInput, TurnSuperseded
 from palaver.identity import canonical_json
 from palaver.model import ToolCall, ToolResult, Turn
+from palaver.models.heard import STOPPED, Heard
 from palaver.models.tokens import counter_for
 from palaver.models.windows import default_budget
 from palaver.ports import ChatModel, Quote
 from palaver.prompting import options_of
-from palaver.rounds import STOPPED, Heard, Prompt, Round
+from palaver.rounds import Prompt, Round
 from palaver.talking import Agent, Talking
 from palaver.tools import Ran, Toolbox, shortened, text_of
 
@@ -41,6 +42,7 @@ STOPPED_CALL = "This call was stopped by the user before there was a result."
 SLACK = 5.0  # seconds between the last moment of a tool round and taking it for dead
 HISTORY_SHARE = 3  # a history that is handed in takes a third of the budget at most
 QUOTED_HITS = 40
+TEACHING_SHARE = 4  # a prompt that takes a quarter of its budget says something about counting
 
 
 class Generation:
@@ -307,14 +309,20 @@ class Generation:
     async def _learn(self, prompt: Prompt, round_: Round, turn: Turn) -> None:
         """What a reply teaches: how the provider counts, and where to go on from."""
         heard = round_.heard
-        whole = "previous_response_id" not in round_.current.body and not _has_images(prompt.messages)
-        if heard.usage.prompt is not None and whole:
+        if heard.usage.prompt is not None and self._can_teach(prompt, round_):
             await self.talking.bounds.learn(
                 self.store.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
             )
         if self.continuity != "off" and heard.id is not None and not self.stopped:
             link = self._link(prompt, heard, heard.id, turn)
             self.talking.chains.put(self.store.scope.tenant, self.talk.id, self.actor, link)
+
+    def _can_teach(self, prompt: Prompt, round_: Round) -> bool:
+        """Whether the provider counted what we counted. A prompt that is far from its budget teaches nothing: what a
+        provider adds to each would distort the ratio, and only near the budget does it matter."""
+        same = "previous_response_id" not in round_.current.body and not _has_images(prompt.messages)
+        near = prompt.counted * TEACHING_SHARE >= prompt.context.explanation.budget
+        return same and near and not self._counts_characters()
 
     def _link(self, prompt: Prompt, heard: Heard, id: str, turn: Turn) -> Link:
         return Link(

@@ -219,6 +219,16 @@ async def test_a_provider_that_counts_more_gets_smaller_contexts(opened: Opener,
         assert (await talk.build_context(2_000, model="openai:test", query="x")).tokens <= 1_100
 
 
+async def test_a_short_prompt_teaches_nothing(opened: Opener, provider: LoopbackProvider) -> None:
+    """A provider that adds some hundred tokens to every prompt must not shrink the long ones to a quarter."""
+    provider.script(Say("Yes.", prompt_tokens=800))
+    async with opened(model="chat") as store:
+        await store.generate("x", "word " * 80)
+        assert await store.engine.counter_bound(store.scope, "openai:test") is None
+        await store.generate("x", "word " * 80, char_budget=900)
+        assert await store.engine.counter_bound(store.scope, "openai:test") is None
+
+
 async def test_the_bound_goes_up_at_once_and_comes_down_slowly(opened: Opener) -> None:
     async with opened() as store:
         bounds = store.parts.talking.bounds
