@@ -28,6 +28,7 @@ from palaver.models.heard import STOPPED, Heard
 from palaver.models.tokens import counter_for
 from palaver.models.windows import default_budget
 from palaver.ports import ChatModel, Quote
+from palaver.processes import is_gone, this_process
 from palaver.prompting import options_of
 from palaver.rounds import Prompt, Round
 from palaver.talking import Agent, Talking
@@ -340,10 +341,11 @@ class Generation:
 
     # ---- tools
 
-    def tools_until(self, calls: Sequence[ToolCall]) -> str:
-        """The last moment of a round of these calls: one without an end after that was cut off."""
+    def running(self, calls: Sequence[ToolCall]) -> dict[str, str]:
+        """What a round of these calls carries along: until when it runs at most, and where. One without results after
+        that, or whose process is gone, was cut off."""
         longest = timedelta(seconds=self.toolbox.longest(calls, self.limits.tool_timeout) + SLACK)
-        return (self.store.parts.clock.now() + longest).isoformat()
+        return {"tools_until": (self.store.parts.clock.now() + longest).isoformat(), "tools_in": this_process()}
 
     async def _run_tools(self, turn: Turn) -> Turn:
         """Announce the calls, run them, and store their results right behind them."""
@@ -405,12 +407,13 @@ def _answers(turn: Turn, question: Turn) -> bool:
 
 
 def _is_dead(turn: Turn, now: datetime) -> bool:
-    """Whether the one who ran these calls must be gone: the last moment that it allowed itself is over."""
-    until = turn.metadata.get("tools_until")
+    """Whether the one who ran these calls must be gone: its process is, or the last moment that it allowed itself."""
+    until, process = turn.metadata.get("tools_until"), turn.metadata.get("tools_in")
     try:
-        return isinstance(until, str) and datetime.fromisoformat(until) < now
+        is_over = isinstance(until, str) and datetime.fromisoformat(until) < now
     except (ValueError, TypeError):
-        return False
+        is_over = False
+    return is_over or (isinstance(process, str) and is_gone(process))
 
 
 def _has_images(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -142,7 +142,7 @@ class Round:
         generation, heard = self.generation, self.heard
         calls = heard.calls if self.may_call and not generation.stopped else []
         if calls:
-            metadata = {**metadata, "tools_until": generation.tools_until(calls)}
+            metadata = {**metadata, **generation.running(calls)}
             generation.thoughts[calls[0].id] = tuple(heard.thoughts)
         generation.sources += heard.sources
         out.finish(

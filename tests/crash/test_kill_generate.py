@@ -49,9 +49,11 @@ async def kill_when(folder: Path, provider: LoopbackProvider, seen: Callable[[li
 
 
 @asynccontextmanager
-async def restarted(folder: Path, provider: LoopbackProvider) -> AsyncIterator[palaver.Conversation]:
-    """A minute later, in another process."""
-    clock = FakeClock(datetime.now(UTC) + timedelta(minutes=1), tick=0.001)
+async def restarted(
+    folder: Path, provider: LoopbackProvider, seconds: float = 60
+) -> AsyncIterator[palaver.Conversation]:
+    """In another process, some time later."""
+    clock = FakeClock(datetime.now(UTC) + timedelta(seconds=seconds), tick=0.001)
     url = f"sqlite:///{folder}/chat.db"
     async with palaver.open(
         url, user="ada", model="chat", models=provider.models(), clock=clock, worker=False
@@ -79,7 +81,9 @@ async def test_killed_in_the_middle_of_a_stream(provider: LoopbackProvider, tmp_
         await talk.verify()
 
 
-async def test_killed_in_the_middle_of_a_tool_round(provider: LoopbackProvider, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_killed_in_the_middle_of_a_tool_round(provider: LoopbackProvider, tmp_path: Path, seconds: float) -> None:
+    """At once as well: the process that ran it is seen to be gone."""
     provider.script(Say("I work.", calls=[("work", {"what": "hard"})]))
     said = await kill_when(tmp_path, provider, lambda said: "working" in said)
     assert "ToolsPlanned" in said or "working" in said
@@ -90,7 +94,7 @@ async def test_killed_in_the_middle_of_a_tool_round(provider: LoopbackProvider, 
             file.write(what + "\n")
         return "done"
 
-    async with restarted(tmp_path, provider) as talk:
+    async with restarted(tmp_path, provider, seconds) as talk:
         asked, calls = await talk.history()
         assert calls.status == "complete"
         assert [call.name for call in calls.tool_calls] == ["work"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -11,6 +13,7 @@ import pytest
 
 from palaver import Answered, ToolCall, ToolDone, ToolOutput, ToolsPlanned, tool
 from palaver.errors import BudgetTooSmall, InvalidInput
+from palaver.processes import is_gone, this_process
 from palaver.testing import FakeClock, ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
 from palaver.tools import Toolbox, shortened
@@ -303,6 +306,21 @@ async def test_a_round_that_may_still_be_running_elsewhere_is_left_alone(opened:
         await talk.append("assistant", "", tool_calls=[ToolCall("c1", "look_up", {})], metadata=until)
         await talk.generate("Well?")
         assert [turn.role for turn in await talk.history()] == ["assistant", "user", "assistant"]
+
+
+def test_only_a_process_that_is_certainly_gone_is_taken_for_gone() -> None:
+    machine, _, _ = this_process().partition(":")
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    assert is_gone(f"{machine}:{ended.stdout.strip()}")
+    for alive_or_unknown in (
+        this_process(),
+        f"{machine}:1",
+        f"elsewhere:{ended.stdout.strip()}",
+        "",
+        ":",
+        f"{machine}:x",
+    ):
+        assert not is_gone(alive_or_unknown)
 
 
 # ---- schemas -------------------------------------------------------------------------------------------------------
