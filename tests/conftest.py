@@ -10,7 +10,10 @@ import pytest
 from tests import postgres_server
 from tests.postgres_server import Server
 
-import palaver.store
+# Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
+pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
+
+import palaver.store  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -18,12 +18,17 @@ from palaver.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from palaver import sync as sync
+    from palaver.asking import Answered as Answered
+    from palaver.asking import MessageStored as MessageStored
+    from palaver.asking import ToolDone as ToolDone
+    from palaver.asking import ToolsPlanned as ToolsPlanned
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
     from palaver.context.pack import Context as Context
     from palaver.conversation import Conversation as Conversation
     from palaver.listing import group_by_date as group_by_date
+    from palaver.mcp_tools import MCPTools as MCPTools
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ConversationInfo as ConversationInfo
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from palaver.model import Note as Note
     from palaver.model import Page as Page
     from palaver.model import Reasoning as Reasoning
+    from palaver.model import Request as Request
     from palaver.model import Scope as Scope
     from palaver.model import Stats as Stats
     from palaver.model import Summary as Summary
@@ -47,9 +53,16 @@ if TYPE_CHECKING:
     from palaver.model import Turn as Turn
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
+    from palaver.ports import ReasoningDelta as ReasoningDelta
+    from palaver.ports import TextDelta as TextDelta
     from palaver.store import Store as Store
     from palaver.store import open as open
     from palaver.streaming import TurnWriter as TurnWriter
+    from palaver.talking import Agent as Agent
+    from palaver.talking import GenerateSettings as GenerateSettings
+    from palaver.tools import Tool as Tool
+    from palaver.tools import ToolOutput as ToolOutput
+    from palaver.tools import tool as tool
 
 __version__ = "0.1.0"
 
@@ -58,13 +71,18 @@ _HOMES = {
     "palaver.context.pack": ("Context",),
     "palaver.conversation": ("Conversation",),
     "palaver.listing": ("group_by_date",),
+    "palaver.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
-        "Page", "Reasoning", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn",
-        "Verified", "WorkingMemory",
+        "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
+        "Turn", "Verified", "WorkingMemory",
     ),
+    "palaver.asking": ("Answered", "MessageStored", "ToolDone", "ToolsPlanned"),
+    "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),
+    "palaver.talking": ("Agent", "GenerateSettings"),
+    "palaver.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]

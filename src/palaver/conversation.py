@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
+from palaver.asking import Answered, GenerateEvent, asked_of
 from palaver.audit import Verifier
 from palaver.blobs import blob_path
 from palaver.context.pack import Context, cover_of
+from palaver.context.plan import Options
 from palaver.drafts import (
     MAX_BATCH,
     MAX_FILE,
@@ -39,6 +42,7 @@ from palaver.errors import (
     TooLarge,
     VerificationFailed,
 )
+from palaver.generating import Generation
 from palaver.identity import file_hash, micros
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_content, redacted_json, redacted_results
@@ -53,6 +57,7 @@ from palaver.model import (
     Fact,
     Hit,
     Match,
+    Request,
     Summary,
     Turn,
     Verified,
@@ -62,6 +67,7 @@ from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Re
 from palaver.prompting import MAX_QUERY, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.streaming import LOST, TurnWriter
+from palaver.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from palaver.memory.redact import StreamRedactor
@@ -98,6 +104,10 @@ class Conversation:
     @property
     def id(self) -> str:
         return self.info.id
+
+    @property
+    def _telemetry(self) -> Telemetry:
+        return self._store.parts.talking.telemetry
 
     @property
     def key(self) -> str | None:
@@ -420,6 +430,7 @@ class Conversation:
         """Make the active view lead through `turn`, and through what followed it when it was last seen."""
         self._store.require(WRITE)
         await self._engine.switch(self._scope, self.id, _turn_id("turn", turn))
+        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
 
     # ---- what is known of the conversation
 
@@ -448,17 +459,21 @@ class Conversation:
         another process's reader keeps old bytes in the WAL for a moment longer.
         """
         self._store.require(WRITE)
-        if isinstance(turn, _Everything):
-            await self._require_owner()
-            removed = await self._engine.forget_conversation(self._scope, self.id)
-        else:
-            removed = await self._engine.forget_turn(self._scope, self.id, _turn_id("turn", turn))
-        await self._store.finish_removal(removed)
+        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
+        everything = isinstance(turn, _Everything)
+        with self._telemetry.memory("delete_memory_store" if everything else "delete_memory", self.id):
+            if isinstance(turn, _Everything):
+                await self._require_owner()
+                removed = await self._engine.forget_conversation(self._scope, self.id)
+            else:
+                removed = await self._engine.forget_turn(self._scope, self.id, _turn_id("turn", turn))
+            await self._store.finish_removal(removed)
 
     async def reset(self) -> None:
         """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
         self._store.require(WRITE)
         await self._require_owner()
+        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
         await self._store.finish_removal(await self._engine.reset(self._scope, self.id))
 
     # ---- attachments
@@ -516,6 +531,53 @@ class Conversation:
         data = await self.read_attachment(known)
         return f"data:{known.media_type};base64,{b64encode(data).decode()}"
 
+    # ---- answers
+
+    async def generate(self, message: Any = None, **options: Any) -> Turn:
+        """Answer: store the message, build the context, ask the model, store the reply, run its tools.
+
+        Options: model, agent, actor, tools, instructions, history, attachments, metadata, idempotency_key,
+        token_budget, continuity, settings, stream, replaces; and those of `build_context`, but for viewer, query and
+        filter_participants. Without a message it answers the thread as it stands. See docs/generate.md.
+        """
+        async with aclosing(self.generate_stream(message, **options)) as events:
+            async for event in events:
+                if isinstance(event, Answered):
+                    return event.turn
+        raise AssertionError("every answer ends with Answered")
+
+    def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
+        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered.
+
+        Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
+        """
+        self._store.require(READ)
+        self._store.require(WRITE)
+        return Generation(self._store, self, asked_of(message, options)).events()
+
+    async def stop(self) -> int:
+        """Stop the answers that are being made here, in this process. Answers how many there were."""
+        self._store.require(WRITE)
+        await self.refresh()
+        running = tuple(self._store.parts.talking.running.get((self._scope.tenant, self.id), ()))
+        for one in running:
+            one.stop()
+        return len(running)
+
+    async def requests(
+        self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None
+    ) -> list[Request]:
+        """What was really sent to models, and what came back: the latest ones, oldest first.
+
+        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere.
+        """
+        self._store.require(READ)
+        await self._require_owner()
+        id = before.id if isinstance(before, Request) else optional_name("before", before)
+        of = None if turn is None else _turn_id("turn", turn)
+        limit = clean_limit("limit", limit, MAX_READ)
+        return await self._engine.requests(self._scope, self.id, of, id, limit)
+
     # ---- memory
 
     async def build_context(self, token_budget: int | None = None, **options: Any) -> Context:
@@ -526,9 +588,23 @@ class Conversation:
         policy, model. See docs/context.md.
         """
         self._store.require(READ)
-        return await self._store.parts.prompter.build(
-            self._scope, self.id, options_of(token_budget=token_budget, **options)
-        )
+        return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
+
+    async def _build_context(self, options: Options) -> Context:
+        if not options.wants_recall:
+            return await self._store.parts.prompter.build(self._scope, self.id, options)
+        with self._telemetry.memory("search_memory", self.id) as span:
+            context = await self._store.parts.prompter.build(self._scope, self.id, options)
+            quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
+            span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
+            return context
+
+    async def _mistrusted(self, options: Options) -> Options:
+        """A smaller budget for a model whose provider counts more than we do."""
+        if options.model is None or options.token_budget is None:
+            return options
+        ratio = await self._store.parts.talking.bounds.ratio(self._scope, options.model)
+        return replace(options, token_budget=max(1, int(options.token_budget / ratio)))
 
     def recall(
         self,
@@ -566,6 +642,21 @@ class Conversation:
     ) -> list[Hit]:
         if not text.strip() or not k:
             return []
+        with self._telemetry.memory("search_memory", self.id) as span:
+            hits = await self._found(text, k, where, threshold, since, until, include_facts)
+            span.set(gen_ai__memory__record__count=len(hits))
+            return hits
+
+    async def _found(
+        self,
+        text: str,
+        k: int,
+        where: Where,
+        threshold: float | None,
+        since: int | None,
+        until: int | None,
+        include_facts: bool,
+    ) -> list[Hit]:
         recaller = self._store.parts.prompter.recaller
         ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], since=since, until=until)
         totals = ranking.scores.total
@@ -620,6 +711,10 @@ class Conversation:
 
     async def _edit_memory(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
         self._store.require(WRITE)
+        with self._telemetry.memory("upsert_memory", self.id):
+            return await self._edited(edit, *arguments)
+
+    async def _edited(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
         while True:  # until nobody else wrote in between
             before, stored = await self._stored_memory()
             memory = edit(before, *arguments)

@@ -22,7 +22,13 @@
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
     ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
-    ├── ModelUnavailable               a model's service could not answer; memory work is put off and tried again
+    ├── ModelError                     a model did not answer as it should; names the model, never quotes it
+    │   ├── ModelUnavailable           out of reach, overloaded or failing: try again
+    │   │   └── RateLimited            and when it says how soon, `retry_after` has the seconds
+    │   ├── ModelRefused               the service does not take this request: key, name, settings, policy
+    │   │   ├── ContextTooLong         more tokens than the model can read
+    │   │   └── PreviousResponseMissing  the service does not know the answer that was to be continued
+    │   └── BadModelResponse           cut in the middle, or not what the protocol says
     ├── StoreClosed
     └── EngineError                    the database could not do it; says nothing about what it holds
         ├── EngineUnavailable          busy, locked or out of reach: try again
@@ -169,12 +175,41 @@ class MissingExtra(PalaverError, ImportError):
         super().__init__(f'{what} needs an optional dependency: pip install "palaver[{extra}]"')
 
 
-class ModelUnavailable(PalaverError):
-    """A model's service could not answer. `status` is what it said in HTTP, if it said anything; never its text."""
+class ModelError(PalaverError):
+    """A model did not answer as it should. `status` is what it said in HTTP, if it said anything; never its text."""
 
     def __init__(self, model: str, problem: str, *, status: int | None = None) -> None:
         self.model, self.problem, self.status = model, problem, status
         super().__init__(f"{model} {problem}" + (f" (status {status})" if status is not None else ""))
+
+
+class ModelUnavailable(ModelError):
+    """The service could not answer now. Memory work is put off and tried again."""
+
+
+class RateLimited(ModelUnavailable):
+    def __init__(self, model: str, *, retry_after: float | None = None, status: int | None = 429) -> None:
+        self.retry_after = retry_after
+        when = "" if retry_after is None else f", for {retry_after:g} s"
+        super().__init__(model, f"takes no more requests now{when}", status=status)
+
+
+class ModelRefused(ModelError):
+    """The service does not take this request, and would not take it a second time either."""
+
+
+class ContextTooLong(ModelRefused):
+    def __init__(self, model: str, *, status: int | None = None) -> None:
+        super().__init__(model, "cannot read so much: use a smaller token_budget", status=status)
+
+
+class PreviousResponseMissing(ModelRefused):
+    def __init__(self, model: str, *, status: int | None = None) -> None:
+        super().__init__(model, "does not know the answer that was to be continued", status=status)
+
+
+class BadModelResponse(ModelError):
+    """What came is cut or malformed. What was understood of it until then is kept, as an aborted turn."""
 
 
 class StoreClosed(PalaverError):

@@ -70,6 +70,11 @@ def stamped_seq(id: str) -> int | None:
     return seq if len(id) == ID_LENGTH else None
 
 
+def is_id(text: str) -> bool:
+    """Whether a text has the form of an id; a key that has it too cannot be told from one."""
+    return len(text) == ID_LENGTH and set(text) <= set(CROCKFORD)
+
+
 def canonical_json(value: Any) -> str:
     """One text per value: keys sorted, no spaces."""
     return _encoder.encode(value).decode()

@@ -259,6 +259,33 @@ class Swept:
     streams: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of a model: what was sent, why it looked so, and what came back.
+
+    `body` is what was sent, with secrets redacted; None once what it holds was deleted. `response` is None when no end
+    of the call was ever stored: the process that made it is gone. `turn` is the turn that the answer went to.
+    """
+
+    id: str
+    conversation: str
+    at: datetime
+    model: str
+    adapter: str
+    turn: str | None = None
+    purpose: str = "generate"
+    body: Mapping[str, Any] | None = None
+    explanation: Mapping[str, Any] | None = None
+    response: Mapping[str, Any] | None = None
+    quoted: tuple[tuple[str, str], ...] = ()  # (conversation, turn): of other conversations, in the body
+
+    @property
+    def previous_response_id(self) -> str | None:
+        """The answer that was continued, as it stands in the body."""
+        value = (self.body or {}).get("previous_response_id")
+        return value if isinstance(value, str) else None
+
+
 # ---- memory --------------------------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -17,9 +17,11 @@ from palaver.model import (
     Fact,
     Found,
     Match,
+    Request,
     Scope,
     Stats,
     Summary,
+    ToolCall,
     Turn,
 )
 
@@ -58,6 +60,7 @@ class Changes:
     settings: str | None = None
     ttl: int | None = None
     salt: bytes = b""
+    if_untitled: bool = False  # change nothing where somebody has given a title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +350,120 @@ class FactToEmbed:
     text: str
 
 
+# ---- models --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as a model is told of it. `parameters` is the JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A turn that recall found, for a model that answers with quotations."""
+
+    turn: str
+    role: str
+    actor: str
+    text: str
+    created: datetime
+    score: float
+    conversation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """What a model is asked, in nobody's own form.
+
+    `messages` are those of a Context. `settings` go into the body as they are (temperature and so on). With
+    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more.
+    `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. The first
+    `stable` messages will stand at the start of the next request, too: worth a cache. `thoughts` are what the model
+    thought before its tool calls, by the id of the first one, in the provider's own form.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[ToolSpec, ...] = ()
+    may_call: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    stream: bool = True
+    previous_response_id: str | None = None
+    keep: bool = False
+    quotes: tuple[Quote, ...] = ()
+    stable: int = 0
+    thoughts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The service has begun to answer: its id of the answer, and the model that it took."""
+
+    id: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A finished piece of reasoning, in the provider's own form: it wants it back with the results of its calls."""
+
+    block: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallReady:
+    """A tool call, complete."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    source: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens as the service counted them. `prompt` includes those that were `cached`."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Why it ended: stop, length, tool_calls or content_filter; another word is the provider's own."""
+
+    reason: str
+
+
+ModelEvent = Started | TextDelta | ReasoningDelta | Thought | CallReady | Cited | Usage | Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterBound:
+    """What a model's tokenizer makes of a text, as a multiple of our own count: the most that was seen lately."""
+
+    model: str
+    ratio: float
+    samples: int
+
+
 # ---- the ports -----------------------------------------------------------------------------------------------------
 
 
@@ -377,11 +494,27 @@ class Embedder(Protocol):
 
 
 class ChatModel(Protocol):
-    """Answers a list of messages, piece by piece."""
+    """Answers, piece by piece.
+
+    `name` is what the model is chosen by ("openai:gpt-5"), `adapter` the wire format, `provider` whose service it is.
+    `window` is how many tokens it reads, where that is known. `remembers` says that it can continue an answer by its
+    id; `project` tells accounts apart, because an id is worth nothing in another one.
+    """
 
     name: str
+    adapter: str
+    provider: str
+    window: int | None
+    remembers: bool
+    project: str
 
-    def stream(self, messages: Sequence[dict[str, Any]]) -> AsyncIterator[str]: ...
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request in the provider's form: exactly what `stream` will send."""
+        ...
+
+    def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        """Send it, once, and hand on what comes back. Raises a ModelError; the last event is Finished."""
+        ...
 
 
 class Blobs(Protocol):
@@ -488,6 +621,21 @@ class Engine(Protocol):
         ...
 
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
+
+    # what was sent to models. A request's body holds what people said: it goes when a turn that was there before it is
+    # forgotten, here or where it was quoted from, when the words of turns are retired, and with the conversation
+    async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
+        """Store it; one with the same id gets the response. Only the newest `bodies` bodies stay, None: all."""
+        ...
+
+    async def requests(
+        self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
+    ) -> list[Request]:
+        """The latest requests, oldest first: of one turn, or before another request."""
+        ...
+
+    async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None: ...
+    async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None: ...
 
     # the outbox
     def quiet_seconds(self) -> float:

@@ -118,7 +118,7 @@ class Prompter:
             counter=count.name,
             counted=count.name == self.counter.name,
         )
-        context = assemble(material, options, count)
+        context = replace(assemble(material, options, count), revision=reading.revision)
         self._freeze(asked, offered, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from palaver.asking import GenerateEvent
 from palaver.blobs import FolderBlobs, blob_path
 from palaver.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.drafts import (
@@ -27,6 +28,7 @@ from palaver.drafts import (
     optional_name,
 )
 from palaver.errors import (
+    ConversationNotFound,
     EngineError,
     EngineUnavailable,
     InvalidInput,
@@ -36,10 +38,10 @@ from palaver.errors import (
     ScrubPending,
     TooLarge,
 )
-from palaver.identity import new_id, new_salt
+from palaver.identity import is_id, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
 from palaver.memory import compaction, retention
-from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Scope, Stats, Swept, Turn
+from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Request, Scope, Stats, Swept, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -61,6 +63,7 @@ from palaver.prompting import Prompter
 from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
+from palaver.talking import GenerateSettings, Talking, open_talking
 from palaver.worker import Extractor, Summarizer, Worker
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ class Parts:
     prompter: Prompter
     worker: Worker
     clock: Clock
+    talking: Talking
     held_back: dict[str, HeldBack] = field(default_factory=dict)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
@@ -217,6 +221,41 @@ class Store:
             return []
         query = Search(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
         return await self.engine.search(self.scope, query)
+
+    # ---- answers
+
+    async def generate(self, conversation: Conversation | str, message: Any = None, **options: Any) -> Turn:
+        """`Conversation.generate`, in a conversation by its id or its key; a key that is new makes one."""
+        return await (await self._named(conversation)).generate(message, **options)
+
+    async def generate_stream(
+        self, conversation: Conversation | str, message: Any = None, **options: Any
+    ) -> AsyncGenerator[GenerateEvent]:
+        """`Conversation.generate_stream`, in a conversation by its id or its key."""
+        talk = await self._named(conversation)
+        async with aclosing(talk.generate_stream(message, **options)) as events:
+            async for event in events:
+                yield event
+
+    async def requests(self, conversation: Conversation | str, limit: int = 20, **which: Any) -> list[Request]:
+        """What was really sent to models in a conversation. See `Conversation.requests`."""
+        if isinstance(conversation, Conversation):
+            return await conversation.requests(limit, **which)
+        try:
+            talk = await self.get(conversation)
+        except ConversationNotFound:
+            talk = await self.find(conversation)
+        return await talk.requests(limit, **which)
+
+    async def _named(self, conversation: Conversation | str) -> Conversation:
+        if isinstance(conversation, Conversation):
+            return conversation
+        try:
+            return await self.get(conversation)
+        except ConversationNotFound:
+            if is_id(conversation):
+                raise
+            return await self.conversation(conversation)
 
     # ---- the log
 
@@ -387,6 +426,12 @@ async def open(
     ids: Ids | None = None,
     counter: Counter | None = None,
     embedder: Embedder | str | None = "auto",
+    model: str | None = None,
+    models: Mapping[str, Any] | None = None,
+    agents: Mapping[str, Any] | None = None,
+    workspaces: Mapping[str, str] | None = None,
+    generate: GenerateSettings | Mapping[str, Any] | None = None,
+    telemetry: Any = None,
     summarizer: Summarizer | None = None,
     extractor: Extractor | None = None,
     redactor: Redactor | None = None,
@@ -406,6 +451,9 @@ async def open(
 
     On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
     behind pgbouncer, and reads go to `read_url`, a replica.
+
+    `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
+    names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
     """
     scope = _clean_scope(scope or Scope.of(tenant, user))
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
@@ -418,6 +466,8 @@ async def open(
             url = f"sqlite:///{folder}/memory.db"
         urls = {"migrate_url": migrate_url, "listen_url": listen_url, "read_url": read_url}
         engine = await stack.enter_async_context(open_engine(url, clock, home=scope.tenant, **urls))
+        talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
+        stack.push_async_callback(talking.models.aclose)
         parts = Parts(
             engine=engine,
             blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
@@ -425,7 +475,8 @@ async def open(
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor),
+            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models),
+            talking=talking,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )

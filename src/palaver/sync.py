@@ -103,7 +103,7 @@ class Blocking:
                     return
                 yield self._face(value)
         finally:
-            if inspect.isasyncgen(source) and not self._portal.loop.is_closed():
+            if hasattr(source, "aclose") and not self._portal.loop.is_closed():
                 self._portal.call(_close(source))
 
     def __enter__(self) -> Blocking:

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
 
+from palaver.diagnostics import CleanTexts, Recording
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
+from palaver.identity import new_salt
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_results
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
 from palaver.memory.retention import retention_of
-from palaver.model import Fact, Scope, Summary, Turn, WorkingMemory
+from palaver.model import ConversationInfo, Fact, Request, Scope, Summary, Turn, WorkingMemory
 from palaver.models.offline import summarizer as offline
+from palaver.models.registry import OFFLINE, ModelBook
+from palaver.models.writing import ModelWriter, plain_title
 from palaver.ports import (
+    Changes,
     Clock,
     Counter,
     Embedded,
@@ -51,12 +56,14 @@ TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seco
 IDLE_SECONDS = 1.0
 QUIET_SECONDS, PATIENCE = 0.25, 40  # so long must nobody have written; waited for so many times
 SUMMARIZER_SECONDS = 60.0
+TITLE_TURNS = 6  # a title is made from how the conversation began
 
 
 class Summarizer(Protocol):
     """Writes summaries. The offline one stands in when it fails or is slow."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str: ...
 
@@ -97,6 +104,11 @@ class Worker:
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
+    models: ModelBook | None = None
+    clean_texts: CleanTexts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clean_texts = CleanTexts(lambda: self.redactor.redact)
 
     @property
     def redactor(self) -> Redactor:
@@ -201,6 +213,56 @@ class Worker:
         elif job.kind == "compact":
             assert job.conversation is not None
             await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument)
+        elif job.kind == "title":
+            assert job.conversation is not None
+            await self.entitle(Scope.of(job.tenant, None), job.conversation)
+
+    # ---- titles
+
+    async def entitle(self, scope: Scope, conversation: str) -> None:
+        """Give the conversation a title, from how it began; a title that somebody gave stays."""
+        info = await self.engine.conversation(scope, conversation)
+        turns = await self.engine.span(scope, conversation, 0, TITLE_TURNS)
+        if info.title is not None or not any(turn.role == "user" and turn.text.strip() for turn in turns):
+            return
+        title = self.redactor.redact(await self._title(scope, info, [self.clean(turn) for turn in turns])).text
+        if title:
+            changes = Changes(fields=frozenset({"title"}), title=title, salt=new_salt(), if_untitled=True)
+            await self.engine.update(scope, conversation, changes)
+
+    async def _title(self, scope: Scope, info: ConversationInfo, turns: Sequence[Turn]) -> str:
+        try:
+            writer = self._model_writer(scope, info, self.models.fast if self.models is not None else None)
+            if writer is not None:
+                async with asyncio.timeout(SUMMARIZER_SECONDS):
+                    return await writer.title(turns)
+        except (PalaverError, TimeoutError):
+            pass  # the first line will do
+        return plain_title(turns)
+
+    def _model_writer(self, scope: Scope, info: ConversationInfo, name: str | None) -> ModelWriter | None:
+        """Who writes for this conversation: the model of that name, or its own. None: nobody but the rules."""
+        if self.models is None:
+            return None
+        model = self.models.chat(name or self.models.chosen(info))
+        if model.adapter == OFFLINE:
+            return None
+
+        async def told(purpose: str, body: dict[str, Any], response: dict[str, Any]) -> None:
+            request = Request(
+                id=self.ids(),
+                conversation=info.id,
+                at=at,
+                model=model.name,
+                adapter=model.adapter,
+                purpose=purpose,
+                body=body,
+            )
+            recording = Recording(self.engine, scope, request, self.clean_texts, None)
+            await recording.end(response, None)
+
+        at = self.clock.now()
+        return ModelWriter(model, self.counter, told)
 
     # ---- embedding
 
@@ -272,7 +334,7 @@ class Worker:
         return []
 
     async def _summarise(self, scope: Scope, conversation: str, found: Unsummarised, turns: list[Turn]) -> bool:
-        text, model = await self._text(turns)
+        text, model = await self._text(scope, found.info, turns)
         return await self.engine.put_summary(
             scope,
             conversation,
@@ -290,18 +352,28 @@ class Worker:
             ),
         )
 
-    async def _text(self, turns: Sequence[Turn]) -> tuple[str, str]:
+    async def _text(self, scope: Scope, info: ConversationInfo, turns: Sequence[Turn]) -> tuple[str, str]:
         # Before and after: a summary may cut through what could be recognised as a whole, or join what was apart.
         clean = [self.clean(turn) for turn in turns]
-        return await self._written(lambda writer: writer.summarize(clean, SUMMARY_TOKENS))
+        return await self._written(scope, info, lambda writer: writer.summarize(clean, SUMMARY_TOKENS))
 
-    async def _merged(self, parts: Sequence[Summary]) -> tuple[str, str]:
-        return await self._written(lambda writer: writer.merge(parts, SUMMARY_TOKENS))
+    async def _merged(self, scope: Scope, info: ConversationInfo, parts: Sequence[Summary]) -> tuple[str, str]:
+        return await self._written(scope, info, lambda writer: writer.merge(parts, SUMMARY_TOKENS))
 
-    async def _written(self, write: Callable[[Summarizer], Awaitable[str]]) -> tuple[str, str]:
+    def _writer(self, scope: Scope, info: ConversationInfo) -> Summarizer | None:
+        """The application's own, or the conversation's `summarizer_model`, which is its own model unless it says."""
+        return self.summarizer or self._model_writer(scope, info, Compaction.of(info.settings).summarizer_model)
+
+    async def _written(
+        self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
+    ) -> tuple[str, str]:
         """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
         stand_in = OfflineSummarizer(self.counter)
-        writer = self.summarizer or stand_in
+        try:
+            writer = self._writer(scope, info) or stand_in
+        except PalaverError:  # no key, no such model, a missing extra
+            named = Compaction.of(info.settings).summarizer_model or (self.models and self.models.chosen(info))
+            return self.redactor.redact(await write(stand_in)).text, f"{stand_in.name} (in place of {named})"
         try:
             async with asyncio.timeout(SUMMARIZER_SECONDS):  # before 3.12, wait_for may swallow a cancellation
                 text, name = await write(writer), writer.name
@@ -329,7 +401,7 @@ class Worker:
         if not turns:
             await self.engine.drop_summary(scope, conversation, old)
             return True
-        text, model = await self._text(turns)
+        text, model = await self._text(scope, found.info, turns)
         tokens = sum(turn.token_count for turn in turns)
         draft = self._draft(old, text, model, len(turns), tokens, found.revision)
         return await self.engine.put_summary(scope, conversation, draft)
@@ -340,7 +412,7 @@ class Worker:
         if not parts:
             await self.engine.drop_summary(scope, conversation, old)
             return True
-        text, model = await self._merged(parts)
+        text, model = await self._merged(scope, found.info, parts)
         draft = self._draft(old, text, model, sum(one.turns for one in parts), 0, found.revision)
         return await self.engine.put_summary(scope, conversation, draft)
 
@@ -363,23 +435,21 @@ class Worker:
         level = 0
         while True:
             # First the revision, then what is merged: a summary of what was forgotten meanwhile is refused.
-            revision = (await self.engine.unsummarised(scope, conversation, 0)).revision
+            found = await self.engine.unsummarised(scope, conversation, 0)
             open_ones = await self.engine.uncovered(scope, conversation, level)
             rolling = settings.strategy == "rolling"
             if len(open_ones) < (1 if rolling else FAN_OUT) or (rolling and level > 0):
                 return
             if rolling:
                 open_ones = [*(await self.engine.summaries(scope, conversation, 1)), *open_ones]
-            await self._merge(scope, conversation, open_ones, level + 1, revision)
+            await self._merge(scope, found, open_ones, level + 1)
             level += 1
 
-    async def _merge(
-        self, scope: Scope, conversation: str, parts: Sequence[Summary], level: int, revision: int
-    ) -> None:
-        text, model = await self._merged(parts)
+    async def _merge(self, scope: Scope, found: Unsummarised, parts: Sequence[Summary], level: int) -> None:
+        text, model = await self._merged(scope, found.info, parts)
         await self.engine.put_summary(
             scope,
-            conversation,
+            found.info.id,
             SummaryDraft(
                 id=self.ids(),
                 level=level,
@@ -390,7 +460,7 @@ class Worker:
                 text=text,
                 token_count=self.counter(text),
                 model=model,
-                revision=revision,
+                revision=found.revision,
             ),
         )
 

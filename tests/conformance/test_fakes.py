@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from palaver.identity import CROCKFORD, ID_LENGTH, stamp
-from palaver.ports import ChatModel, Clock, Embedder, Ids
+from palaver.model import ToolCall
+from palaver.ports import CallReady, ChatModel, Clock, Embedder, Finished, Ids, ModelRequest, TextDelta
 from palaver.testing import CountingIds, FakeClock, HashEmbedder, ScriptedModel, UnexpectedCall
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -69,24 +70,34 @@ def _dot(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
+async def _answer(model: ChatModel, *messages: dict[str, str]) -> list[str]:
+    body = model.body(ModelRequest(messages=messages))
+    return [event.text async for event in model.stream(body) if isinstance(event, TextDelta)]
+
+
 async def test_the_model_follows_its_script_and_remembers_what_it_was_asked() -> None:
     script = ScriptedModel(["You can eat rice.", ["a", "", "b"], ConnectionError("down")])
-    model: ChatModel = script
-    question = [{"role": "user", "content": "What can I eat?"}]
-    pieces = [piece async for piece in model.stream(question)]
+    question = {"role": "user", "content": "What can I eat?"}
+    pieces = await _answer(script, question)
     assert len(pieces) > 1
     assert "".join(pieces) == "You can eat rice."
-    question[0]["content"] = "changed later"
-    assert [piece async for piece in model.stream(question)] == ["a", "", "b"]
+    question["content"] = "changed later"
+    assert await _answer(script, question) == ["a", "", "b"]
     with pytest.raises(ConnectionError):
-        await anext(model.stream([]))
+        await _answer(script)
     assert [call and call[0]["content"] for call in script.calls] == ["What can I eat?", "changed later", []]
     script.assert_finished()
 
 
+async def test_the_model_calls_tools_where_its_script_says_so() -> None:
+    script = ScriptedModel([["I look.", ToolCall("c1", "look", {"q": "nuts"})]])
+    events = [event async for event in script.stream(script.body(ModelRequest(messages=())))]
+    assert events[-2:] == [CallReady(ToolCall("c1", "look", {"q": "nuts"})), Finished("tool_calls")]
+
+
 async def test_the_model_notices_a_call_too_many_and_one_too_few() -> None:
     with pytest.raises(UnexpectedCall):
-        await anext(ScriptedModel().stream([]))
+        await _answer(ScriptedModel())
     with pytest.raises(AssertionError, match="1 steps"):
         ScriptedModel(["never asked"]).assert_finished()
 

@@ -124,6 +124,10 @@ ON_A_STRANGERS: dict[str, Case] = {
     "extract_facts": lambda talk, v: talk.extract_facts(),
     "facts": lambda talk, v: talk.facts(),
     "forget_fact": lambda talk, v: talk.forget_fact("0" * 26),
+    "generate": lambda talk, v: talk.generate("x"),
+    "generate_stream": lambda talk, v: first(talk.generate_stream(None)),
+    "stop": lambda talk, v: talk.stop(),
+    "requests": lambda talk, v: talk.requests(),
 }
 # Not verbs: what the verbs themselves use, and nothing of a conversation is in it.
 TOOLS = {"new_stream_redactor"}
@@ -257,6 +261,9 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "conversations": lists_nothing,
     "search": finds_nothing,
     "audit": lambda store, v: not_found(store.audit(v.talk.id)),
+    "generate": lambda store, v: not_found(store.generate(v.talk.id, "x")),
+    "generate_stream": lambda store, v: not_found(first(store.generate_stream(v.talk.id, "x"))),
+    "requests": lambda store, v: not_found(store.requests(v.talk.id)),
     "expire": expires_nothing,
     "stats": counts_nothing,
     "restore": brings_in_a_copy_of_its_own,
@@ -376,6 +383,7 @@ async def test_acting_for_another_owner_needs_the_admin_right(victim: Victim) ->
 READING = {
     "refresh", "history", "turn", "search", "branches", "attachment", "read_attachment", "data_url", "subscribe",
     "audit", "verify", "records", "recall", "build_context", "summaries", "working_memory", "facts",
+    "requests",
 }  # fmt: skip
 
 

@@ -72,6 +72,7 @@ class Context:
     turn_ids: tuple[str, ...]
     explanation: Explanation
     stable: int = 0  # how many of the messages come before the recalled block
+    revision: int = 0  # of the thread that it was read from
     outgrown: int | None = None  # compaction should leave at most so much unsummarised
 
     @cached_property
@@ -419,7 +420,10 @@ class _Packer:
         self.verbatim += [turn.id for turn in turns]
         self.seen.update(turn.id for turn in turns)
         self.recalled_places = [turn.position for turn in turns if turn.conversation == self.material.conversation]
-        scores = tuple({"turn": one.turn.id, "score": one.score, "parts": one.parts} for one in chosen)
+        scores = tuple(
+            {"turn": one.turn.id, "conversation": one.turn.conversation, "score": one.score, "parts": one.parts}
+            for one in chosen
+        )
         self._block("recalled", f"the best of {len(wanted)} found for this message", cost, turns, scores)
         return text
 

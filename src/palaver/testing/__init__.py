@@ -30,6 +30,8 @@ Without pytest, with a fresh database for each guarantee:
 **The fakes.** `FakeClock`, `CountingIds`, `HashEmbedder` and `ScriptedModel` stand in for what is slow, random or paid:
 
     async with palaver.open(url, clock=FakeClock(), ids=CountingIds()) as store: ...
+
+`palaver.testing.providers` is a model provider on this machine, for tests with the real SDKs.
 """
 
 from palaver.testing import guarantees as _guarantees

@@ -12,6 +12,8 @@ from itertools import count
 from typing import Any
 
 from palaver.identity import CROCKFORD, ID_LENGTH, STAMP
+from palaver.model import ToolCall
+from palaver.ports import CallReady, Finished, ModelEvent, ModelRequest, Started, TextDelta
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -83,29 +85,47 @@ class UnexpectedCall(AssertionError):
     """The model was asked more often than the script foresees."""
 
 
-Step = str | Sequence[str] | BaseException
+Step = str | Sequence[str | ToolCall] | BaseException
 
 
 class ScriptedModel:
-    """Gives the answers of a script, one per call, and keeps what it was asked in `calls`.
+    """Gives the answers of a script, one per call, and keeps what it was asked in `requests`.
 
-    A step is a text (streamed word by word), a list of pieces (streamed as they are), or an exception (raised).
+    A step is a text (streamed word by word), a list of pieces (streamed as they are, a ToolCall among them is called),
+    or an exception (raised).
     """
 
-    def __init__(self, script: Iterable[Step] = (), *, name: str = "scripted") -> None:
-        self.name = name
-        self.calls: list[list[dict[str, Any]]] = []
+    adapter = "scripted"
+    provider = "palaver"
+    remembers = False
+    project = ""
+
+    def __init__(self, script: Iterable[Step] = (), *, name: str = "scripted", window: int | None = None) -> None:
+        self.name, self.window = name, window
+        self.requests: list[ModelRequest] = []
         self._script = list(script)
 
-    async def stream(self, messages: Sequence[dict[str, Any]]) -> AsyncIterator[str]:
-        self.calls.append(deepcopy(list(messages)))
+    @property
+    def calls(self) -> list[list[dict[str, Any]]]:
+        """The messages of each request."""
+        return [list(request.messages) for request in self.requests]
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        self.requests.append(deepcopy(request))
+        return {"model": self.name, "messages": deepcopy(list(request.messages)), "stream": request.stream}
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         if not self._script:
-            raise UnexpectedCall(f"call {len(self.calls)}, and the script is at its end")
+            raise UnexpectedCall(f"call {len(self.requests)}, and the script is at its end")
         step = self._script.pop(0)
         if isinstance(step, BaseException):
             raise step
+        yield Started(None, self.name)
+        calls = False
         for piece in re.findall(r"\s*\S+|\s+", step) if isinstance(step, str) else step:
-            yield piece
+            calls = calls or isinstance(piece, ToolCall)
+            yield CallReady(piece) if isinstance(piece, ToolCall) else TextDelta(piece)
+        yield Finished("tool_calls" if calls else "stop")
 
     def assert_finished(self) -> None:
         """Raise when answers are left that nobody asked for."""

@@ -9,7 +9,7 @@ from palaver.engines.sqlite.forgetting import bury, expired_thread
 from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
 from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
 from palaver.errors import ConversationNotFound
-from palaver.identity import canonical_json, genesis
+from palaver.identity import canonical_json, genesis, new_salt
 from palaver.model import ConversationInfo, Found, Match, Scope
 from palaver.ports import Changes, ConversationSpec, Listing, Search
 from palaver.recall.terms import terms
@@ -95,6 +95,8 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     assert row is not None
     *stored, title_pid = row
     details = Details(*stored)
+    if changes.if_untitled and details.title is not None:
+        return _info(tx, thread.cid)
     old_title = details.title or ""
     for name in changes.fields:
         value = getattr(changes, name)
@@ -104,6 +106,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
             unindex_title(thread, title_pid, old_title)
             mend_signposts(tx)
         title_pid = index_title(thread, changes.title)
+        tx.run(Q.mark_title, cid=thread.cid, made=int(changes.if_untitled))
     if "participants" in changes.fields:
         tx.run(Q.drop_participants, cid=thread.cid)
         _enrol(thread, changes.participants)
@@ -115,6 +118,12 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     thread.log("update", thread.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
     thread.save()
     return _info(tx, thread.cid)
+
+
+def drop_made_title(tx: Tx, scope: Scope, id: str) -> None:
+    """A turn is forgotten: a title that a job wrote may repeat its words."""
+    if tx.one(Q.title_made, cid=find(tx, scope, id)[0]):
+        update(tx, scope, id, Changes(fields=frozenset({"title"}), title=None, salt=new_salt()))
 
 
 def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:

@@ -20,6 +20,7 @@ from palaver.engines.sqlite import (
     outbox,
     recall,
     records,
+    requests,
     streams,
     text_index,
     turns,
@@ -29,7 +30,20 @@ from palaver.engines.sqlite.thread import Q, find, open_thread
 from palaver.engines.sqlite.watch import Hub
 from palaver.errors import AttachmentNotFound, ConversationNotFound
 from palaver.identity import canonical_json, micros, moment
-from palaver.model import Attachment, Branch, ConversationInfo, Event, Fact, Found, Match, Scope, Stats, Summary, Turn
+from palaver.model import (
+    Attachment,
+    Branch,
+    ConversationInfo,
+    Event,
+    Fact,
+    Found,
+    Match,
+    Request,
+    Scope,
+    Stats,
+    Summary,
+    Turn,
+)
 from palaver.ports import (
     Append,
     Audit,
@@ -37,6 +51,7 @@ from palaver.ports import (
     Chunk,
     Clock,
     ConversationSpec,
+    CounterBound,
     Embedded,
     FactsDraft,
     FactToEmbed,
@@ -331,6 +346,22 @@ class SQLiteEngine:
 
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))
+
+    # ---- requests
+
+    async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
+        await self.writer.submit(lambda tx: requests.put(tx, scope, conversation, request, bodies))
+
+    async def requests(
+        self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
+    ) -> list[Request]:
+        return await self.readers.run(lambda tx: requests.listed(tx, scope, conversation, turn, before, limit))
+
+    async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
+        return await self.readers.run(lambda tx: requests.bound(tx, scope, model))
+
+    async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
+        await self.writer.submit(lambda tx: requests.put_bound(tx, scope, bound))
 
     # ---- the outbox
 

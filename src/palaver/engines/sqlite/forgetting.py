@@ -6,7 +6,7 @@ from itertools import starmap
 
 from palaver.drafts import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, who
-from palaver.engines.sqlite import upkeep
+from palaver.engines.sqlite import requests, upkeep
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.text_index import mend_signposts, unindex, unindex_title
 from palaver.engines.sqlite.thread import Q, Thread, open_thread
@@ -19,6 +19,7 @@ RETIRE_BATCH = 200
 
 
 def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
+    _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
     row = thread.turn(turn)
     if row.status == "forgotten":
@@ -34,6 +35,12 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     return Removed(turns=tuple(one.id for one in rows))
 
 
+def _drop_made_title(tx: Tx, scope: Scope, conversation: str) -> None:
+    from palaver.engines.sqlite.conversations import drop_made_title  # which needs this module to bury what expired
+
+    drop_made_title(tx, scope, conversation)
+
+
 def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
     return thread.tx.one(Q.forgotten_by, cid=thread.cid, turn=row.id) is not None
 
@@ -41,6 +48,7 @@ def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
 def _forget_retired(thread: Thread, row: TurnRow) -> Removed:
     """The words of a turn are gone already. Now what was made of them goes too, and the proof."""
     upkeep.changed(thread, row)
+    requests.forgotten(thread.tx, thread.cid, row.id, row.seq)
     thread.tx.run(Q.unsalt, tid=row.tid)
     hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
     thread.log("forget", thread.tick(), turn=row.id, content_hash=hash)
@@ -90,6 +98,7 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
         unindex(thread, row)
         tx.run(Q.unmark, tid=row.tid)
         tx.run(Q.drop_vectors_of_turn, tid=row.tid)
+        requests.forgotten(tx, thread.cid, row.id, row.seq)
         tx.run(Q.doom_turn_blobs, cid=thread.cid, tid=row.tid)
         tx.run(Q.drop_turn_attachments, cid=thread.cid, tid=row.tid)
         key = row.idempotency_key
@@ -128,6 +137,7 @@ def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
 
 def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     """Forget every turn and keep the conversation."""
+    _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
     rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=thread.cid)]
     stubs = [_forget(thread, row) for row in rows]

@@ -740,3 +740,60 @@ SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GR
 
 -- triggers: what decides about compaction
 SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid
+
+-- add_request: one call of a model; its end is added to it
+INSERT INTO requests (cid, id, turn, purpose, at, model, adapter, next_seq, body, explanation, response)
+VALUES (:cid, :id, :turn, :purpose, :at, :model, :adapter, :next_seq, :body, :explanation, :response)
+ON CONFLICT (cid, id) DO UPDATE SET turn = coalesce(excluded.turn, turn), response = excluded.response
+RETURNING rid
+
+-- add_request_quote: a turn of another conversation that it quotes
+INSERT OR IGNORE INTO request_quotes (turn, rid) VALUES (:turn, :rid)
+
+-- quotable: a turn by its conversation and its id, if its words are still there
+SELECT 1 FROM turns t JOIN conversations c ON c.cid = t.cid
+WHERE c.tenant = :tenant AND c.id = :conversation AND c.gone IS NULL AND t.seq = :seq AND t.id = :turn
+  AND t.status != 'forgotten'
+
+-- latest_events: backwards, for one who looks only at the last ones
+SELECT kind, at FROM events WHERE cid = :cid ORDER BY n DESC
+
+-- drop_old_bodies: only the newest ones stay
+UPDATE requests SET body = NULL WHERE cid = :cid AND body IS NOT NULL AND rid <= (
+  SELECT rid FROM requests WHERE cid = :cid AND body IS NOT NULL ORDER BY rid DESC LIMIT 1 OFFSET :bodies
+)
+
+-- requests: the latest ones, of one turn or before another
+SELECT r.id, r.turn, r.purpose, r.at, r.model, r.adapter, r.body, r.explanation, r.response FROM requests r
+WHERE r.cid = :cid AND (:turn IS NULL OR r.turn = :turn)
+  AND (:before IS NULL OR r.rid < (SELECT rid FROM requests WHERE cid = :cid AND id = :before))
+ORDER BY r.rid DESC LIMIT :limit
+
+-- drop_bodies_after: they may hold the words of a turn that is being forgotten
+UPDATE requests SET body = NULL WHERE cid = :cid AND next_seq > :seq AND body IS NOT NULL
+
+-- drop_bodies_quoting: the same, in other conversations
+UPDATE requests SET body = NULL WHERE rid IN (SELECT rid FROM request_quotes WHERE turn = :turn)
+
+-- drop_bodies_quoting_any: the same, for all turns of a conversation
+UPDATE requests SET body = NULL
+WHERE rid IN (SELECT q.rid FROM request_quotes q JOIN turns t ON t.id = q.turn WHERE t.cid = :cid)
+
+-- drop_request_quotes: before the requests themselves
+DELETE FROM request_quotes WHERE rid IN (SELECT rid FROM requests WHERE cid = :cid)
+
+-- drop_requests: with all turns
+DELETE FROM requests WHERE cid = :cid
+
+-- mark_title: who wrote it, a job (1) or somebody (0)
+UPDATE conversations SET title_made = :made WHERE cid = :cid
+
+-- title_made: whether there is a title that a job wrote
+SELECT 1 FROM conversations WHERE cid = :cid AND title_made = 1 AND title IS NOT NULL
+
+-- counter_bound: what is known of a model's tokenizer
+SELECT model, ratio, samples FROM counter_bounds WHERE tenant = :tenant AND model = :model
+
+-- save_counter_bound: after another answer
+INSERT INTO counter_bounds (tenant, model, ratio, samples, updated) VALUES (:tenant, :model, :ratio, :samples, :now)
+ON CONFLICT (tenant, model) DO UPDATE SET ratio = excluded.ratio, samples = excluded.samples, updated = excluded.updated

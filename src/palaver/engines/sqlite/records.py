@@ -20,7 +20,7 @@ from palaver.ports import Record, RecordKind
 PAGE = 1_000
 # Numbers of one file, and how far its index and its summaries have come: meaningless in another.
 LOCAL = frozenset(
-    {"cid", "tid", "aid", "title_pid", "revision", "passage_count", "passage_terms"}
+    {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
 

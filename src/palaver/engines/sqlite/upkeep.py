@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaver.engines.rows import TurnRow
+from palaver.engines.sqlite import requests
 from palaver.engines.sqlite.thread import Q, Thread
 from palaver.identity import canonical_json
 from palaver.memory import working_memory
@@ -69,6 +70,7 @@ def forgotten(thread: Thread, turn: TurnRow) -> None:
     tx = thread.tx
     tx.run(Q.unmark, tid=turn.tid)
     tx.run(Q.drop_vectors_of_turn, tid=turn.tid)
+    requests.forgotten(tx, thread.cid, turn.id, turn.seq)
     changed(thread, turn)
 
 
@@ -76,6 +78,7 @@ def emptied(thread: Thread) -> None:
     """All turns went."""
     tx, cid = thread.tx, thread.cid
     tx.run(Q.bump, cid=cid)
+    requests.emptied(tx, cid)
     for statement in (
         Q.forget_summaries,
         Q.drop_working_memory,

@@ -1,0 +1,92 @@
+"""What `generate` is asked, and what it tells while it answers. Values only."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaver.continuity import Continuity, clean_continuity
+from palaver.drafts import clean_name
+from palaver.errors import InvalidInput
+from palaver.model import ToolCall, Turn
+from palaver.ports import ReasoningDelta, TextDelta
+from palaver.prompting import options_of
+
+CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
+DECIDED = frozenset({"viewer", "query", "filter_participants", "message"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The keywords of one call of `generate`, checked."""
+
+    message: Any = None
+    model: str | None = None
+    agent: str | None = None
+    actor: str | None = None  # who says the message
+    tools: Sequence[Any] | None = None
+    instructions: str | None = None
+    history: Sequence[Mapping[str, Any]] | None = None
+    attachments: Sequence[Any] = ()
+    metadata: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    token_budget: int | None = None
+    continuity: Continuity | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    stream: bool = True
+    replaces: Turn | str | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
+    """What belongs to `build_context` is passed on to it, and checked there."""
+    own = {name: value for name, value in keywords.items() if name in Asked.__dataclass_fields__}
+    if own.get("continuity") is not None:
+        clean_continuity(own["continuity"])
+    if own.get("agent") is not None:
+        clean_name("agent", own["agent"])
+    if message is None and (own.get("history") or own.get("attachments") or own.get("idempotency_key")):
+        raise InvalidInput("message", "is needed with history, attachments or an idempotency_key")
+    rest = {name: value for name, value in keywords.items() if name not in own}
+    for name in sorted(rest):
+        if name in DECIDED or name not in CONTEXT_OPTIONS:
+            known = name in CONTEXT_OPTIONS
+            raise InvalidInput(name, "is decided by generate and its agents" if known else "is no option of generate")
+    options_of(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
+    return Asked(message=message, context=rest, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStored:
+    """The message is on disk; now it is being answered."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsPlanned:
+    """The model wants these calls; they are stored, and about to run."""
+
+    turn: Turn
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDone:
+    """One call has ended. `content` is what it gave, before it is shortened."""
+
+    call: ToolCall
+    content: Any
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The end: the answer, as it is stored."""
+
+    turn: Turn
+
+
+GenerateEvent = MessageStored | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered

@@ -1,0 +1,93 @@
+"""A record of each call of a model: the body as it was sent, why it looked so, and what came back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from palaver.memory.apply import Redact
+from palaver.model import Request, Scope
+from palaver.ports import Engine
+
+NAMES = frozenset(
+    {"model", "id", "type", "role", "name", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"}
+)  # what they hold are names, and no words
+REMEMBERED = 100_000  # texts in which nothing was found
+LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, not kept
+
+
+@dataclass(slots=True)
+class Recording:
+    """One call. Its row is written when the answer begins, so that a crash leaves a trace, and again at the end."""
+
+    engine: Engine
+    scope: Scope
+    request: Request
+    redact: Callable[[str], str]
+    bodies: int | None
+    _begun: asyncio.Task[None] | None = None
+    _ready: Request | None = field(default=None)
+
+    def begin(self) -> None:
+        """The answer has begun. Nobody waits for the row."""
+        if self._begun is None:
+            self._begun = asyncio.create_task(self._put(None), name="palaver-request")
+
+    async def end(self, response: Mapping[str, Any], turn: str | None) -> None:
+        if self._begun is not None:
+            await self._begun
+        self.request = replace(self.request, turn=turn)
+        await self._put(response)
+
+    async def _put(self, response: Mapping[str, Any] | None) -> None:
+        if self._ready is None:
+            body = await asyncio.to_thread(presentable, self.request.body or {}, self.redact)
+            self._ready = replace(self.request, body=body)
+        row = replace(self._ready, response=response, turn=self.request.turn)
+        await self.engine.put_request(self.scope, row.conversation, row, self.bodies)
+
+
+@dataclass(slots=True)
+class CleanTexts:
+    """A redactor that knows which texts it found nothing in: most of a prompt is as it was before. It keeps no text."""
+
+    redact: Callable[[], Redact]
+    _clean: set[tuple[int, int]] = field(default_factory=set)
+
+    def __call__(self, text: str) -> str:
+        key = (len(text), hash(text))
+        if key in self._clean:
+            return text
+        shown = self.redact()(text).text
+        if shown == text:
+            if len(self._clean) >= REMEMBERED:
+                self._clean.clear()
+            self._clean.add(key)
+        return shown
+
+
+def presentable(body: Mapping[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+    """The body without secrets, and without the bytes of files. Nothing else is changed."""
+    shown: dict[str, Any] = _redacted(_without_files(body), redact)
+    return shown
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: one if name in NAMES else _redacted(one, redact) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(one, redact) for one in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _without_files(value: Any) -> Any:
+    if isinstance(value, str):
+        is_file = len(value) > LONG_DATA and value.startswith("data:")
+        return f"{value.partition(',')[0]},… {len(value):,} characters" if is_file else value
+    if isinstance(value, Mapping):
+        if value.get("type") == "base64" and len(value.get("data") or "") > LONG_DATA:
+            return {**value, "data": f"… {len(value['data']):,} characters"}
+        return {name: _without_files(one) for name, one in value.items()}
+    return [_without_files(one) for one in value] if isinstance(value, list | tuple) else value

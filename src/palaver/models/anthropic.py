@@ -1,0 +1,285 @@
+"""Anthropic Messages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from palaver.context.render import to_anthropic
+from palaver.errors import (
+    BadModelResponse,
+    ContextTooLong,
+    InvalidInput,
+    MissingExtra,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    RateLimited,
+)
+from palaver.models.answers import call_of, retry_after, with_settings
+from palaver.models.windows import window_of
+from palaver.ports import (
+    CallReady,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    Thought,
+    ToolSpec,
+    Usage,
+)
+
+try:
+    import anthropic
+    import httpx2
+except ImportError as problem:
+    raise MissingExtra("anthropic", "This model") from problem
+
+PATH = "/v1/messages"
+WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
+EPHEMERAL = {"type": "ephemeral"}
+MAX_TOKENS = 4_096  # of the answer; the service wants a number
+REASONS = {
+    "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}  # fmt: skip
+_TOO_LONG = re.compile(r"prompt is too long|context.?(?:window|length)|exceed.{0,40}tokens", re.IGNORECASE)
+FAILURES = (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError, AttributeError, KeyError, IndexError)
+
+
+class AnthropicMessages:
+    adapter = "anthropic-messages"
+    provider = "anthropic"
+    remembers = False
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 120.0,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.name = model, name or f"anthropic:{model}"
+        self.window = window or window_of(self.name)
+
+        def connect() -> anthropic.AsyncAnthropic:
+            return anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0)
+
+        trial = connect()
+        if trial.api_key is None and trial.auth_token is None and trial.credentials is None:
+            raise InvalidInput("api_key", "is missing: set ANTHROPIC_API_KEY")
+        self.project = str(trial.base_url)
+        self._connect = connect  # holds the key, out of reach of a repr
+        # Connections belong to the event loop that opened them.
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, anthropic.AsyncAnthropic] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"AnthropicMessages({self.model!r})"
+
+    async def aclose(self) -> None:
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        rendered = to_anthropic(request.messages)
+        messages = [_with_thoughts(message, request.thoughts) for message in rendered["messages"]]
+        body: dict[str, Any] = {"model": self.model, "messages": messages}
+        if request.stream:
+            body["stream"] = True
+        if rendered["system"]:
+            body["system"] = rendered["system"]
+        _mark_for_cache(body, request)
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tool_choice"] = {"type": "auto" if request.may_call else "none"}
+        return {"max_tokens": MAX_TOKENS, **with_settings(body, request.settings)}
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        try:
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
+            return
+        except FAILURES as error:
+            failure = self._failure(error)
+        # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
+        raise failure
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = self._connect()
+        return self._clients[loop]
+
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer: Any = await self._client().post(PATH, body=body, cast_to=object)
+        yield Started(answer["id"], answer.get("model"))
+        for block in answer["content"]:
+            if block["type"] == "text":
+                yield TextDelta(block["text"])
+            elif block["type"] == "tool_use":
+                yield CallReady(call_of(block.get("id"), block.get("name"), _json(block["input"])))
+            elif block["type"] in ("thinking", "redacted_thinking"):
+                yield Thought(block)
+        yield _usage(answer["usage"], answer["usage"])
+        reason = answer.get("stop_reason") or "end_turn"
+        yield Finished(REASONS.get(reason, reason))
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        """The events of the stream. As plain JSON: the SDK's own types cost more than all the rest, for each token."""
+        heard = _Heard()
+        kind = anthropic.AsyncStream[object]
+        stream: Any = await self._client().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
+        async with stream:
+            async for event in stream:
+                for one in heard.take(event):
+                    yield one
+        if not heard.over:
+            raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+
+    def _failure(self, error: BaseException) -> ModelError:
+        """Our error for the SDK's. It names the kind of trouble and never quotes the service."""
+        if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
+            return ModelUnavailable(self.name, "took too long")
+        if isinstance(error, anthropic.APIConnectionError | httpx2.HTTPError):
+            return ModelUnavailable(self.name, "is out of reach, or hung up")
+        if isinstance(error, anthropic.APIStatusError):
+            return self._refusal(error)
+        if isinstance(error, anthropic.AnthropicError):
+            return ModelRefused(self.name, "refused the request")
+        return BadModelResponse(self.name, "gave a malformed answer")
+
+    def _refusal(self, error: anthropic.APIStatusError) -> ModelError:
+        status, kind = error.status_code, error.type
+        if status == 413 or (kind == "invalid_request_error" and _TOO_LONG.search(error.message)):
+            return ContextTooLong(self.name, status=status)
+        if status == 429 or kind == "rate_limit_error":
+            return RateLimited(self.name, retry_after=retry_after(error.response.headers), status=status)
+        if status in (408, 409) or status >= 500 or kind in ("api_error", "overloaded_error", "timeout_error"):
+            return ModelUnavailable(self.name, "failed", status=status)
+        if status in (401, 403):
+            return ModelRefused(self.name, "does not accept the key", status=status)
+        if status == 404:
+            return ModelRefused(self.name, "is not known to the service", status=status)
+        return ModelRefused(self.name, "refused the request", status=status)
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: str
+    start: dict[str, Any]
+    pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a stream has said so far."""
+
+    over: bool = False
+    reason: str = "stop"
+    usage: Any = None
+    blocks: dict[int, _Block] = field(default_factory=dict)
+
+    def take(self, event: Any) -> list[ModelEvent]:
+        kind = event["type"]
+        if kind == "content_block_delta":
+            return self._delta(self.blocks[event["index"]], event["delta"])
+        if kind == "message_start":
+            self.usage = event["message"]["usage"]
+            return [Started(event["message"].get("id"), event["message"].get("model"))]
+        if kind == "content_block_start":
+            block = event["content_block"]
+            self.blocks[event["index"]] = _Block(block["type"], block)
+            return [TextDelta(block["text"])] if block["type"] == "text" and block["text"] else []
+        if kind == "content_block_stop":
+            return _finished(self.blocks[event["index"]])
+        if kind == "message_delta":
+            self.reason = event["delta"].get("stop_reason") or self.reason
+            return [_usage(self.usage, event["usage"])]
+        if kind == "message_stop":
+            self.over = True
+            return [Finished(REASONS.get(self.reason, self.reason))]
+        return []
+
+    def _delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
+        if delta["type"] == "text_delta":
+            return [TextDelta(delta["text"])]
+        if delta["type"] == "input_json_delta":
+            block.pieces.append(delta["partial_json"])
+        elif delta["type"] == "thinking_delta":
+            block.pieces.append(delta["thinking"])
+            return [ReasoningDelta(delta["thinking"])]
+        elif delta["type"] == "signature_delta":
+            block.signature += delta["signature"]
+        return []
+
+
+def _finished(block: _Block) -> list[ModelEvent]:
+    if block.kind == "tool_use":
+        return [CallReady(call_of(block.start.get("id"), block.start.get("name"), "".join(block.pieces)))]
+    if block.kind == "thinking":
+        signed = {"type": "thinking", "thinking": "".join(block.pieces), "signature": block.signature}
+        return [Thought(signed)]
+    return [Thought(block.start)] if block.kind == "redacted_thinking" else []
+
+
+def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
+    """Tell the service up to where the prompt will be the same next time; it caches nothing by itself.
+
+    During a tool loop also where it ends now: the next round only adds to it.
+    """
+    prefix = to_anthropic(request.messages[: request.stable])
+    weight = len(prefix["system"]) + sum(len(str(turn["content"])) for turn in prefix["messages"])
+    if not request.stable or weight < WORTH_A_CACHE:
+        return
+    messages = body["messages"]
+    if prefix["messages"]:
+        turn, end = len(prefix["messages"]) - 1, len(prefix["messages"][-1]["content"]) - 1
+        messages[turn] = _marked(messages[turn], end)
+    else:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": EPHEMERAL}]
+    if request.messages[-1]["role"] == "tool":
+        messages[-1] = _marked(messages[-1], len(messages[-1]["content"]) - 1)
+
+
+def _marked(message: dict[str, Any], place: int) -> dict[str, Any]:
+    blocks = list(message["content"])
+    blocks[place] = {**blocks[place], "cache_control": EPHEMERAL}
+    return {**message, "content": blocks}
+
+
+def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model thought before its calls stands before them again, or it does not go on."""
+    for block in message["content"] if thoughts else ():
+        if block["type"] == "tool_use" and block["id"] in thoughts:
+            return {**message, "content": [*map(dict, thoughts[block["id"]]), *message["content"]]}
+    return message
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+
+
+def _usage(start: Any, end: Any) -> Usage:
+    """The service counts what it read from its cache, and what it put there, beside the rest."""
+    cached = start.get("cache_read_input_tokens") or 0
+    prompt = (start.get("input_tokens") or 0) + cached + (start.get("cache_creation_input_tokens") or 0)
+    return Usage(prompt=prompt, completion=end.get("output_tokens"), cached=cached)
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

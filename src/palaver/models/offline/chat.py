@@ -1,0 +1,96 @@
+"""Answers without a model: the best turns that recall found, quoted with their dates. It says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from palaver.errors import InvalidInput
+from palaver.model import Hit, Turn
+from palaver.ports import Cited, Finished, ModelEvent, ModelRequest, Quote, Started, TextDelta
+from palaver.recall.terms import spans, terms
+
+NAME = "offline"
+NOTICE = "Offline, no model is used."
+NOTHING = "Nothing earlier in this conversation matches. What you wrote is stored."
+CANDIDATES = 40  # the same question, asked often, must not crowd out its answer
+QUOTES = 3
+# A turn passes with this share of the best possible match by words, or with a meaning that stands out as much.
+LEXICAL, DENSE = 0.12, 0.35
+EXCERPT, LEAD = 240, 60  # characters
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
+
+
+class OfflineChat:
+    name = NAME
+    adapter = NAME
+    provider = "palaver"
+    window: int | None = 128_000
+    remembers = False
+    project = ""
+    quotes = True  # it is given what recall found
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        if request.settings:
+            raise InvalidInput(f"settings.{sorted(request.settings)[0]}", "means nothing to the offline model")
+        quotes = [{name: _plain(getattr(one, name)) for name in one.__dataclass_fields__} for one in request.quotes]
+        return {"model": NAME, "messages": list(request.messages), "quotes": quotes, "stream": request.stream}
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        yield Started(None, NAME)
+        quotes: Sequence[Mapping[str, Any]] = body["quotes"]
+        if not quotes:
+            yield TextDelta(f"{NOTICE} {NOTHING}")
+        else:
+            many = f"{len(quotes)} earlier turns match" if len(quotes) > 1 else "1 earlier turn matches"
+            yield TextDelta(f"{NOTICE} {many}:")
+        for one in quotes:
+            when = datetime.fromisoformat(one["created"]).astimezone()
+            yield TextDelta(f"\n- {when:%Y-%m-%d %H:%M}, {one['actor']} ({one['role']}): “{one['text']}”")
+            yield Cited({"turn": one["turn"]})
+        yield Finished("stop")
+
+
+def quotes_of(question: str, hits: Sequence[Hit]) -> tuple[Quote, ...]:
+    """Which of the turns that recall found are worth quoting: neither earlier quotations, nor mere questions."""
+    stems = frozenset(terms(question))
+    good = [hit for hit in hits if hit.turn is not None and _passes(hit, stems) and not is_echo(hit.turn)]
+    return tuple(_quote(hit.turn, hit.score, stems) for hit in good[:QUOTES] if hit.turn is not None)
+
+
+def _passes(hit: Hit, stems: frozenset[str]) -> bool:
+    return hit.parts.get("lexical", 0.0) >= LEXICAL or hit.parts.get("dense", 0.0) >= DENSE
+
+
+def is_echo(turn: Turn) -> bool:
+    """Whether a turn only repeats: an offline answer, or nothing but questions."""
+    if turn.role == "assistant" and NAME in (turn.adapter, turn.actor):
+        return True
+    sentences = [sentence.strip() for sentence in _SENTENCE.findall(turn.text)]
+    return all(sentence.endswith("?") for sentence in sentences if sentence)
+
+
+def _quote(turn: Turn, score: float, stems: frozenset[str]) -> Quote:
+    return Quote(
+        turn=turn.id,
+        role=turn.role,
+        actor=turn.actor,
+        text=_excerpt(turn.text, stems),
+        created=turn.created,
+        score=round(score, 4),
+        conversation=turn.conversation,
+    )
+
+
+def _excerpt(text: str, stems: frozenset[str]) -> str:
+    """The piece of `text` around the first word with one of these stems, on one line."""
+    hits = spans(text, stems)
+    start = max(0, hits[0][0] - LEAD) if hits and len(text) > EXCERPT else 0
+    piece = " ".join(text[start : start + EXCERPT].split())
+    return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,76 @@
+"""OpenTelemetry spans for model calls, tools and memory, by the GenAI conventions. Off unless asked for; never content.
+
+`palaver.open(telemetry=True)` uses the process's tracer provider; a tracer provider can be handed in instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from palaver.errors import MissingExtra
+
+
+class NoSpan:
+    """What is there when nobody listens."""
+
+    def set(self, **attributes: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpan:
+    span: Any
+
+    def set(self, **attributes: Any) -> None:
+        """Attributes by their names, with two underscores for a dot. What is None is left out."""
+        for name, value in attributes.items():
+            if value is not None:
+                self.span.set_attribute(name.replace("__", "."), value)
+
+
+NOBODY = NoSpan()
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Opens spans; without a tracer, none."""
+
+    tracer: Any = None
+
+    @contextmanager
+    def span(self, name: str, *, client: bool = False, **attributes: Any) -> Iterator[NoSpan | OpenSpan]:
+        if self.tracer is None:
+            yield NOBODY
+            return
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
+        options = {"record_exception": False, "set_status_on_exception": False}  # a message may hold what was said
+        with self.tracer.start_as_current_span(name, kind=kind, **options) as span:
+            opened = OpenSpan(span)
+            opened.set(**attributes)
+            try:
+                yield opened
+            except BaseException as problem:
+                span.set_attribute("error.type", type(problem).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+    def memory(self, operation: str, conversation: str) -> Any:
+        """The span of a memory operation: search_memory, upsert_memory, delete_memory and so on."""
+        return self.span(operation, gen_ai__operation__name=operation, gen_ai__memory__store__id=conversation)
+
+
+def open_telemetry(choice: Any) -> Telemetry:
+    """From `telemetry=`: nothing, True, or a tracer provider."""
+    if not choice:
+        return Telemetry()
+    try:
+        from opentelemetry import trace
+    except ImportError as problem:
+        raise MissingExtra("otel", "Telemetry") from problem
+    provider = trace.get_tracer_provider() if choice is True else choice
+    return Telemetry(provider.get_tracer("palaver"))
