@@ -20,7 +20,7 @@ LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, 
 
 @dataclass(slots=True)
 class Recording:
-    """One call. Its row is written when the answer begins, so that a crash leaves a trace, and again at the end."""
+    """One call. Its row is written when it is sent, so that a crash leaves a trace, and again at the end."""
 
     engine: Engine
     scope: Scope
@@ -31,7 +31,7 @@ class Recording:
     _ready: Request | None = field(default=None)
 
     def begin(self) -> None:
-        """The answer has begun. Nobody waits for the row."""
+        """It is on its way. Nobody waits for the row."""
         if self._begun is None:
             self._begun = asyncio.create_task(self._put(None), name="palaver-request")
 

@@ -51,6 +51,7 @@ class Try:
         self.recording = _recording(generation, prompt, self.body)
         self.events = ask(generation.model, self.body, generation.limits.asking, self.heard.retries)
         self.first = asyncio.ensure_future(_next(self.events))
+        self.recording.begin()
 
     async def hear(self, out: TurnWriter, tell: Callable[[Any], None]) -> None:
         """Take in all of the reply."""
@@ -60,7 +61,6 @@ class Try:
             if isinstance(event, TextDelta):
                 await out.write(event.text)
                 tell(event)
-                self.recording.begin()
             elif isinstance(event, ReasoningDelta):
                 tell(event)
             event = await _next(self.events)
