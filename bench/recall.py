@@ -25,6 +25,7 @@ import palaver
 from bench import laboratory
 from bench.datasets import Question, Talk, load
 from bench.evidence import Answered, by_kind, found, interval, mean, quoted
+from palaver.identity import new_id
 from palaver.models.offline.embedder import MiniLM
 from palaver.models.tokens import BpeCounter
 
@@ -64,13 +65,14 @@ class Run:
     policies: tuple[str, ...]
     budgets: tuple[int, ...]
     embedder: Remembering
+    url: str = "memory:"
     answers: dict[str, list[Answered]] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     over: int = 0
 
     async def talk(self, talk: Talk) -> None:
         """Store one conversation, and ask its questions."""
-        async with palaver.open("memory:", embedder=self.embedder) as store:
+        async with palaver.open(self.url, tenant=new_id(), embedder=self.embedder) as store:  # nobody else is there
             kept = await store.conversation(talk.name)
             ids = [turn.id for part in _batches(talk) for turn in await kept.append_many(part)]
             await store.settle()
@@ -164,6 +166,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="holds locomo/, beam-100k/, locomo-plus/, or some of them")
     parser.add_argument("--policy", default="recall-heavy")
     parser.add_argument("--budgets", default="1000,2000,4000,8000")
+    parser.add_argument("--url", default="memory:", help="a migrated Postgres, to measure that engine")
     parser.add_argument("--only", help="one data set: LoCoMo, BEAM or LoCoMo-Plus")
     parser.add_argument("--quick", action="store_true", help="a part of the questions")
     parser.add_argument("--lab", action="store_true", help="the scoring alone, part by part, as a Markdown table")
@@ -207,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(laboratory.ablation(desks))
             return 0
         budgets = tuple(int(budget) for budget in args.budgets.split(","))
-        run = Run(tuple(dict.fromkeys((args.policy, BESIDE))), budgets, embedder)
+        run = Run(tuple(dict.fromkeys((args.policy, BESIDE))), budgets, embedder, args.url)
         asyncio.run(measure(run, data, Console(stderr=True)))
         return 0 if show(run, Console(width=WIDTH)) else 1
     finally:
