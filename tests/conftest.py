@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from tests import postgres_server
@@ -22,6 +24,7 @@ def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres_server.open_home()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end still stops the server
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -69,3 +72,12 @@ async def postgres_database(postgres: Server) -> AsyncIterator[str]:
 def postgres_url(postgres_database: str) -> str:
     """The same database, as an application would open it."""
     return postgres_server.as_application(postgres_database)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database, on each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/chat.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue("postgres_url")
+    return url

@@ -1,7 +1,7 @@
 """A PostgREST-compatible server on the tests' own Postgres: @supabase/lite from npm, which is not PostgREST.
 
-It is installed once, into a cache folder, and started by the first test that wants it. `PALAVER_TEST_CACHE` says where that
-folder is. Tokens are made here, as a project's auth server would sign them.
+It is installed once, into a cache folder, and started by the first test that wants it. `PALAVER_TEST_CACHE` says where
+that folder is. Tokens are made here, as a project's auth server would sign them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def _install(folder: Path) -> None:
             env={**os.environ, "DO_NOT_TRACK": "1"},
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
-        raise NoSupabase(f"no PostgREST-compatible server: npm could not install it ({type(problem).__name__})") from None
+        raise NoSupabase(
+            f"no PostgREST-compatible server: npm could not install it ({type(problem).__name__})"
+        ) from None
 
 
 # ---- running -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""The published guarantees through supabase-py and a PostgREST-compatible server (not PostgREST): as the application with
-its secret key, and as people who are signed in."""
+"""The published guarantees through supabase-py and a PostgREST-compatible server, which is not PostgREST: as people who
+are signed in, and as the application with its secret key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
 from palaver.store import Store, _store_of
 from palaver.testing import GUARANTEES, Guarantee
-
 
 # Signed in, one lives by the database's clock, which no guarantee can set; and users have no such names.
 ONLY_THE_APPLICATION = {

@@ -14,7 +14,7 @@ from typing import Any
 from palaver.engines import embedding
 from palaver.engines.postgres.caller import Caller, Row
 from palaver.engines.postgres.transports import as_json
-from palaver.errors import EngineError
+from palaver.errors import DatabaseReadOnly, EngineError
 from palaver.identity import moment
 from palaver.model import Scope
 from palaver.ports import Embedded, Job, ToEmbed
@@ -34,7 +34,10 @@ class OutboxVerbs(Caller):
         return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
-        await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
+        try:
+            await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
+        except DatabaseReadOnly:
+            pass  # a follower: reading there asks nobody for work
 
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
         async for one in self._with_work(tenant):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     from palaver.engines.postgres.supabase import Project
 
 BUCKET = "chat-attachments"
-
-
-def script() -> str:
-    """The bucket and its policies, for the project's SQL editor."""
-    return files("palaver.engines.postgres").joinpath("storage.sql").read_text()
 
 
 class StorageBlobs:
