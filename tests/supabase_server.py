@@ -25,15 +25,15 @@ PACKAGES = ("@supabase/lite@0.10.0", "@hono/node-server@1.19.18", "postgres@3.4.
 LAUNCHER = Path(__file__).with_name("supabase_lite.mjs")
 INSTALL_SECONDS, START_SECONDS = 240, 60
 # What a project's database has before anything of ours.
-ROLES = """
-DO $$ BEGIN
-  CREATE ROLE anon NOLOGIN NOINHERIT;
-  CREATE ROLE authenticated NOLOGIN NOINHERIT;
-  CREATE ROLE service_role NOLOGIN NOINHERIT BYPASSRLS;
-  CREATE ROLE authenticator LOGIN NOINHERIT PASSWORD 'not a secret' IN ROLE anon, authenticated, service_role;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
-END $$
-"""
+ROLES = [
+    f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    for role in (
+        "anon NOLOGIN NOINHERIT",
+        "authenticated NOLOGIN NOINHERIT",
+        "service_role NOLOGIN NOINHERIT BYPASSRLS",
+        "authenticator LOGIN NOINHERIT PASSWORD 'not a secret'",
+    )
+] + ["GRANT anon, authenticated, service_role TO authenticator"]
 # The server looks a token's user up there, and goes on when there is none.
 USERS = """
 CREATE SCHEMA auth;

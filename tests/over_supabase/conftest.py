@@ -36,7 +36,7 @@ def lite(postgres: Server) -> Iterator[Lite]:
 
 
 async def _migrate(url: str) -> None:
-    await postgres_server.execute(url, supabase_server.ROLES, supabase_server.USERS)
+    await postgres_server.execute(url, *supabase_server.ROLES, supabase_server.USERS)
     await migrate_for_tests(url)
 
 

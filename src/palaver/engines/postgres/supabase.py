@@ -24,6 +24,7 @@ from palaver.engines.postgres import migrate
 from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.engine import PostgresEngine
 from palaver.engines.postgres.failures import failure
+from palaver.engines.postgres.outbox import DENIED
 from palaver.engines.postgres.storage import StorageBlobs
 from palaver.engines.postgres.transports import Json, Transport, connected
 from palaver.engines.postgres.watch import Hub
@@ -175,6 +176,8 @@ class _Whole:
 
 def _rows(function: str, data: Any, count: int | None) -> Sequence[Mapping[str, Any]]:
     """PostgREST writes a row as an object, and what has one column without a name as that value alone."""
+    if isinstance(data, str):  # no function of ours answers with a text alone
+        raise EngineError("this is no Supabase project, or something stands before it: it did not answer in JSON")
     found = data if isinstance(data, list) else [data]
     if count is not None and count > len(found):
         raise EngineError(f"the project cut an answer of {count:,} rows: set its API setting `Max rows` higher")
@@ -198,8 +201,8 @@ def _failure(code: str, message: str) -> PalaverError:
     if code in ("PGRST106", "PGRST202"):
         why = "does not expose the schema palaver_api, or has not this version's functions"
         return SchemaMissing(f"the project {why} ({code}): see docs/supabase.md")
-    if code == "401":
-        return TokenRefused("the project refuses the key, or the token (status 401)")
+    if code in ("", "401"):  # the gateway, not the database
+        return EngineError("the project refuses the API key")
     if code.startswith("PGRST0") or code == "429" or (code.isdigit() and len(code) == 3 and code >= "500"):
         return EngineUnavailable(f"the project could not answer ({code})")
     if code.isdigit() and len(code) == 3:
@@ -233,10 +236,14 @@ class SupabaseEngine(PostgresEngine):
         engine = SupabaseEngine(self.project, token, self.clock, self.hub, self.scope)
         try:
             (row,) = await Caller(engine.transport, self.clock).read("signed_in", self.scope)
-        except PermissionDenied as problem:
-            if isinstance(problem, TokenRefused):
+        except TokenRefused:
+            raise
+        except PermissionDenied:
+            raise TokenRefused("the token names no tenant, or not the right to read: see docs/supabase.md") from None
+        except EngineError as problem:
+            if problem.sqlstate != DENIED or engine.is_anybody:
                 raise
-            raise TokenRefused("the token names no tenant that may read: see docs/supabase.md") from None
+            raise TokenRefused("the token is of nobody who is signed in") from None
         _check(row["version"])
         if engine.is_anybody:
             return engine
