@@ -41,6 +41,30 @@ CREATE TABLE auth.users (id uuid PRIMARY KEY);
 GRANT USAGE ON SCHEMA auth TO authenticator;
 GRANT SELECT ON auth.users TO authenticator;
 """
+# The part of Supabase's storage schema that policies and files need.
+STORAGE = """
+CREATE SCHEMA storage;
+CREATE TABLE storage.buckets (
+  id text PRIMARY KEY, name text NOT NULL UNIQUE, owner uuid, owner_id text, public boolean DEFAULT false,
+  avif_autodetection boolean DEFAULT false, file_size_limit bigint, allowed_mime_types text[],
+  created_at timestamptz DEFAULT now(), updated_at timestamptz DEFAULT now()
+);
+CREATE TABLE storage.objects (
+  id uuid PRIMARY KEY DEFAULT gen_random_uuid(), bucket_id text REFERENCES storage.buckets (id), name text,
+  owner uuid, owner_id text, metadata jsonb, user_metadata jsonb, version text,
+  path_tokens text[] GENERATED ALWAYS AS (string_to_array(name, '/')) STORED,
+  created_at timestamptz DEFAULT now(), updated_at timestamptz DEFAULT now(),
+  last_accessed_at timestamptz DEFAULT now(),
+  UNIQUE (bucket_id, name)
+);
+CREATE FUNCTION storage.foldername(name text) RETURNS text[] LANGUAGE sql IMMUTABLE
+  RETURN (string_to_array(name, '/'))[1 : array_length(string_to_array(name, '/'), 1) - 1];
+ALTER TABLE storage.buckets ENABLE ROW LEVEL SECURITY;
+ALTER TABLE storage.objects ENABLE ROW LEVEL SECURITY;
+GRANT USAGE ON SCHEMA storage TO anon, authenticated, service_role;
+GRANT ALL ON ALL TABLES IN SCHEMA storage TO anon, authenticated, service_role;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA storage TO anon, authenticated, service_role;
+"""
 AUTHENTICATOR, AUTHENTICATOR_PASSWORD = "authenticator", "not a secret"
 
 
@@ -133,6 +157,7 @@ def start(postgres: str) -> Lite:
         env={
             **os.environ,
             "DO_NOT_TRACK": "1",
+            "EXPERIMENTAL_STORAGE": "1",
             "LITE_PORT": str(port),
             "LITE_POSTGRES": postgres,
             "LITE_JWT_SECRET": jwt_secret,

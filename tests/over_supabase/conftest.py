@@ -17,6 +17,7 @@ from tests.postgres_server import Server
 from tests.supabase_server import Lite
 
 import palaver
+from palaver.engines.postgres import migrate
 from palaver.store import Store
 
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
@@ -36,8 +37,9 @@ def lite(postgres: Server) -> Iterator[Lite]:
 
 
 async def _migrate(url: str) -> None:
-    await postgres_server.execute(url, *supabase_server.ROLES, supabase_server.USERS)
+    await postgres_server.execute(url, *supabase_server.ROLES, supabase_server.USERS, supabase_server.STORAGE)
     await migrate_for_tests(url)
+    await postgres_server.execute(url, migrate.storage_script())
 
 
 @pytest.fixture
