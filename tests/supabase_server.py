@@ -64,6 +64,11 @@ ALTER TABLE storage.objects ENABLE ROW LEVEL SECURITY;
 GRANT USAGE ON SCHEMA storage TO anon, authenticated, service_role;
 GRANT ALL ON ALL TABLES IN SCHEMA storage TO anon, authenticated, service_role;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA storage TO anon, authenticated, service_role;
+-- The storage server's own look at its tables; in a project that is another login.
+GRANT USAGE ON SCHEMA storage TO authenticator;
+GRANT ALL ON ALL TABLES IN SCHEMA storage TO authenticator;
+CREATE POLICY server ON storage.buckets TO authenticator USING (true);
+CREATE POLICY server ON storage.objects TO authenticator USING (true);
 """
 AUTHENTICATOR, AUTHENTICATOR_PASSWORD = "authenticator", "not a secret"
 

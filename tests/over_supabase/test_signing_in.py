@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -226,6 +229,30 @@ async def _rows(project: Project, query: str) -> Any:
         return await connection.fetchval(query)
     finally:
         await connection.close()
+
+
+async def test_the_command_line_signs_in(project: Project) -> None:
+    env = {**os.environ, "SUPABASE_KEY": project.lite.publishable_key, "PALAVER_URL": project.url}
+    palaver_command = Path(sys.executable).with_name("palaver")
+
+    async def run(*args: str, **more: str) -> tuple[int | None, str]:
+        command = await asyncio.create_subprocess_exec(
+            palaver_command,
+            *args,
+            env={**env, **more},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await command.communicate()
+        return command.returncode, said.decode()
+
+    token = project.lite.token("ada")
+    assert (await run("append", "k", "user", "hello from a terminal", PALAVER_TOKEN=token))[0] == 0
+    code, said = await run("show", "k", PALAVER_TOKEN=token)
+    assert (code, "hello from a terminal" in said) == (0, True)
+    code, said = await run("ls")
+    assert code != 0
+    assert "signed in" in said
 
 
 # ---- addresses and keys --------------------------------------------------------------------------------------------

@@ -146,11 +146,11 @@ async def test_a_file_is_stored_read_shared_and_forgotten(project: Project) -> N
     async with project.open(worker=False) as store:
         ada, bob, eve = [await store.signed_in(project.lite.token(name)) for name in ("ada", "bob", "eve")]
         talk = await ada.conversation("k", participants=[BOB])
-        turn = await talk.append("user", "See this.", attachments=[await talk.attach(b"bytes", filename="note.txt")])
-        path = turn.attachments[0].path
+        file = await talk.attach(b"bytes", filename="note.txt")
+        turn, path = await talk.append("user", "See this.", attachments=[file]), file.path
         assert path.split("/")[:2] == [ADA, talk.id]
-        assert await talk.read_attachment(turn.attachments[0]) == b"bytes"
-        assert await (await bob.get(talk.id)).read_attachment(turn.attachments[0].id) == b"bytes"
+        assert await talk.read_attachment(file) == b"bytes"
+        assert await (await bob.get(talk.id)).read_attachment(file.id) == b"bytes"
         await talk.verify()
         with pytest.raises(Exception, match=r"no attachment|refuses"):
             await eve.blobs.get(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -54,7 +55,11 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False) 
 
     No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
     """
-    async with open_store(call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker) as store:
+    # A token is no argument: others see those in the list of processes.
+    token = environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
+    async with open_store(
+        call.url, tenant=call.tenant, user=call.user, token=token, embedder=embedder, worker=worker
+    ) as store:
         yield store
 
 
