@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ def lite(postgres: Server) -> Iterator[Lite]:
     try:
         server = supabase_server.start(login)
     except supabase_server.NoSupabase as reason:
+        warnings.warn(f"Supabase is not tested here: {reason}", stacklevel=1)  # a skipped test is easily overlooked
         pytest.skip(str(reason))
     yield server
     os.kill(server.pid, signal.SIGTERM)
