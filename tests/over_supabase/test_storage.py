@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests import postgres_server, supabase_server
 from tests.over_supabase.conftest import Project
 from tests.supabase_server import user_id
 
@@ -73,6 +74,14 @@ async def test_the_bucket_is_private_and_the_script_can_be_run_again(supabase_da
         assert await connection.fetchval("SELECT public FROM storage.buckets WHERE id = 'chat-attachments'") is False
     finally:
         await connection.close()
+
+
+async def test_what_is_printed_for_a_project_can_be_pasted(empty_database: str) -> None:
+    project = [*supabase_server.ROLES, supabase_server.USERS, supabase_server.STORAGE]
+    await postgres_server.execute(empty_database, *project, migrate.pasted(storage=True))
+    async with acting(empty_database, ADA) as here:
+        await here.execute(PUT, f"{ADA}/c/1.txt")
+    assert await seen(empty_database, ADA) == [f"{ADA}/c/1.txt"]
 
 
 async def test_one_uploads_into_the_own_folder_only(supabase_database: str) -> None:
