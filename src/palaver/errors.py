@@ -19,6 +19,7 @@
     │   ├── StreamMoved                a commit that does not know the whole text
     │   └── AlreadyImported            the conversation is here already and differs
     ├── PermissionDenied               the scope lacks a right
+    │   └── TokenRefused               nobody is signed in, or the token is out of date or not good here
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
     ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
@@ -151,6 +152,14 @@ class PermissionDenied(PalaverError):
     def __init__(self, right: str) -> None:
         self.right = right
         super().__init__(f"this scope lacks the right {right!r}")
+
+
+class TokenRefused(PermissionDenied):
+    """Sign in again, then try again. Nothing was read or written."""
+
+    def __init__(self, problem: str) -> None:
+        self.right, self.problem = "signed in", problem
+        PalaverError.__init__(self, problem)
 
 
 class VerificationFailed(PalaverError):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from palaver.drafts import Draft
 from palaver.model import (
@@ -662,3 +662,23 @@ class Engine(Protocol):
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None: ...
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None: ...
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int: ...
+
+
+# ---- engines whose callers sign in ---------------------------------------------------------------------------------
+
+Token = str | Callable[[], str | Awaitable[str]]  # a function is asked before each request
+
+
+@runtime_checkable
+class SignIn(Protocol):
+    """An engine that believes a token, and no scope: each caller has one of its own."""
+
+    scope: Scope  # who the token says is asking
+    blobs: Blobs
+    writes: int  # a caller that has written something may have left memory work to do
+    is_nobody: bool  # nobody is signed in here
+    is_anybody: bool  # the application itself: any scope will do
+
+    async def signed_in(self, token: Token) -> Any: ...
+
+    def twin(self) -> Any: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from palaver.asking import GenerateEvent
 from palaver.blobs import FolderBlobs, blob_path
+from palaver.callers import Callers, round_of
 from palaver.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.drafts import (
     MAX_PARTICIPANTS,
@@ -58,6 +59,8 @@ from palaver.ports import (
     Record,
     Removed,
     Search,
+    SignIn,
+    Token,
 )
 from palaver.prompting import Prompter
 from palaver.recall.terms import last_word, terms
@@ -94,9 +97,11 @@ class Parts:
     worker: Worker
     clock: Clock
     talking: Talking
+    callers: Callers = field(default_factory=Callers)
     held_back: dict[str, HeldBack] = field(default_factory=dict)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
+    blobs_chosen: bool = False  # by the application, for all callers
 
 
 class Store:
@@ -112,7 +117,21 @@ class Store:
 
     def scoped(self, scope: Scope) -> Store:
         """The same database for another caller."""
+        if isinstance(self.engine, SignIn) and not self.engine.is_anybody:
+            raise InvalidInput("scope", "over Supabase callers are who their tokens say: use store.signed_in(token)")
         return Store(self.parts, _clean_scope(scope))
+
+    async def signed_in(self, token: Token) -> Store:
+        """The same Supabase project for the user whose token this is. The token goes with each request of that user,
+        and nowhere else. A function in its place is asked before each request, for sessions that are renewed."""
+        if not isinstance(self.engine, SignIn):
+            raise InvalidInput("token", "is for Supabase; here use store.scoped(Scope(...))")
+        known = self.parts.callers.known(token)
+        if known is None:
+            engine = await self.engine.signed_in(token)
+            known = round_of(_store_of(self.parts, engine), engine)
+            self.parts.callers.add(token, known)
+        return known.store
 
     def require(self, right: str) -> None:
         if right not in self.scope.rights:
@@ -375,6 +394,19 @@ class Store:
             raise
 
 
+def _store_of(parts: Parts, engine: Any) -> Store:
+    """What one who signed in works with: everything that reaches the database does so with the token."""
+    recaller = Recaller(engine, parts.worker.embedder, parts.clock)
+    own = replace(
+        parts,
+        engine=engine,
+        blobs=parts.blobs if parts.blobs_chosen else engine.blobs,
+        prompter=Prompter(engine, recaller, parts.prompter.counter),
+        worker=replace(parts.worker, engine=engine),
+    )
+    return Store(own, engine.scope)
+
+
 def _with_own_path(record: Record, conversation: str) -> Record:
     """A file that is brought in never lands on one that is here already."""
     if record.kind != "attachment":
@@ -443,6 +475,8 @@ async def open(
     migrate_url: str | None = None,
     listen_url: str | None = None,
     read_url: str | None = None,
+    key: str | None = None,
+    token: Token | None = None,
 ) -> AsyncIterator[Store]:
     """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
 
@@ -451,6 +485,9 @@ async def open(
 
     On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
     behind pgbouncer, and reads go to `read_url`, a replica.
+
+    On Supabase, `key` is the project's API key (or SUPABASE_KEY in the environment), and `token` says who is asking;
+    `store.signed_in(token)` is for another user. With the secret key the scope is believed, as on Postgres.
 
     `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
     names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
@@ -464,13 +501,22 @@ async def open(
         if url == "memory:":
             folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
             url = f"sqlite:///{folder}/memory.db"
-        urls = {"migrate_url": migrate_url, "listen_url": listen_url, "read_url": read_url}
-        engine = await stack.enter_async_context(open_engine(url, clock, home=scope.tenant, **urls))
+        options = {
+            "migrate_url": migrate_url,
+            "listen_url": listen_url,
+            "read_url": read_url,
+            "key": key,
+            "token": token,
+        }
+        engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
+        if isinstance(engine, SignIn):
+            scope = _agreed(scope, engine.scope)
         talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
         stack.push_async_callback(talking.models.aclose)
         parts = Parts(
             engine=engine,
-            blobs=blobs or FolderBlobs(Path(files) if files else default_folder(url)),
+            blobs=blobs or _blobs(url, engine, files),
+            blobs_chosen=bool(blobs or files),
             desk=Desk(counter),
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
@@ -481,38 +527,75 @@ async def open(
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )
         store = Store(parts, scope)
-        await engine.seal_expired()
-        await store.delete_doomed_blobs()
-        reaper = asyncio.create_task(_reap(engine, stream_lease), name="palaver-reaper")
-        stack.push_async_callback(_stop, reaper)
-        if sweep_every is not None:
-            sweeper = _sweep(store, _clean_seconds("sweep_every", sweep_every), retention_minutes)
-            stack.push_async_callback(_stop, asyncio.create_task(sweeper, name="palaver-sweeper"))
+        if not isinstance(engine, SignIn) or not engine.is_nobody:
+            await engine.seal_expired()
+            await store.delete_doomed_blobs()
+            stack.push_async_callback(_stop, asyncio.create_task(_reap(engine, stream_lease), name="palaver-reaper"))
+            if sweep_every is not None:
+                sweeper = _sweep(store, _clean_seconds("sweep_every", sweep_every), retention_minutes)
+                stack.push_async_callback(_stop, asyncio.create_task(sweeper, name="palaver-sweeper"))
         if worker:
-            stack.push_async_callback(_stop, asyncio.create_task(parts.worker.run(), name="palaver-worker"))
+            stack.push_async_callback(_stop, asyncio.create_task(_work(store), name="palaver-worker"))
         yield store
 
 
-def open_engine(
-    url: str, clock: Clock, *, home: str = "default", **urls: str | None
-) -> AbstractAsyncContextManager[Engine]:
-    """The engine that a URL names. `home` is the tenant that it works for where it may work for one only."""
+async def _work(store: Store) -> None:
+    """Memory work: for all that this store may work for, or for those who are signed in."""
+    engine, parts = store.engine, store.parts
+    if not isinstance(engine, SignIn) or engine.is_anybody:
+        return await parts.worker.run()
+    parts.callers.home = None if engine.is_nobody else round_of(store, engine)
+    return await parts.callers.run()
+
+
+def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
+    """The engine that a URL names. `home` is who it works for, where it may work for one only."""
+    given = {name: value for name, value in options.items() if value is not None}
     scheme = urlsplit(url).scheme
+    if scheme in ("supabase+https", "supabase+http"):
+        _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
+        try:
+            from palaver.engines.postgres.supabase import open_supabase
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("supabase", "The Supabase engine") from problem
+        return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
     if scheme in ("postgresql", "postgres"):
+        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
         try:
             from palaver.engines.postgres.engine import open_postgres
         except ModuleNotFoundError as problem:
             raise MissingExtra("postgres", "The Postgres engine") from problem
-        return open_postgres(url, clock, home=home, **urls)
+        return open_postgres(url, clock, home=home.tenant, **given)
     if scheme != "sqlite":
-        raise InvalidInput("url", f"no engine for {scheme or url!r}: use sqlite:///file.db or postgresql://host/name")
-    if given := [name for name, value in urls.items() if value is not None]:
-        raise InvalidInput(given[0], "is for Postgres; a SQLite file has one address")
+        known = "sqlite:///file.db, postgresql://host/name or supabase+https://project.supabase.co"
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
+    _check_options(given, (), "is for a server; a SQLite file has one address")
     try:
         from palaver.engines.sqlite import open_sqlite
     except ModuleNotFoundError as problem:
         raise MissingExtra("all", "The SQLite engine") from problem
     return open_sqlite(url, clock)
+
+
+def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(name, problem)
+
+
+def _agreed(asked: Scope, told: Scope) -> Scope:
+    """Who the token says is asking. Whoever names somebody else would be surprised."""
+    if asked.tenant not in ("default", told.tenant):
+        raise InvalidInput("tenant", "is not the one that the token names")
+    if asked.user not in (None, told.user):
+        raise InvalidInput("user", "is not the one that the token names")
+    return told
+
+
+def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
+    if files is None and isinstance(engine, SignIn):
+        return engine.blobs
+    return FolderBlobs(Path(files) if files else default_folder(url))
 
 
 def default_folder(url: str) -> Path:

@@ -144,6 +144,7 @@ async def migrate(
     call: Call,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL for Postgres or Supabase; run nothing.")] = False,
     since: Annotated[int, typer.Option("--since", metavar="N", help="With --sql: from this schema on.", min=0)] = 0,
+    supabase: Annotated[bool, typer.Option("--supabase", help="With --sql: the bucket for attachments, too.")] = False,
 ) -> None:
     """Bring the database up to date; make it when it is not there. Safe to run twice, and from two places.
 
@@ -154,11 +155,12 @@ async def migrate(
       palaver migrate --db chat.db
       palaver migrate --db postgresql://admin@host/name
       palaver migrate --sql > palaver.sql
+      palaver migrate --sql --supabase > palaver.sql
     """
     if sql:
         from palaver.engines.postgres.migrate import pasted
 
-        typer.echo(pasted(since), nl=False)
+        typer.echo(pasted(since, storage=supabase), nl=False)
         return
     path = sqlite_path(call.url)
     before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url))

@@ -55,7 +55,9 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
 
     No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
     """
-    settings = {**model_settings(), **options}
+    # A token is no argument: others see those in the list of processes.
+    token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
+    settings = {**model_settings(), "token": token, **options}
     async with open_store(
         call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker, **settings
     ) as store:

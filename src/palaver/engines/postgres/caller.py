@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaver.engines.postgres.transports import Transport
-from palaver.identity import canonical_json, micros
+from palaver.engines.postgres.transports import Transport, as_json
+from palaver.identity import micros
 from palaver.model import Scope
 from palaver.ports import Clock
 
@@ -19,7 +19,7 @@ class Caller:
 
     def who(self, scope: Scope) -> str:
         """Who is asking, and when, as `palaver.enter` wants to hear it."""
-        return canonical_json(
+        return as_json(
             {
                 "tenant": scope.tenant,
                 "user": scope.user,

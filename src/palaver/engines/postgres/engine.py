@@ -15,7 +15,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import MemoryVerbs
 from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
-from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, open_transport
+from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json, micros, moment
@@ -97,7 +97,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
     async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
         size, title = rows.title_words(spec.title)
         values = {**_details(spec), "id": spec.id, "owner": spec.owner, "key": spec.key}
-        found = await self.write("open_conversation", scope, spec=canonical_json(values), words=title, size=size)
+        found = await self.write("open_conversation", scope, spec=as_json(values), words=title, size=size)
         self.hub.committed(found[0]["id"])
         return rows.info(found[0])
 
@@ -142,7 +142,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
             scope,
             conversation=id,
             fields=sorted(changes.fields),
-            changes=canonical_json(_details(changes)),
+            changes=as_json(_details(changes)),
             words=title,
             size=size,
         )
@@ -153,7 +153,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
 
     async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
         self._last_append = time.monotonic()
-        drafts = canonical_json([rows.draft_json(draft) for draft in batch.drafts])
+        drafts = as_json([rows.draft_json(draft) for draft in batch.drafts])
         found = await self.write("append", scope, conversation=conversation, drafts=drafts, **_place(batch))
         self.hub.committed(conversation)
         return [rows.appended(row, draft, conversation) for row, draft in zip(found, batch.drafts, strict=True)]
@@ -190,7 +190,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
     # ---- streams
 
     async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
-        draft = canonical_json(rows.draft_json(batch.drafts[0]))
+        draft = as_json(rows.draft_json(batch.drafts[0]))
         found = await self.write(
             "stream_open", scope, conversation=conversation, draft=draft, lease=lease, **_place(batch)
         )
@@ -216,8 +216,8 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
             scope,
             conversation=conversation,
             turn=turn,
-            seal=canonical_json({**values, "preview": preview(text)}),
-            words=canonical_json(rows.index_words(text)),
+            seal=as_json({**values, "preview": preview(text)}),
+            words=as_json(rows.index_words(text)),
             **_tail(seal.tail),
         )
         self.hub.committed(conversation)
@@ -302,7 +302,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
     # ---- attachments
 
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-        await self.write("attach", scope, conversation=conversation, attachment=canonical_json(asdict(attachment)))
+        await self.write("attach", scope, conversation=conversation, attachment=as_json(asdict(attachment)))
         self.hub.committed(conversation)
         return attachment
 
@@ -349,7 +349,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
         size, title = rows.title_words(records[0].row.get("title"))
         try:
-            known = canonical_json([(one.kind, _carried(one)) for one in records])
+            known = as_json([(one.kind, _carried(one)) for one in records])
         except (KeyError, TypeError, ValueError):
             raise InvalidInput("file", "a row is not as an export writes it") from None
         found = await self.write("restore", scope, records=known, words=title, size=size)

@@ -6,8 +6,9 @@ from typing import Any
 
 from palaver.engines.postgres.caller import Caller, Row
 from palaver.engines.postgres.rows import turn as stored_turn
+from palaver.engines.postgres.transports import as_json
 from palaver.engines.rows import TurnRow, conversation
-from palaver.identity import canonical_json, from_json, micros, moment
+from palaver.identity import from_json, micros, moment
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
 
@@ -63,7 +64,7 @@ class MemoryVerbs(Caller):
         return [_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
 
     async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
-        (row,) = await self.write("put_summary", scope, conversation=conversation, draft=canonical_json(draft))
+        (row,) = await self.write("put_summary", scope, conversation=conversation, draft=as_json(draft))
         return bool(row["stored"])
 
     async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None:
@@ -88,8 +89,8 @@ class MemoryVerbs(Caller):
             "put_facts",
             scope,
             conversation=conversation,
-            new=canonical_json([_stored_fact(fact) for fact in draft.new]),
-            replaced=canonical_json(draft.replaced),
+            new=as_json([_stored_fact(fact) for fact in draft.new]),
+            replaced=as_json(draft.replaced),
             revision=draft.revision,
         )
         return [fact for fact in draft.new if fact.id in row["added"]] if row["stored"] else None

@@ -16,7 +16,7 @@ LOCK = 0x70616C61  # "pala": one migration at a time, whoever runs it
 # In the order in which they need each other.
 FUNCTIONS = (
     "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
-    "memory", "recall", "outbox", "grants",
+    "callers", "memory", "recall", "outbox", "grants",
 )  # fmt: skip
 
 
@@ -24,9 +24,15 @@ def known_version() -> int:
     return migrations(f"{PACKAGE}.migrations")[-1].number
 
 
-def pasted(since: int = 0) -> str:
-    """The same, for an SQL editor."""
-    return f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{script(since)}\nCOMMIT;\n"
+def pasted(since: int = 0, *, storage: bool = False) -> str:
+    """The same, for an SQL editor; with `storage`, also the bucket that only Supabase has."""
+    steps = [script(since), storage_script()] if storage else [script(since)]
+    return "\n".join(["BEGIN;", f"SELECT pg_advisory_xact_lock({LOCK});", *steps, "COMMIT;", ""])
+
+
+def storage_script() -> str:
+    """Supabase's bucket for attachments, and who may do what with a file in it."""
+    return files(PACKAGE).joinpath("storage.sql").read_text()
 
 
 def script(since: int = 0) -> str:

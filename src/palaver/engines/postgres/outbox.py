@@ -13,8 +13,9 @@ from typing import Any
 
 from palaver.engines import embedding
 from palaver.engines.postgres.caller import Caller, Row
+from palaver.engines.postgres.transports import as_json
 from palaver.errors import DatabaseReadOnly, EngineError
-from palaver.identity import canonical_json, moment
+from palaver.identity import moment
 from palaver.model import Scope
 from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
 
@@ -76,17 +77,17 @@ class OutboxVerbs(Caller):
         return Scope.of(self.home if tenant is None else tenant, None)
 
     async def renew_job(self, job: Job, lease: int) -> None:
-        await self.write("renew_job", Scope.of(job.tenant, None), job=canonical_json(job), lease=lease)
+        await self.write("renew_job", Scope.of(job.tenant, None), job=as_json(job), lease=lease)
 
     async def finish_job(self, job: Job) -> None:
-        await self.write("finish_job", Scope.of(job.tenant, None), job=canonical_json(job))
+        await self.write("finish_job", Scope.of(job.tenant, None), job=as_json(job))
 
     async def release_job(self, job: Job) -> None:
-        await self.write("release_job", Scope.of(job.tenant, None), job=canonical_json(job))
+        await self.write("release_job", Scope.of(job.tenant, None), job=as_json(job))
 
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
         told = {"delay": delay, "error": error, "dead": dead}
-        await self.write("retry_job", Scope.of(job.tenant, None), job=canonical_json(job), **told)
+        await self.write("retry_job", Scope.of(job.tenant, None), job=as_json(job), **told)
 
     async def index_all(self) -> None:
         """Nothing to do: the text index is part of every append."""
@@ -110,8 +111,8 @@ class OutboxVerbs(Caller):
             cid=cid,
             first=embedded.passages[0][0],
             last=embedded.passages[-1][0],
-            vectors=canonical_json([(pid, _half_floats(vector)) for pid, _, _, vector in embedded.vectors]),
-            marks=canonical_json([(pid, standing) for pid, _, standing in embedded.marks]),
+            vectors=as_json([(pid, _half_floats(vector)) for pid, _, _, vector in embedded.vectors]),
+            marks=as_json([(pid, standing) for pid, _, standing in embedded.marks]),
         )
 
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
@@ -121,7 +122,7 @@ class OutboxVerbs(Caller):
         return [FactToEmbed(tenant=tenant, conversation=row["thread"], id=row["id"], text=row["fact"]) for row in rows]
 
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
-        made = canonical_json([(one.conversation, one.id, _half_floats(vector)) for one, vector in vectors])
+        made = as_json([(one.conversation, one.id, _half_floats(vector)) for one, vector in vectors])
         await self.write("put_fact_vectors", Scope.of(vectors[0][0].tenant, None), model=model, vectors=made)
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:

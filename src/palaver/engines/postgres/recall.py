@@ -8,7 +8,8 @@ from typing import Any
 
 from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import turn_of
-from palaver.identity import canonical_json, from_json
+from palaver.engines.postgres.transports import as_json
+from palaver.identity import from_json
 from palaver.model import Scope, Turn
 from palaver.ports import Nearest, Postings, ProfileRows, VectorRows, Where
 
@@ -34,7 +35,7 @@ class RecallVerbs(Caller):
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
     ) -> list[VectorRows]:
-        args = {"model": model, "known": canonical_json({str(cid): stamp for cid, stamp in known.items()})}
+        args = {"model": model, "known": as_json({str(cid): stamp for cid, stamp in known.items()})}
         rows = await self.read("vectors", scope, conversation=where.conversation, owner=where.owner, **args)
         return [
             VectorRows(

@@ -16,6 +16,7 @@ import asyncpg
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.failures import translated
 from palaver.errors import InvalidInput, StoreClosed
+from palaver.identity import canonical_json
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -35,6 +36,14 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Json(str):
+    """An argument of type jsonb. A plain str is one of type text, whatever it holds."""
+
+
+def as_json(value: Any) -> Json:
+    return Json(canonical_json(value))
 
 
 def unhex(value: bytes | str | None) -> bytes | None:

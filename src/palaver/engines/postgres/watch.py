@@ -48,6 +48,7 @@ class Hub:
         self._gathered: set[str] = set()
         self._announcer: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._pause = QUICK
         self._voice: Any = None
 
     @asynccontextmanager
@@ -70,6 +71,7 @@ class Hub:
         """Something was stored: those here hear of it now, those elsewhere soon."""
         name = _name(conversation)
         self._wake((name, JOBS))
+        self._pause = QUICK  # where there is news, there may be more
         if self.url is not None:
             self._gathered.add(name)
             if self._announcer is None or self._announcer.done():
@@ -111,14 +113,14 @@ class Hub:
 
     async def _listen(self) -> None:
         """Hear what others announce; where that is not to be had, look again and again, less often in silence."""
-        pause = QUICK
+        self._pause = QUICK
         while True:
             try:
                 await self._hear()
             except FAILURES:
                 self._wake_all()
-            await asyncio.sleep(pause)
-            pause = min(SLOW, pause * 1.25)
+            await asyncio.sleep(self._pause)
+            self._pause = min(SLOW, self._pause * 1.25)
 
     async def _hear(self) -> None:
         if self.url is None:

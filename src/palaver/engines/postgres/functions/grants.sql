@@ -1,4 +1,5 @@
 -- Who may call what: the verbs are for the application and for those who are signed in. Everything else is for nobody.
+-- Supabase's service key is the application's: `enter` makes it palaver_app, as it does every other login.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
@@ -9,6 +10,13 @@ DO $$
 BEGIN
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO authenticated;
+  END IF;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'service_role') THEN
+    GRANT USAGE ON SCHEMA palaver, palaver_api TO service_role;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO service_role;
+  END IF;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticator') THEN
+    GRANT palaver_app, palaver_worker TO authenticator;
   END IF;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM anon;

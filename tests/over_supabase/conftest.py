@@ -1,0 +1,73 @@
+"""A project for each test: a database with Supabase's roles, and a PostgREST-compatible server before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests import postgres_server, supabase_server
+from tests.conftest import migrate_for_tests
+from tests.postgres_server import Server
+from tests.supabase_server import Lite
+
+import palaver
+from palaver.engines.postgres import migrate
+from palaver.store import Store
+
+pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
+
+
+@pytest.fixture(scope="session")
+def lite(postgres: Server) -> Iterator[Lite]:
+    """PostgREST-compatible, not PostgREST."""
+    login = postgres.at("postgres", supabase_server.AUTHENTICATOR, supabase_server.AUTHENTICATOR_PASSWORD)
+    try:
+        server = supabase_server.start(login)
+    except supabase_server.NoSupabase as reason:
+        warnings.warn(f"Supabase is not tested here: {reason}", stacklevel=1)  # a skipped test is easily overlooked
+        pytest.skip(str(reason))
+    yield server
+    os.kill(server.pid, signal.SIGTERM)
+    os.waitpid(server.pid, 0)
+
+
+async def _migrate(url: str) -> None:
+    await postgres_server.execute(url, *supabase_server.ROLES, supabase_server.USERS, supabase_server.STORAGE)
+    await migrate_for_tests(url)
+    await postgres_server.execute(url, migrate.storage_script())
+
+
+@pytest.fixture
+async def supabase_database(postgres: Server) -> AsyncIterator[str]:
+    """The superuser's address of a database as a Supabase project has it, migrated."""
+    template = await postgres_server.migrated_template(postgres, "supabase", _migrate)
+    name = await postgres_server.new_database(postgres, template)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What an application knows of its project."""
+
+    url: str
+    lite: Lite
+    database: str  # the superuser's address, for looking behind the scenes
+
+    def open(self, **options: Any) -> AbstractAsyncContextManager[Store]:
+        return palaver.open(self.url, **{"key": self.lite.publishable_key, **options})
+
+    def as_user(self, user: str, tenant: str = "acme", **options: Any) -> AbstractAsyncContextManager[Store]:
+        return self.open(token=self.lite.token(user, tenant), **options)
+
+
+@pytest.fixture
+def project(lite: Lite, supabase_database: str) -> Project:
+    return Project(lite.project(urlsplit(supabase_database).path[1:]), lite, supabase_database)

@@ -1,0 +1,64 @@
+"""Whose memory work is done: of those who signed in lately, may write, and whose token is still good."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.over_supabase.conftest import Project
+
+from palaver import callers
+from palaver.store import Store
+
+
+def round_of(store: Store, token: callers.Token) -> callers.Round:
+    found = store.parts.callers.known(token)
+    assert found is not None
+    return found
+
+
+async def test_the_same_token_has_the_same_store(project: Project) -> None:
+    async with project.open(worker=False) as store:
+        token = project.lite.token("ada")
+        assert await store.signed_in(token) is await store.signed_in(token)
+        assert await store.signed_in(project.lite.token("bob")) is not await store.signed_in(token)
+
+
+async def test_who_may_only_read_leaves_the_work_to_others(project: Project) -> None:
+    async with project.open(worker=False) as store:
+        reader = project.lite.token("eve", palaver_rights="read", palaver_sight="tenant")
+        writer = project.lite.token("ada")
+        await store.signed_in(reader)
+        await store.signed_in(writer)
+        assert not round_of(store, reader).is_waiting()
+        assert round_of(store, writer).is_waiting()
+        await round_of(store, writer).go()
+        assert not round_of(store, writer).is_waiting()
+
+
+async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None:
+    current = [project.lite.token("ada")]
+    async with project.open() as store:
+
+        def token() -> str:
+            return current[0]
+
+        ada = await store.signed_in(token)
+        talk = await ada.conversation("k")
+        current[0] = project.lite.token("ada", lasts=-60)
+        with pytest.raises(callers.PalaverError):
+            await talk.append("user", "too late")
+        async with asyncio.timeout(30):
+            while store.parts.callers.known(token) is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+async def test_the_oldest_make_room(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "MOST", 2)
+    tokens = [project.lite.token(name) for name in ("ada", "bob", "eve")]
+    async with project.open(worker=False) as store:
+        first = await store.signed_in(tokens[0])
+        for token in tokens[1:]:
+            await store.signed_in(token)
+        assert [store.parts.callers.known(token) is not None for token in tokens] == [False, True, True]
+        await first.conversation("k")  # whoever holds a store keeps it
