@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from palaver.engines.migrate import migrations
+from palaver.engines.postgres import compat
 from palaver.errors import DatabaseTooNew, SchemaMissing
 
 if TYPE_CHECKING:
@@ -72,4 +73,5 @@ async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> int:
             raise DatabaseTooNew(found=found, known=known)
         if found < known:
             await connection.execute(script(found))
+            await compat.renew(connection)
     return known

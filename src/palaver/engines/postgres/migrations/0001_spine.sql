@@ -355,11 +355,15 @@ CREATE FUNCTION claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION setting(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN nullif(current_setting('palaver.' || name, true), '');
 
+-- Somebody who is not signed in is nobody, unless the database binds them to one tenant (see compat/anon.sql).
+CREATE FUNCTION anonymous() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN NULL::palaver.asker;
+
 -- Who is asking. The application says so in settings that end with the transaction; somebody who is signed in is
 -- believed only what the token says; anybody else is nobody.
 CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE palaver.asking_role()
-    WHEN 'anon' THEN NULL
+    WHEN 'anon' THEN palaver.anonymous()
     WHEN 'authenticated' THEN ROW(palaver.claimed_tenant(), palaver.claims() ->> 'sub',
       coalesce(palaver.claims() -> 'app_metadata' ->> 'palaver_sight', 'own'),
       palaver.claims() -> 'app_metadata' ->> 'palaver_workspace',
