@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test lint format bench crash properties clean
+.PHONY: help run test lint format bench crash replication properties clean
 
 help:
 	@echo "make run     talk to it in the terminal (offline, no key)"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
 	@echo "make crash   the long durability test: 200 times kill -9"
+	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
 	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
 
 $(READY): pyproject.toml
@@ -42,6 +43,9 @@ bench: $(READY)
 
 crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200
+
+replication: $(READY)
+	$(BIN)/python -m pytest tests/replication -m "slow or not slow"
 
 properties: $(READY)
 	$(BIN)/python -m pytest tests -m slow -n 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from tests import postgres_server
@@ -69,3 +70,12 @@ async def postgres_database(postgres: Server) -> AsyncIterator[str]:
 def postgres_url(postgres_database: str) -> str:
     """The same database, as an application would open it."""
     return postgres_server.as_application(postgres_database)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database, on each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/chat.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue("postgres_url")
+    return url

@@ -92,10 +92,10 @@ async def check(talk: Conversation, turns: int) -> None:
     assert (await talk.verify()).turns == turns
 
 
-async def test_processes_appending_to_one_conversation_leave_no_gap_and_no_double(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme") as store:
+async def test_processes_appending_to_one_conversation_leave_no_gap_and_no_double(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
-        arguments = [[url(tmp_path), f"p{n}", str(APPENDS)] for n in range(PROCESSES)]
+        arguments = [[database_url, f"p{n}", str(APPENDS)] for n in range(PROCESSES)]
         acknowledged = [int(seq) for lines in await together(APPENDER, arguments) for seq in lines]
         assert sorted(acknowledged) == list(range(PROCESSES * APPENDS))
         await check(talk, PROCESSES * APPENDS)
@@ -118,8 +118,8 @@ async def test_tasks_appending_to_one_conversation_leave_no_gap_and_no_double(tm
         assert commits < TASKS * TASK_APPENDS / 2, "queued appends share commits"
 
 
-async def test_two_stores_on_one_file_in_one_process_do_not_disturb_each_other(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme") as one, palaver.open(url(tmp_path), tenant="acme") as two:
+async def test_two_stores_on_one_database_in_one_process_do_not_disturb_each_other(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme") as one, palaver.open(database_url, tenant="acme") as two:
         talks = [await one.conversation("shared"), await two.conversation("shared")]
         assert talks[0].id == talks[1].id
 
@@ -131,10 +131,10 @@ async def test_two_stores_on_one_file_in_one_process_do_not_disturb_each_other(t
         await check(talks[0], 400)
 
 
-async def test_the_same_key_from_many_processes_and_tasks_stores_once(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme") as store:
+async def test_the_same_key_from_many_processes_and_tasks_stores_once(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
-        answers = [line.split() for lines in await together(SAME_KEY, [[url(tmp_path)]] * 3) for line in lines]
+        answers = [line.split() for lines in await together(SAME_KEY, [[database_url]] * 3) for line in lines]
         assert len(answers) == 3 * 20 * 4
         assert len({(n, id) for n, id in answers}) == 20, "every try got the first result"
         stored = await talk.history(1_000)
@@ -142,16 +142,16 @@ async def test_the_same_key_from_many_processes_and_tasks_stores_once(tmp_path: 
         await talk.verify()
 
 
-async def test_a_retry_while_the_first_try_is_in_flight_gets_its_result(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme") as store:
+async def test_a_retry_while_the_first_try_is_in_flight_gets_its_result(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
         turns = await asyncio.gather(*(talk.append("user", "once", idempotency_key="k") for _ in range(50)))
         assert len({turn.id for turn in turns}) == 1
         assert [event.kind for event in await whole_log(talk)].count("append") == 1
 
 
-async def test_a_cancelled_append_is_stored_wholly_or_not_at_all(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme") as store:
+async def test_a_cancelled_append_is_stored_wholly_or_not_at_all(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
         tasks = [asyncio.create_task(talk.append("user", f"text {n}")) for n in range(50)]
         await asyncio.sleep(0)

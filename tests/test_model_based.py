@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import pytest
@@ -29,6 +30,7 @@ PROFILE = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+TENANTS = count()
 texts = st.text("abc ", min_size=1, max_size=5)
 picks = st.integers(0, 10_000)
 
@@ -157,6 +159,8 @@ class Model:
 
 
 class Program(RuleBasedStateMachine):
+    url = ""  # a database for all examples, each in a tenant of its own; without one, a file for each
+
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
@@ -170,8 +174,9 @@ class Program(RuleBasedStateMachine):
         return self.runner.run(work)
 
     async def start(self) -> palaver.Conversation:
-        url = f"sqlite:///{self.folder}/m.db?synchronous=NORMAL"
-        store = await self.stack.enter_async_context(palaver.open(url, tenant="t", user="u"))
+        url = self.url or f"sqlite:///{self.folder}/m.db?synchronous=NORMAL"
+        tenant = f"t{next(TENANTS)}"
+        store = await self.stack.enter_async_context(palaver.open(url, tenant=tenant, user="u", worker=not self.url))
         return await store.conversation("k")
 
     def teardown(self) -> None:
@@ -341,6 +346,11 @@ def test_a_random_program_gives_the_history_that_the_model_gives() -> None:
     run_state_machine_as_test(Program, settings=PROFILE)
 
 
+def test_a_random_program_gives_it_on_postgres_too(postgres_url: str) -> None:
+    program = type("Program", (Program,), {"url": postgres_url})
+    run_state_machine_as_test(program, settings=settings(PROFILE, max_examples=40))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_many_long_random_programs_give_the_history_that_the_model_gives() -> None:
@@ -350,8 +360,8 @@ def test_many_long_random_programs_give_the_history_that_the_model_gives() -> No
 # ---- places that have nothing left to show -------------------------------------------------------------------------
 
 
-async def test_switching_back_through_a_forgotten_turn_does_not_mix_two_branches() -> None:
-    async with palaver.open("memory:") as store:
+async def test_switching_back_through_a_forgotten_turn_does_not_mix_two_branches(database_url: str) -> None:
+    async with palaver.open(database_url) as store:
         talk = await store.conversation("k")
         await talk.append("user", "0")
         one = await talk.append("user", "1a")
@@ -364,8 +374,8 @@ async def test_switching_back_through_a_forgotten_turn_does_not_mix_two_branches
         await talk.verify()
 
 
-async def test_a_retry_of_a_cut_stream_is_refused_where_the_thread_took_another_branch() -> None:
-    async with palaver.open("memory:") as store:
+async def test_a_retry_of_a_cut_stream_is_refused_where_the_thread_took_another_branch(database_url: str) -> None:
+    async with palaver.open(database_url) as store:
         talk = await store.conversation("k")
         first = await talk.append("user", "0")
         await talk.append("user", "1")

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -29,13 +28,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def url(folder: Path) -> str:
-    return f"sqlite:///{folder}/s.db?synchronous=NORMAL"
-
-
 @pytest.fixture
-async def talk(tmp_path: Path) -> AsyncIterator[Conversation]:
-    async with palaver.open(url(tmp_path), tenant="acme", user="ada", worker=False) as store:
+async def talk(database_url: str) -> AsyncIterator[Conversation]:
+    async with palaver.open(database_url, tenant="acme", user="ada", worker=False) as store:
         yield await store.conversation("k")
 
 
@@ -106,11 +101,11 @@ async def test_every_kind_of_event_is_followed(talk: Conversation) -> None:
     assert set(found) >= {"append", "switch", "open", "abort", "commit", "attach", "update", "forget", "reset"}
 
 
-async def test_events_of_another_process_arrive_without_a_gap(talk: Conversation, tmp_path: Path) -> None:
+async def test_events_of_another_process_arrive_without_a_gap(talk: Conversation, database_url: str) -> None:
     theirs, ours = 150, 100
     total = 1 + theirs + ours
     subscriber = asyncio.create_task(take(talk, total))
-    async with another_process(url(tmp_path), str(theirs)) as process:
+    async with another_process(database_url, str(theirs)) as process:
         await asyncio.gather(write(talk, ours), process.written())
         assert numbers(await subscriber) == list(range(1, total + 1))
         # Now nobody writes here, so that only the file can tell.
@@ -142,8 +137,8 @@ async def another_process(*arguments: str) -> AsyncIterator[Process]:
     assert process.returncode == 0
 
 
-async def test_another_store_on_the_same_file_is_followed(talk: Conversation, tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme", user="ada", worker=False) as second:
+async def test_another_store_on_the_same_file_is_followed(talk: Conversation, database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme", user="ada", worker=False) as second:
         other = await second.conversation("k")
         subscriber = asyncio.create_task(take(talk, 101))
         await write(other, 100)
@@ -230,8 +225,8 @@ async def collect(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-async def test_it_ends_when_the_conversation_expires(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme", user="ada", worker=False) as store:
+async def test_it_ends_when_the_conversation_expires(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme", user="ada", worker=False) as store:
         talk = await store.conversation("k", ttl=0.2)
         events = asyncio.create_task(until_the_end(talk))
         async with asyncio.timeout(PATIENCE):
@@ -294,8 +289,8 @@ async def test_the_file_is_watched_only_while_somebody_subscribes(talk: Conversa
     assert not watching()
 
 
-async def test_closing_the_store_ends_the_watch(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), tenant="acme", user="ada", worker=False) as store:
+async def test_closing_the_store_ends_the_watch(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme", user="ada", worker=False) as store:
         talk = await store.conversation("k")
         subscriber = asyncio.create_task(take(talk, 2))
         await watcher_runs(True)

@@ -275,6 +275,16 @@ class VectorRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """What to look for among many vectors: the `k` turns nearest to `asked`, and how near the turns `among` are."""
+
+    model: str
+    asked: Sequence[float]
+    k: int
+    among: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     id: int
     kind: str
@@ -452,6 +462,14 @@ class Engine(Protocol):
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
     ) -> list[VectorRows]: ...
+    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+        """A sample of the vectors; None when the engine would rather hand out all of them."""
+        ...
+
+    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+        """Turns and their inner products with what is asked; a turn with several vectors may be there several times."""
+        ...
+
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
 
     # the outbox

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaver.errors import ModelUnavailable
 from palaver.model import Scope, Turn
-from palaver.ports import Clock, Embedder, Engine, Where
+from palaver.ports import Clock, Embedder, Engine, Nearest, Where
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_PROFILES, MAX_VECTOR_BYTES = 32, 256 * 1024 * 1024
 MAX_POSTINGS = 20_000  # passages per stem; a word that is everywhere says little
+MANY = 5_000  # passages: from here on an engine may be asked for the nearest vectors, instead of for all
+SAMPLE, NEAREST, BY_WORDS = 1_000, 500, 500  # vectors that stand for the rest; turns by meaning; turns by their words
 
 
 @dataclass(slots=True)
@@ -71,6 +73,14 @@ class _Matrix:
     stamp: tuple[int, int]
 
 
+@dataclass(slots=True)
+class _Sample:
+    """Some of the vectors of a scope that has too many, and how large it was then."""
+
+    vectors: Vectors
+    passages: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """What was found, best first, as indices into the profile."""
@@ -86,6 +96,7 @@ class Recaller:
         self.engine, self.embedder, self.clock = engine, embedder, clock
         self._profiles: OrderedDict[tuple[Scope, Where], _Known] = OrderedDict()
         self._matrices: OrderedDict[int, _Matrix] = OrderedDict()
+        self._samples: OrderedDict[tuple[Scope, Where], _Sample] = OrderedDict()
         self._lock = asyncio.Lock()
         self.out_of_reach = False  # whether the embedder failed to answer the last question
 
@@ -99,16 +110,23 @@ class Recaller:
             known, passages, terms = await self._profile(scope, where)
             query = parse(text, known.profile.actors, self.clock.now())
             found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
-            cosines = await self._cosines(scope, where, query, known)
-        lexical = _lexical(known, query, found, passages, terms)
-        return await asyncio.to_thread(self._score, known.profile, query, lexical, cosines, since, until)
+            lexical = _lexical(known, query, found, passages, terms)
+            cosines, sample = await self._cosines(scope, where, query, known, lexical)
+        return await asyncio.to_thread(self._score, known.profile, query, lexical, cosines, sample, since, until)
 
     def _score(
-        self, profile: Profile, query: Query, lexical: Lexical, cosines: Any, since: int | None, until: int | None
+        self,
+        profile: Profile,
+        query: Query,
+        lexical: Lexical,
+        cosines: Any,
+        sample: Any,
+        since: int | None,
+        until: int | None,
     ) -> Ranking:
         from palaver.recall.fuse import rank, score
 
-        scores = score(profile, query, lexical, cosines)
+        scores = score(profile, query, lexical, cosines, sample=sample)
         exclude = _outside(profile, since, until)
         return Ranking(profile, scores, rank(scores, exclude=exclude), self.note)
 
@@ -150,21 +168,63 @@ class Recaller:
 
     # ---- vectors
 
-    async def _cosines(self, scope: Scope, where: Where, query: Query, known: _Known) -> Any:
+    async def _cosines(
+        self, scope: Scope, where: Where, query: Query, known: _Known, lexical: Lexical
+    ) -> tuple[Any, Any]:
+        """How near each turn is, and, where only the nearest are known, how near some others are."""
         import numpy as np
 
         if self.embedder is None:
-            return None
+            return None, None
         try:  # before the vectors are fetched: a service may tell its dimensions with its first answer
             asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
         except ModelUnavailable:
             self.out_of_reach = True
-            return None
+            return None, None
         self.out_of_reach = False
+        sample = await self._sample(scope, where, lexical.passages) if lexical.passages > MANY else None
+        if sample is not None:
+            return await self._nearest(scope, where, known, lexical, sample, asked)
         await self._fetch_vectors(scope, where)
         conversations = set(known.profile.conversation.tolist())
         mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
-        return await asyncio.to_thread(_best_cosines, known, mine, _aimed(asked, mine))
+        return await asyncio.to_thread(_best_cosines, known, mine, _aimed(asked, mine)), None
+
+    async def _nearest(
+        self, scope: Scope, where: Where, known: _Known, lexical: Lexical, sample: _Sample, asked: Any
+    ) -> tuple[Any, Any]:
+        """The cosines of the turns that are near by meaning or by words, and those of the sample."""
+        import numpy as np
+
+        from palaver.recall.fuse import aim
+
+        assert self.embedder is not None
+        asked = aim(asked, sample.vectors.mean(axis=0), sample.passages)
+        among = known.profile.tid[_best_by_words(len(known.profile), lexical)].tolist()
+        wanted = Nearest(model=self.embedder.name, asked=asked.tolist(), k=NEAREST, among=among)
+        found = await self.engine.nearest(scope, where, wanted)
+        best = np.full(len(known.profile), np.nan, np.float32)
+        indices, there = known.indices(np.array([tid for tid, _ in found], np.int64))
+        np.fmax.at(best, indices, np.array([near for _, near in found], np.float32)[there])
+        return best, sample.vectors @ asked
+
+    async def _sample(self, scope: Scope, where: Where, passages: int) -> _Sample | None:
+        """Vectors that stand for the rest of a large scope; taken anew when it has grown by a quarter."""
+        import numpy as np
+
+        assert self.embedder is not None
+        key = (scope, where)
+        kept = self._samples.pop(key, None)
+        if kept is None or passages > kept.passages * 1.25:
+            found = await self.engine.some_vectors(scope, where, self.embedder.name, SAMPLE)
+            if not found:
+                return None
+            halves = np.frombuffer(b"".join(found), np.float16).astype(np.float32)
+            kept = _Sample(halves.reshape(len(found), -1), passages)
+        self._samples[key] = kept
+        while len(self._samples) > MAX_PROFILES:
+            self._samples.popitem(last=False)
+        return kept
 
     async def _fetch_vectors(self, scope: Scope, where: Where) -> None:
         import numpy as np
@@ -208,6 +268,17 @@ def _lexical(
         sizes = pairs[there, 1].astype(np.int32)
         hits[stem] = (indices, sizes, np.ones(len(indices), np.int32))
     return Lexical(query.stems, hits, max(1, passages), max(1.0, terms / max(1, passages)))
+
+
+def _best_by_words(n: int, lexical: Lexical) -> Any:
+    """Where the turns stand that hold most of what is asked."""
+    import numpy as np
+
+    from palaver.recall.fuse import DEFAULT, attained
+
+    share = attained(n, lexical, DEFAULT)
+    held = np.flatnonzero(share)
+    return held[np.argsort(-share[held], kind="stable")[:BY_WORDS]]
 
 
 def _aimed(asked: Any, matrices: Sequence[_Matrix]) -> Any:

@@ -1,8 +1,11 @@
-"""A store on a real file, without a worker of its own: `settle()` does the work, so that a test knows when."""
+"""A store on a real database, without a worker of its own: `settle()` does the work, so that a test knows when.
+
+Every test here runs on both engines, unless it is marked as being about the SQLite file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,24 @@ import pytest
 import palaver
 from palaver import Store
 
-from .helpers import url
+from .helpers import ELSEWHERE, url
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    only = metafunc.definition.get_closest_marker("sqlite_file")
+    metafunc.parametrize("engine", ["sqlite"] if only else ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Which engine `url(tmp_path)` leads to."""
+    if request.param == "postgres":
+        ELSEWHERE[tmp_path] = request.getfixturevalue("postgres_database")
+    yield request.param
+    ELSEWHERE.pop(tmp_path, None)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
+async def store(engine: str, tmp_path: Path) -> AsyncIterator[Store]:
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
         yield store

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from tests import postgres_server
 
 from palaver import Conversation, Summary, Turn
 
 BATCH = 1_000
 
 
+ELSEWHERE: dict[Path, str] = {}  # folders of tests whose database is a Postgres, and its superuser's address
+
+
 def url(folder: Path) -> str:
+    if folder in ELSEWHERE:
+        return postgres_server.as_application(ELSEWHERE[folder])
     return f"sqlite:///{folder}/chat.db?synchronous=NORMAL"
 
 
@@ -32,8 +40,23 @@ def spans(summaries: Sequence[Summary], level: int = 0) -> list[tuple[int, int]]
 
 
 def traces(folder: Path, word: str) -> list[str]:
-    """The files that hold a byte of this word."""
+    """The files that hold a byte of this word; on Postgres, the tables with a row that does."""
+    if folder in ELSEWHERE:
+        with ThreadPoolExecutor(1) as beside:  # a loop runs here already
+            return beside.submit(asyncio.run, _tables_with(ELSEWHERE[folder], word)).result()
     return [path.name for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+async def _tables_with(url: str, word: str) -> list[str]:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        tables = await connection.fetch("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'palaver'")
+        holding = "SELECT EXISTS (SELECT 1 FROM palaver.{} AS row WHERE strpos(row::text, $1) > 0)"
+        return [one["name"] for one in tables if await connection.fetchval(holding.format(one["name"]), word)]
+    finally:
+        await connection.close()
 
 
 class Watched:

@@ -76,6 +76,7 @@ async def test_a_forgotten_turn_is_in_no_byte_and_no_job_brings_it_back(
     await talk.verify()
 
 
+@pytest.mark.sqlite_file
 async def test_a_forgotten_turn_leaves_no_vector_and_no_mark(
     known: tuple[Store, Conversation, list[Turn]], tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ async def test_a_frozen_recall_does_not_show_what_was_forgotten_meanwhile(store:
     assert "blue box" not in (await talk.build_context(1_000)).text
 
 
+@pytest.mark.sqlite_file
 async def test_numbers_that_are_given_out_again_are_embedded_again(tmp_path: Path) -> None:
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
         talk = await store.conversation(title="A title")

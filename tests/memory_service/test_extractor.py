@@ -10,6 +10,8 @@ from typing import Any
 import palaver
 from palaver.model import Turn
 
+from .helpers import url
+
 
 class Proposer:
     """An Extractor with a script: each answer is made from the turns that it is shown."""
@@ -36,8 +38,7 @@ INVENTED = {"subject": "ada", "predicate": "owns", "object": "a yacht in Monaco"
 
 
 async def extracted(tmp_path: Path, extractor: Proposer) -> list[palaver.Fact]:
-    url = f"sqlite:///{tmp_path}/chat.db"
-    async with palaver.open(url, user="ada", embedder=None, worker=False, extractor=extractor) as store:
+    async with palaver.open(url(tmp_path), user="ada", embedder=None, worker=False, extractor=extractor) as store:
         talk = await store.conversation("garden")
         await talk.append("user", "There are seven bees on the roof, Ada counted them.")
         return await talk.extract_facts()

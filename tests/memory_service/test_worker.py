@@ -71,6 +71,7 @@ async def test_a_worker_that_was_thought_dead_undoes_nothing(tmp_path: Path) -> 
         await store.engine.retry_job(slow, 0, "Late", dead=True)
         await store.engine.release_job(slow)
         assert await store.engine.claim_job(LEASE) is None, "it is still the quick one's"
+        await store.parts.worker.embed()
         await store.engine.finish_job(quick)
         assert await outbox(store) == []
 

@@ -46,8 +46,8 @@ class Victim:
 
 
 @pytest.fixture
-async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
-    async with palaver.open(f"sqlite:///{tmp_path}/t.db?synchronous=NORMAL", scope=OWNER) as store:
+async def victim(database_url: str, tmp_path: Path) -> AsyncIterator[Victim]:
+    async with palaver.open(database_url, scope=OWNER, files=tmp_path / "files") as store:
         talk = await store.conversation("shared-key", title=f"About {WORD}", workspace="sales", agent="bot")
         file = await talk.attach(WORD.encode(), filename=f"{WORD}.txt")
         first = await talk.append("user", WORD, attachments=[file], idempotency_key=WORD)

@@ -16,7 +16,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, sqlite_path
 from palaver.cli.output import complain, counted, emit, say, size, table, wire
 from palaver.cli.working import embedder_name
-from palaver.errors import AttachmentNotFound, PalaverError, VerificationFailed
+from palaver.errors import AttachmentNotFound, InvalidInput, MissingExtra, PalaverError, VerificationFailed
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
@@ -140,17 +140,28 @@ def _shown(name: str, value: Any) -> str:
 
 
 @command("migrate", PANEL)
-async def migrate(call: Call) -> None:
+async def migrate(
+    call: Call,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL for Postgres or Supabase; run nothing.")] = False,
+    since: Annotated[int, typer.Option("--since", metavar="N", help="With --sql: from this schema on.", min=0)] = 0,
+) -> None:
     """Bring the database up to date; make it when it is not there. Safe to run twice, and from two places.
 
-    Example:
+    On Postgres the address must be one of somebody who may create schemas and roles; the application needs less.
+
+    Examples:
 
       palaver migrate --db chat.db
+      palaver migrate --db postgresql://admin@host/name
+      palaver migrate --sql > palaver.sql
     """
+    if sql:
+        from palaver.engines.postgres.migrate import pasted
+
+        typer.echo(pasted(since), nl=False)
+        return
     path = sqlite_path(call.url)
-    before = _schema(path) if path is not None and path.exists() else None
-    async with creating(call):
-        after = None if path is None else _schema(path)
+    before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url))
     if call.as_json:
         emit({"database": shown_url(call.url), "from": before, "to": after, "changed": before != after})
     elif before == after:
@@ -158,6 +169,26 @@ async def migrate(call: Call) -> None:
     else:
         was = "it was made just now" if before is None else f"it was at {before}"
         say(f"{shown_url(call.url)} is at schema {after}; {was}.")
+
+
+async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
+    """The schema that a file had, if there was one, and has now."""
+    before = _schema(path) if path.exists() else None
+    async with creating(call):
+        return before, _schema(path)
+
+
+async def _migrated_server(url: str) -> tuple[int | None, int]:
+    """The schema that a Postgres database had, if it had one, and has now."""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InvalidInput("db", "must be a file or a Postgres database")
+    try:
+        from palaver.engines.postgres import migrate, transports
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("postgres", "The Postgres engine") from problem
+    async with transports.connected(url) as connection:
+        before, after = await migrate.migrate(connection)
+    return before or None, after
 
 
 def _schema(path: Path) -> int:

@@ -81,13 +81,22 @@ class Scores:
 
 
 def score(
-    profile: Profile, query: Query, lexical: Lexical, cosines: Floats | None, weights: Weights = DEFAULT
+    profile: Profile,
+    query: Query,
+    lexical: Lexical,
+    cosines: Floats | None,
+    weights: Weights = DEFAULT,
+    *,
+    sample: Floats | None = None,
 ) -> Scores:
-    """Score every turn of the profile. `cosines` has NaN where a turn has no vector yet; None: there is no embedder."""
+    """Score every turn of the profile. `cosines` has NaN where a turn has no vector yet; None: there is no embedder.
+
+    Where only the nearest have a cosine, `sample` holds those of some others, to tell how near that is.
+    """
     w = weights
     own = {
         "lexical": w.lexical * attained(len(profile), lexical, w),
-        "dense": w.dense * _levelled(len(profile), cosines, w.spread),
+        "dense": w.dense * _levelled(len(profile), cosines, w.spread, sample),
         "date": w.date * nearness(query.dates, profile.created),
         "length": -w.length * np.log2(np.maximum(profile.tokens / np.float32(w.ordinary), 1)),
         "standing": w.standing * ((profile.standing > 0) & profile.has_assistant),
@@ -163,13 +172,14 @@ def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> 
     return (query - share * float(query @ mean) / size * mean).astype(np.float32)
 
 
-def _levelled(n: int, cosines: Floats | None, spread: float) -> Floats:
+def _levelled(n: int, cosines: Floats | None, spread: float, sample: Floats | None = None) -> Floats:
     """The cosines with their median at 0 and their spread as wanted; 0 for turns that have no vector yet.
 
     Embedders differ in where their cosines lie and how far apart; the scope's own distribution says. Few values say
     little, and are taken as they are.
     """
     known = np.empty(0, np.float32) if cosines is None else cosines[~np.isnan(cosines)]
+    known = known if sample is None or not len(known) else sample
     if cosines is None or not len(known):
         return np.zeros(n, np.float32)
     trust = len(known) / (len(known) + FEW)

@@ -96,7 +96,7 @@ class MemoryVerbs(Caller):
 
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
         (row,) = await self.write("drop_fact", scope, conversation=conversation, id=id)
-        return bool(row["found"])
+        return bool(row["dropped"])
 
 
 # ---- from rows to values, and back ---------------------------------------------------------------------------------

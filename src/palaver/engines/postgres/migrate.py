@@ -25,6 +25,11 @@ def known_version() -> int:
     return migrations(f"{PACKAGE}.migrations")[-1].number
 
 
+def pasted(since: int = 0) -> str:
+    """The same, for an SQL editor."""
+    return f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{script(since)}\nCOMMIT;\n"
+
+
 def script(since: int = 0) -> str:
     """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
@@ -64,8 +69,8 @@ async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         raise SchemaMissing(f"the database {problem}: run `palaver migrate`, or open it with migrate_url=")
 
 
-async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> int:
-    """Bring a database up to date, and answer the number of its schema. Safe from many processes at once."""
+async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[int, int]:
+    """Bring a database up to date, and answer from which schema (0: none) to which. Safe from many places at once."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
         found, known = await found_version(connection), known_version()
@@ -74,4 +79,4 @@ async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> int:
         if found < known:
             await connection.execute(script(found))
             await compat.renew(connection)
-    return known
+    return found, known

@@ -15,7 +15,7 @@ from palaver.drafts import decode_content, words
 from palaver.engines import embedding
 from palaver.engines.postgres.caller import Caller, Row
 from palaver.engines.postgres.rows import index_words
-from palaver.errors import EngineError
+from palaver.errors import DatabaseReadOnly, EngineError
 from palaver.identity import canonical_json, moment
 from palaver.model import Scope
 from palaver.ports import Embedded, Job, ToEmbed
@@ -36,7 +36,10 @@ class OutboxVerbs(Caller):
         return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
-        await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
+        try:
+            await self.write("add_job", scope, conversation=conversation, kind=kind, argument=argument)
+        except DatabaseReadOnly:
+            pass  # a follower: reading there asks nobody for work
 
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
         async for one in self._with_work(tenant):

@@ -10,7 +10,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import turn_of
 from palaver.identity import canonical_json, from_json
 from palaver.model import Scope, Turn
-from palaver.ports import ProfileRows, VectorRows, Where
+from palaver.ports import Nearest, ProfileRows, VectorRows, Where
 
 
 class RecallVerbs(Caller):
@@ -48,6 +48,17 @@ class RecallVerbs(Caller):
             for row in rows
         ]
 
+    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+        args = {"model": model, "most": count}
+        (row,) = await self.read("some_vectors", scope, conversation=where.conversation, owner=where.owner, **args)
+        return [half for _, _, half in _vectors(row["numbers"], row["floats"])]
+
+    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+        args = {"model": wanted.model, "asked": _text(wanted.asked), "most": wanted.k, "among": list(wanted.among)}
+        (row,) = await self.read("nearest", scope, conversation=where.conversation, owner=where.owner, **args)
+        found: list[tuple[int, float]] = _places(row["places"])
+        return found
+
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         rows = await self.read("turns_numbered", scope, tids=list(tids))
         found = {row["tid"]: turn_of(from_json(row["turn"]), row["conversation"]) for row in rows}
@@ -67,3 +78,14 @@ def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
     pairs = _pairs(numbers)
     halves = np.frombuffer(b64decode(floats), ">f2").astype("<f2").reshape(len(pairs), -1)
     return [(eid, tid, half.tobytes()) for (eid, tid), half in zip(pairs.tolist(), halves, strict=True)]
+
+
+def _places(packed: str) -> Any:
+    import numpy as np
+
+    return np.frombuffer(b64decode(packed), np.dtype([("tid", ">i8"), ("near", ">f8")])).tolist()
+
+
+def _text(vector: Sequence[float]) -> str:
+    """A vector as pgvector reads it."""
+    return "[" + ",".join(f"{value:.5g}" for value in vector) + "]"

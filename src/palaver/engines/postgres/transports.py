@@ -15,7 +15,7 @@ import asyncpg
 
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.failures import translated
-from palaver.errors import InvalidInput
+from palaver.errors import InvalidInput, StoreClosed
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -60,8 +60,11 @@ class AsyncpgTransport:
 
     def __init__(self, pool: asyncpg.Pool[Any], replica: asyncpg.Pool[Any] | None, prepared: bool) -> None:
         self.pool, self.replica, self.prepared = pool, replica, prepared
+        self.closed = False
 
     async def rows(self, function: str, args: Mapping[str, Any], *, read: bool) -> Sequence[Mapping[str, Any]]:
+        if self.closed:
+            raise StoreClosed
         pool = self.replica if read and self.replica else self.pool
         sql = _statement(function, tuple(args))
         with translated():
@@ -81,6 +84,7 @@ class AsyncpgTransport:
                 yield _Snapshot(connection)
 
     async def close(self) -> None:
+        self.closed = True
         for pool in (self.pool, self.replica):
             if pool is not None:
                 await pool.close()

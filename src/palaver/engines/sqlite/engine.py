@@ -44,6 +44,7 @@ from palaver.ports import (
     Limits,
     Listing,
     MemoryDraft,
+    Nearest,
     ProfileRows,
     Reading,
     Record,
@@ -321,6 +322,12 @@ class SQLiteEngine:
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
     ) -> list[VectorRows]:
         return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
+
+    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+        return None  # they are in this machine: all of them are looked at
+
+    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+        raise NotImplementedError("see some_vectors")
 
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))

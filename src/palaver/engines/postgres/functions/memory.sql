@@ -321,14 +321,14 @@ BEGIN
   RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION palaver_api.drop_fact(who jsonb, conversation text, id text) RETURNS TABLE (found boolean)
+CREATE OR REPLACE FUNCTION palaver_api.drop_fact(who jsonb, conversation text, id text) RETURNS TABLE (dropped boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
 BEGIN
   DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = drop_fact.id;
-  drop_fact.found := FOUND;
+  dropped := FOUND;
   IF FOUND THEN
     PERFORM revive(c, ARRAY[drop_fact.id]);
     c.updated := tick(me, c);

@@ -128,12 +128,15 @@ BEGIN
   WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
 END $$;
 
--- retry_job: later
+-- retry_job: later. A job that is put aside is put in again by the next append; the conversation's lock comes first
 CREATE OR REPLACE FUNCTION palaver_api.retry_job(who jsonb, job jsonb, delay bigint, error text, dead boolean)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who);
 BEGIN
+  IF retry_job.dead AND job ->> 'kind' = 'embed' THEN
+    UPDATE conversations c SET to_embed = false FROM held(me, job) AS j WHERE c.tenant = j.tenant AND c.cid = j.cid;
+  END IF;
   UPDATE jobs o SET run_at = me.now + least(delay, 300000000), lease_until = 0, error = retry_job.error,
     dead = retry_job.dead::integer
   FROM held(me, job) AS j WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;

@@ -129,3 +129,65 @@ BEGIN
   WHERE t.tenant = me.tenant AND t.tid = ANY (tids) AND t.active = 1 AND t.status = 'complete'
     AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
 END $$;
+
+-- ---- many vectors ---------------------------------------------------------------------------------------------------
+
+-- some_vectors: a sample: of each conversation the first and the last
+CREATE OR REPLACE FUNCTION palaver_api.some_vectors(who jsonb, model text, most integer, conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (numbers text, floats text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  cids bigint[];
+  each integer;
+BEGIN
+  SELECT coalesce(array_agg(c.cid), '{}') INTO cids FROM (
+    SELECT o.cid FROM looked_at(me, conversation, owner) AS o ORDER BY o.updated DESC LIMIT most) AS c;
+  each := ceil(most / 2.0 / greatest(cardinality(cids), 1));
+  RETURN QUERY SELECT packed(string_agg(int8send(v.eid) || int8send(v.tid), ''::bytea ORDER BY v.eid)),
+    packed(string_agg(half_floats(v.vector), ''::bytea ORDER BY v.eid))
+  FROM unnest(cids) AS c (cid) CROSS JOIN LATERAL (
+    (SELECT e.eid, e.tid, e.vector FROM embeddings e
+     WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid LIMIT each)
+    UNION
+    (SELECT e.eid, e.tid, e.vector FROM embeddings e
+     WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid DESC LIMIT each)
+  ) AS v;
+END $$;
+
+-- nearest: the nearest turns by meaning, and how near the turns `among` are. Through the index where the scope is a good
+-- part of what is in it: behind a narrow filter it finds too little, and there are fewer vectors to look at. When it
+-- finds less than was asked for, every vector is looked at
+CREATE OR REPLACE FUNCTION palaver_api.nearest(who jsonb, model text, asked text, most integer, among bigint[],
+  conversation text DEFAULT NULL, owner text DEFAULT NULL)
+RETURNS TABLE (places text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  length integer := vector_dims(asked::halfvec);
+  cids bigint[];
+  size bigint;
+  found bytea[];
+BEGIN
+  SELECT coalesce(array_agg(c.cid), '{}'), coalesce(sum(c.passage_count), 0) INTO cids, size
+  FROM looked_at(me, conversation, owner) AS c;
+  IF size * 4 >= (SELECT r.reltuples FROM pg_class r WHERE r.oid = 'palaver.embeddings'::regclass) THEN
+    PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '400', true);
+    EXECUTE format('SELECT array_agg(n.place) FROM (
+      SELECT int8send(e.tid) || float8send(-(e.vector::halfvec(%1$s) <#> $1::halfvec(%1$s))) AS place
+      FROM palaver.embeddings e WHERE e.tenant = $2 AND e.cid = ANY ($3) AND e.model = $4
+        AND vector_dims(e.vector) = %1$s
+      ORDER BY e.vector::halfvec(%1$s) <#> $1::halfvec(%1$s) LIMIT $5) AS n', length)
+    INTO found USING asked, me.tenant, cids, model, most;
+  END IF;
+  IF coalesce(cardinality(found), 0) < most THEN
+    found := ARRAY(SELECT int8send(e.tid) || float8send(-(e.vector <#> asked::halfvec)) FROM embeddings e
+      WHERE e.tenant = me.tenant AND e.cid = ANY (cids) AND e.model = nearest.model AND vector_dims(e.vector) = length
+      ORDER BY e.vector <#> asked::halfvec LIMIT most);
+  END IF;
+  found := found || ARRAY(SELECT int8send(e.tid) || float8send(-(e.vector <#> asked::halfvec)) FROM embeddings e
+    WHERE e.tenant = me.tenant AND e.tid = ANY (among) AND e.model = nearest.model AND vector_dims(e.vector) = length);
+  places := packed((SELECT string_agg(f.place, ''::bytea) FROM unnest(found) AS f (place)));
+  RETURN NEXT;
+END $$;

@@ -204,8 +204,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver.work_made(tenant text, cid bigint, due boolean, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  INSERT INTO jobs (tenant, cid, kind, run_at, created)
-  VALUES (work_made.tenant, work_made.cid, 'embed', now, now) ON CONFLICT DO NOTHING;
+  PERFORM put_job(tenant, cid, 'embed', NULL, now);
   IF due THEN
     PERFORM put_job(tenant, cid, 'compact', NULL, now);
   END IF;

@@ -1,0 +1,61 @@
+"""A scope with too many vectors to hand out: the nearest are found by the database, and the ranking is the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import palaver
+from palaver import Store, recalling
+from palaver.testing import HashEmbedder
+
+WORDS = (
+    "river mountain bread candle window garden violin ticket harbour copper lantern meadow pepper saddle "
+    "thunder velvet walnut anchor blanket cradle dolphin engine falcon glacier hammer island jacket kettle ladder"
+).split()
+
+
+async def fill(store: Store, turns: int) -> palaver.Conversation:
+    chance = random.Random(7)
+    talk = await store.conversation("long", settings={"compaction": {"strategy": "never"}})
+    await talk.append_many({"role": "user", "content": " ".join(chance.sample(WORDS, 6))} for _ in range(turns))
+    await store.settle()
+    return talk
+
+
+@pytest.mark.parametrize("scope", ["conversation", "tenant"])
+async def test_the_nearest_are_ranked_as_if_all_were_looked_at(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
+    questions = [
+        "bread and pepper in the garden",
+        "a falcon over the glacier",
+        "velvet saddle",
+        "thunder at the harbour",
+    ]
+    found = {}
+    for many in (10_000, 100):
+        monkeypatch.setattr(recalling, "MANY", many)
+        async with palaver.open(postgres_url, embedder=HashEmbedder(384), worker=False) as store:
+            talk = await fill(store, 600) if many > 600 else await store.conversation("long")
+            hits = [await talk.recall(question, k=10, scope=scope) for question in questions]
+            found[many] = [{hit.turn.id for hit in each if hit.turn} for each in hits]
+    shared = [len(all & nearest) for all, nearest in zip(*found.values(), strict=True)]
+    assert min(shared) >= 9, shared
+
+
+async def test_when_the_index_finds_too_little_every_vector_is_looked_at(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An embedder whose vectors have a length that no index is for."""
+    monkeypatch.setattr(recalling, "MANY", 100)
+    monkeypatch.setattr(recalling, "NEAREST", 250)
+    async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
+        talk = await fill(store, 200)
+        ranking = await store.parts.prompter.recaller.rank(
+            store.scope, palaver.ports.Where(conversation=talk.id), "owl"
+        )
+        assert len(ranking.order) == 200
+        hits = await talk.recall("copper lantern", k=5)
+        assert all("copper" in hit.turn.text or "lantern" in hit.turn.text for hit in hits if hit.turn)

@@ -1,0 +1,163 @@
+"""When the database is away, slow, full or read-only: a clear error, nothing half done, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import asyncpg
+import pytest
+from tests import postgres_server
+from tests.postgres_server import DURABLE, Server
+
+import palaver
+from palaver.engines.postgres import migrate, transports
+from palaver.errors import DatabaseFull, DatabaseReadOnly, EngineUnavailable, StoreClosed
+
+WRITERS = 4
+
+
+@asynccontextmanager
+async def locked(admin_url: str) -> AsyncIterator[Any]:
+    """Every conversation is held by somebody else, so that an append waits."""
+    admin = await asyncpg.connect(admin_url)
+    try:
+        async with admin.transaction():
+            await admin.execute("SELECT 1 FROM palaver.conversations FOR UPDATE")
+            yield admin
+    finally:
+        await admin.close()
+
+
+async def waiting(admin: Any) -> int:
+    """The process that waits for the lock, once there is one."""
+    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(30):
+        while (pid := await admin.fetchval(query)) is None:  # noqa: ASYNC110 (Postgres has no event for it)
+            await asyncio.sleep(0.01)
+    return int(pid)
+
+
+async def test_a_connection_that_is_cut_in_the_middle_of_an_append_leaves_nothing_and_a_retry_stores_once(
+    postgres_database: str, postgres_url: str
+) -> None:
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "before")
+        async with locked(postgres_database) as admin:
+            cut = asyncio.create_task(talk.append("user", "once", idempotency_key="key"))
+            await admin.fetchval("SELECT pg_terminate_backend($1)", await waiting(admin))
+            with pytest.raises(EngineUnavailable):
+                await cut
+        turns = [await talk.append("user", "once", idempotency_key="key") for _ in range(2)]
+        assert turns[0].id == turns[1].id
+        assert [turn.text for turn in await talk.history()] == ["before", "once"]
+        await talk.verify()
+
+
+async def test_a_statement_that_takes_too_long_is_a_clear_error(postgres_database: str, postgres_url: str) -> None:
+    async with palaver.open(f"{postgres_url}?statement_timeout=300", worker=False) as store:
+        talk = await store.conversation("k")
+        async with locked(postgres_database):
+            with pytest.raises(EngineUnavailable, match="longer") as problem:
+                await talk.append("user", "too slow")
+        assert problem.value.sqlstate == "57014"
+        assert await talk.history() == []
+        await talk.append("user", "in time")
+
+
+async def test_a_server_that_only_answers_questions_answers_them(postgres_database: str, postgres_url: str) -> None:
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "kept")
+    name = postgres_database.rpartition("/")[2]
+    await postgres_server.execute(postgres_database, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.find("k")
+        assert [turn.text for turn in await talk.history()] == ["kept"]
+        await talk.verify()
+        with pytest.raises(DatabaseReadOnly) as problem:
+            await talk.append("user", "refused")
+        assert problem.value.sqlstate == "25006"
+
+
+async def test_a_full_disk_is_named_and_nothing_is_written(postgres_database: str, postgres_url: str) -> None:
+    """The trigger raises what Postgres raises then, from the middle of an append."""
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.conversation("k")
+        await postgres_server.execute(
+            postgres_database,
+            """CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = '53100'; END $$""",
+            "GRANT EXECUTE ON FUNCTION public.full() TO PUBLIC",
+            "CREATE TRIGGER full_disk AFTER INSERT ON palaver.events EXECUTE FUNCTION public.full()",
+        )
+        with pytest.raises(DatabaseFull):
+            await talk.append("user", "lost")
+        await postgres_server.execute(postgres_database, "DROP TRIGGER full_disk ON palaver.events")
+        assert (await talk.append("user", "kept")).seq == 0
+        await talk.verify()
+
+
+async def test_a_server_that_is_not_there_is_out_of_reach(postgres_url: str) -> None:
+    parts = urlsplit(postgres_url)
+    away = parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:1").geturl()
+    with pytest.raises(EngineUnavailable, match="out of reach"):
+        async with palaver.open(away):
+            pass
+
+
+async def test_a_closed_store_says_so(postgres_url: str) -> None:
+    async with palaver.open(postgres_url) as store:
+        talk = await store.conversation("k")
+    with pytest.raises(StoreClosed):
+        await talk.history()
+
+
+async def test_what_was_acknowledged_survives_a_server_that_is_killed(postgres: Server) -> None:
+    """One that syncs: ended at once, in the middle of appends, and started again on its data."""
+    if postgres.pid is None:
+        pytest.skip("somebody else's server is not ours to end")
+    server = postgres_server.start(DURABLE)
+    try:
+        async with transports.connected(server.url) as connection:
+            await migrate.migrate(connection)
+        acknowledged = await appended_until_the_end_of(server)
+        assert server.data is not None
+        password = unquote(urlsplit(server.url).password or "")
+        server = postgres_server.start_on(Path(server.data), password, DURABLE)
+        async with palaver.open(server.url, worker=False) as store:
+            talk = await store.find("k")
+            stored = {turn.id for turn in await talk.history(100_000)}
+            assert set(acknowledged) <= stored
+            assert len(stored) <= len(acknowledged) + WRITERS, "at most what was in flight"
+            await talk.verify()
+    finally:
+        postgres_server.remove(server)
+
+
+async def appended_until_the_end_of(server: Server) -> list[str]:
+    """The turns that were acknowledged before the server was gone."""
+    acknowledged: list[str] = []
+    async with palaver.open(server.url, worker=False) as store:
+        talk = await store.conversation("k")
+
+        async def write(name: int) -> None:
+            for n in range(100_000):
+                acknowledged.append((await talk.append("user", f"{name} {n}")).id)
+
+        writers = [asyncio.create_task(write(name)) for name in range(WRITERS)]
+        async with asyncio.timeout(60):
+            while len(acknowledged) < 50:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        postgres_server.stop(server, signal.SIGQUIT)
+        for problem in await asyncio.gather(*writers, return_exceptions=True):
+            assert isinstance(problem, EngineUnavailable), problem
+        with pytest.raises(EngineUnavailable):
+            await talk.append("user", "nobody there")
+    return acknowledged

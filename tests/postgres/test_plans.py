@@ -1,0 +1,84 @@
+"""The hot queries use their indexes, under row level security, in a database with other people's rows in it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import palaver
+from palaver import Scope
+from palaver.engines.postgres import transports
+from palaver.engines.postgres.caller import Caller
+from palaver.testing import HashEmbedder
+
+CONVERSATIONS, TURNS = 60, 120
+LARGE = ("turns", "events", "passages", "embeddings", "conversations")
+NEVER = re.compile(rf"Seq Scan on ({'|'.join(LARGE)})")
+USED = re.compile(r"(?:using|on) (\w+)")
+
+
+class Explained:
+    """A connection of the superuser, on which every statement inside a function says how it was planned."""
+
+    def __init__(self, connection: Any, scope: Scope, talk: palaver.Conversation) -> None:
+        self.connection, self.scope, self.talk = connection, scope, talk
+        self.plans: list[str] = []
+
+    async def call(self, function: str, **args: Any) -> str:
+        self.plans.clear()
+        who = Caller(None, palaver.store.SystemClock()).who(self.scope)  # type: ignore[arg-type]
+        given = ", ".join(f"{name} => ${n}" for n, name in enumerate(args, 2))
+        sql = f"SELECT * FROM palaver_api.{function}(who => $1{', ' + given if given else ''})"
+        async with self.connection.transaction():
+            await self.connection.execute("LOAD 'auto_explain'")
+            await self.connection.execute(
+                "SET LOCAL auto_explain.log_min_duration = 0; SET LOCAL auto_explain.log_nested_statements = on;"
+                "SET LOCAL auto_explain.log_level = 'notice';"
+                "SET LOCAL enable_seqscan = off"  # of a small table all is read at once, unless it cannot be otherwise
+            )
+            await self.connection.fetch(sql, who, *args.values())
+        await asyncio.sleep(0)  # notices are handed over by the loop
+        assert self.plans, "nothing was explained"
+        return "\n".join(self.plans)
+
+
+@pytest.fixture
+async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[Explained]:
+    async with palaver.open(postgres_url, tenant="acme", embedder=HashEmbedder(384), worker=False) as store:
+        for n in range(CONVERSATIONS):
+            some = store if n % 3 else store.scoped(Scope.of(f"tenant {n}", None))
+            talk = await some.conversation(f"talk {n}")
+            words = ({"role": "user", "content": f"Turn {i} on subject {i % 17} in talk {n}."} for i in range(TURNS))
+            await talk.append_many(words)
+        await talk.append("user", "The last word.")
+        await store.settle()
+        async with transports.connected(postgres_database) as connection:
+            await connection.execute("ANALYZE")
+            found = Explained(connection, talk._store.scope, talk)
+            connection.add_log_listener(lambda _, notice: found.plans.append(str(notice)))
+            yield found
+
+
+ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "reading": (
+        {"budget": 500, "in_characters": False, "most_facts": 20},
+        {"conversations_by_id", "turns_active", "summaries_pkey"},
+    ),
+    "history": ({"most": 20}, {"conversations_by_id", "turns_active"}),
+    "events": ({"after": 5, "most": 100}, {"conversations_by_id", "events_pkey"}),
+    "postings": ({"stems": ["last"], "most": 1_000, "conversation": None}, {"passages_terms"}),
+    "unsummarised": ({"tokens": 1_000}, {"turns_active"}),
+    "profile": ({"known": None, "after": 0}, {"conversations_by_id"}),
+}
+
+
+@pytest.mark.parametrize("function", ASKED)
+async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -> None:
+    args, indexes = ASKED[function]
+    plans = await explained.call(function, **{"conversation": explained.talk.id, **args})
+    assert NEVER.findall(plans) == []
+    assert indexes <= set(USED.findall(plans)), plans

@@ -1,0 +1,256 @@
+"""The database itself keeps people apart: with plain SQL, through the verbs, as every role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from tests import postgres_server
+
+import palaver
+from palaver import Scope
+from palaver.engines.postgres import migrate, transports
+
+WORD = "zqbcdfghjklmnp"
+SUPABASE = """
+DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+"""
+DENIED = asyncpg.InsufficientPrivilegeError
+
+
+@pytest.fixture
+async def admin(empty_database: str) -> AsyncIterator[Any]:
+    """A superuser's connection to a database with everything of Ada's in it, made where Supabase's roles are known."""
+    async with transports.connected(empty_database) as connection:
+        await connection.execute(SUPABASE)
+        await migrate.migrate(connection)
+        await connection.execute(postgres_server.LOGIN)
+    async with palaver.open(empty_database, tenant="acme", user="ada", embedder=None) as store:
+        talk = await store.conversation("k", title=WORD, participants=["bob"])
+        await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
+        await talk.append_open("assistant")
+        await store.settle()
+    connection = await asyncpg.connect(empty_database)
+    yield connection
+    await connection.close()
+
+
+@asynccontextmanager
+async def acting(admin: Any, role: str, claims: dict[str, Any] | None = None, **settings: str) -> AsyncIterator[Any]:
+    """A transaction of this role, with these settings, that changes nothing in the end."""
+    transaction = admin.transaction()
+    await transaction.start()
+    try:
+        if claims is not None:
+            await admin.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(claims))
+        for name, value in settings.items():
+            await admin.execute("SELECT set_config($1, $2, true)", f"palaver.{name}", value)
+        await admin.execute(f"SET LOCAL ROLE {role}")
+        yield admin
+    finally:
+        await transaction.rollback()
+
+
+async def tables(admin: Any) -> list[str]:
+    rows = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver' ORDER BY 1")
+    return [row[0] for row in rows]
+
+
+async def visible(admin: Any, names: list[str]) -> dict[str, int]:
+    """How many rows of each table can be seen; those with none are left out."""
+    counts = {name: await admin.fetchval(f"SELECT count(*) FROM palaver.{name}") for name in names}
+    return {name: count for name, count in counts.items() if count}
+
+
+ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
+STRANGERS: dict[str, tuple[str, dict[str, Any] | None, dict[str, str]]] = {
+    "nobody set a tenant": ("palaver_app", None, {}),
+    "an empty tenant": ("palaver_app", None, {"tenant": "", "sight": "tenant"}),
+    "another tenant": ("palaver_app", None, {"tenant": "evil", "sight": "tenant", "rights": "read,write,admin"}),
+    "another user": ("palaver_app", None, {"tenant": "acme", "user": "eve", "sight": "own"}),
+    "another workspace": ("palaver_app", None, {"tenant": "acme", "sight": "workspace", "workspace": "x"}),
+    "signed in, without a tenant": ("authenticated", {"sub": "ada"}, {"tenant": "acme", "user": "ada"}),
+    "signed in, with a tenant of one's own making": (
+        "authenticated",
+        {"sub": "ada", "user_metadata": {"tenant": "acme"}},
+        {"tenant": "acme", "sight": "tenant"},
+    ),
+    "signed in, as somebody else": ("authenticated", {**ADA, "sub": "eve"}, {"tenant": "acme", "user": "ada"}),
+    "signed in, elsewhere": (
+        "authenticated",
+        {"sub": "ada", "app_metadata": {"tenant": "evil"}},
+        {"tenant": "acme", "cid": "1"},
+    ),
+    "signed in, with a sight of one's own making": (
+        "authenticated",
+        {**ADA, "sub": "eve", "user_metadata": {"palaver_sight": "tenant"}},
+        {"sight": "tenant"},
+    ),
+}
+
+
+async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
+    names = await tables(admin)
+    everything = await visible(admin, names)
+    assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams"}
+    async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
+        assert await visible(here, names) == everything
+    async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
+        assert await visible(here, names) == everything, "he takes part"
+    async with acting(admin, "authenticated", ADA) as here:
+        assert await visible(here, [name for name in names if name != "api_keys"]) == everything
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_sees_no_row_of_any_table(admin: Any, who: str) -> None:
+    role, claims, settings = STRANGERS[who]
+    names = [name for name in await tables(admin) if role == "palaver_app" or name != "api_keys"]
+    async with acting(admin, role, claims, **settings) as here:
+        assert await visible(here, names) == {}
+        for name in names:
+            assert await here.execute(f"DELETE FROM palaver.{name}") == "DELETE 0"
+            assert await here.execute(f"UPDATE palaver.{name} SET tenant = tenant") == "UPDATE 0"
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_writes_no_row_into_any_table(admin: Any, who: str) -> None:
+    role, claims, settings = STRANGERS[who]
+    names = [name for name in await tables(admin) if role == "palaver_app" or name != "api_keys"]
+    tried = 0
+    for name in names:
+        row = await admin.fetchval(f"SELECT o::text FROM palaver.{name} AS o LIMIT 1")
+        if row is None:
+            continue
+        tried += 1
+        with pytest.raises(DENIED):
+            async with acting(admin, role, claims, **settings) as here:
+                await here.execute(f"INSERT INTO palaver.{name} SELECT (($1::text)::palaver.{name}).*", row)
+    assert tried > 4
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_reaches_nothing_through_the_verbs(admin: Any, who: str) -> None:
+    role, claims, settings = STRANGERS[who]
+    told = json.dumps({"tenant": settings.get("tenant", ""), **settings, "rights": "read,write,admin"})
+    talk, turn = await admin.fetchrow("SELECT c.id, t.id FROM palaver.conversations c, palaver.turns t LIMIT 1")
+    calls = {
+        "conversation": (talk,),
+        "history": (talk, 50),
+        "turn": (talk, turn),
+        "events": (talk, 0, 50),
+        "event_records": (talk, 0, 50),
+        "forget_turn": (talk, turn),
+        "forget_conversation": (talk,),
+        "reset": (talk,),
+        "append": (talk, json.dumps([{"id": "0" * 26, "role": "user", "actor": "x", "content": "x", "words": []}])),
+    }
+    for name, args in calls.items():
+        places = ", ".join(f"${n}" for n in range(1, len(args) + 2))
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, role, claims, **settings) as here:
+                await here.fetch(f"SELECT * FROM palaver_api.{name}({places})", told, *args)
+        assert problem.value.sqlstate in ("PV001", "PV021"), name
+        assert WORD not in str(problem.value)
+    assert await found(admin, role, claims, settings, told) == []
+
+
+async def found(admin: Any, role: str, claims: Any, settings: dict[str, str], told: str) -> list[Any]:
+    """What a search for Ada's word finds; nothing when the caller is nobody."""
+    try:
+        async with acting(admin, role, claims, **settings) as here:
+            return list(await here.fetch("SELECT * FROM palaver_api.search($1, $2, 10, 3, 10)", told, f"'{WORD}'"))
+    except asyncpg.PostgresError as problem:
+        if problem.sqlstate != "PV021":
+            raise
+        return []
+
+
+async def test_anybody_who_is_not_signed_in_gets_nothing_at_all(admin: Any) -> None:
+    names = await tables(admin)
+    for claims in (None, {"role": "anon"}, ADA):
+        for name in names:
+            with pytest.raises(DENIED):
+                async with acting(admin, "anon", claims, tenant="acme", sight="tenant") as here:
+                    await here.fetch(f"SELECT * FROM palaver.{name}")
+        with pytest.raises(DENIED):
+            async with acting(admin, "anon", claims, tenant="acme", sight="tenant") as here:
+                await here.fetch("SELECT * FROM palaver_api.stats('{}')")
+
+
+async def test_whoever_is_signed_in_is_not_believed_what_they_say_of_themselves(admin: Any) -> None:
+    lie = json.dumps({"tenant": "acme", "user": "ada", "sight": "tenant", "rights": "read,write,admin", "now": 1})
+    eve = {"sub": "eve", "app_metadata": {"tenant": "acme"}}
+    async with acting(admin, "authenticated", eve) as here:
+        assert await here.fetch("SELECT * FROM palaver_api.conversations($1, 50)", lie) == []
+        own = json.dumps({"id": "1" * 26, "owner": "eve", "participants": "[]", "salt": "\\x00"})
+        row = await here.fetchrow("SELECT * FROM palaver_api.open_conversation($1, $2)", lie, own)
+        assert (row["tenant"], row["owner"]) == ("acme", "eve")
+        assert row["created"] > 1, "the clock is the server's"
+    for forged in ("ada", ""):
+        own = json.dumps({"id": "1" * 26, "owner": forged, "participants": '["eve"]', "salt": "\\x00"})
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, "authenticated", eve) as here:
+                await here.fetchrow("SELECT * FROM palaver_api.open_conversation($1, $2)", lie, own)
+        assert problem.value.sqlstate == "PV021"
+
+
+async def test_an_owner_cannot_be_forged_with_plain_sql_either(admin: Any) -> None:
+    row = await admin.fetchrow("SELECT * FROM palaver.conversations LIMIT 1")
+    forged = "INSERT INTO palaver.conversations (tenant, id, owner, members, tip_hash, created, updated, minute)"
+    for role, claims, settings in (
+        ("palaver_app", None, {"tenant": "acme", "user": "eve", "sight": "own", "rights": "read,write"}),
+        ("authenticated", {**ADA, "sub": "eve"}, {}),
+    ):
+        with pytest.raises(DENIED):
+            async with acting(admin, role, claims, **settings) as here:
+                await here.execute(f"{forged} VALUES ('acme', 'x', 'ada', '{{eve}}', $1, 1, 1, 1)", row["tip_hash"])
+
+
+async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: Any) -> None:
+    async with acting(admin, "palaver_worker") as here:
+        assert await here.fetchval("SELECT tenant FROM palaver.streams") == "acme"
+    for name in set(await tables(admin)) - {"jobs", "streams"}:
+        with pytest.raises(DENIED):
+            async with acting(admin, "palaver_worker") as here:
+                await here.fetch(f"SELECT * FROM palaver.{name}")
+
+
+async def test_an_administrators_address_gives_no_more_sight_than_any_other(empty_database: str, admin: Any) -> None:
+    async with palaver.open(empty_database, scope=Scope("evil", "ada")) as store:
+        assert (await store.conversations()).items == ()
+        assert await store.search(WORD) == []
+        with pytest.raises(palaver.ConversationNotFound):
+            await store.get(await admin.fetchval("SELECT id FROM palaver.conversations"))
+
+
+async def test_a_connection_that_somebody_used_before_remembers_nothing(empty_database: str, admin: Any) -> None:
+    url = postgres_server.as_application(empty_database)
+    pool = await transports.open_pool(url, size=1)
+    try:
+        ada = json.dumps({"tenant": "acme", "user": "ada", "sight": "tenant"})
+        assert len(await pool.fetch("SELECT * FROM palaver_api.conversations($1, 50)", ada)) == 1
+        assert await pool.fetchval("SELECT current_setting('palaver.tenant', true)") in (None, "")
+        assert await pool.fetchval("SELECT count(*) FROM palaver.turns") == 0
+        with pytest.raises(asyncpg.PostgresError):
+            await pool.fetch("SELECT * FROM palaver_api.conversations('{}', 50)")
+        eve = json.dumps({"tenant": "acme", "user": "eve"})
+        assert await pool.fetch("SELECT * FROM palaver_api.conversations($1, 50)", eve) == []
+    finally:
+        await pool.close()
+
+
+async def test_a_refusal_says_nothing_of_the_row(admin: Any) -> None:
+    """Postgres quotes the failing row in DETAIL: none of that may reach a caller."""
+    from palaver.engines.postgres.failures import translated
+
+    with pytest.raises(palaver.PalaverError) as problem, translated():
+        await admin.execute("INSERT INTO palaver.turns SELECT * FROM palaver.turns WHERE content IS NOT NULL LIMIT 1")
+    assert problem.value.sqlstate == "23505"  # type: ignore[attr-defined]
+    told = repr(problem.value) + str(problem.value) + str(problem.value.__cause__) + str(problem.value.__dict__)
+    assert WORD not in told
+    assert problem.value.__suppress_context__

@@ -1,0 +1,191 @@
+"""The schema, as the catalogue tells it: what every table, index, policy and function must have, now and later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from tests import postgres_server
+
+import palaver
+from palaver.engines.postgres import migrate, transports
+from palaver.errors import DatabaseTooNew, SchemaMissing
+
+# It cannot begin with the tenant, and no answer depends on it (see the migration).
+NEAREST = "embeddings_nearest_384"
+
+
+@pytest.fixture
+async def catalogue(postgres_database: str) -> AsyncIterator[Any]:
+    async with transports.connected(postgres_database) as connection:
+        yield connection
+
+
+async def names(catalogue: Any, query: str) -> list[str]:
+    return sorted(row[0] for row in await catalogue.fetch(query))
+
+
+async def test_the_tenant_leads_every_key_and_every_index(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+        LEFT JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = i.indkey[0]
+        WHERE t.relnamespace = 'palaver'::regnamespace AND a.attname IS DISTINCT FROM 'tenant'""",
+    )
+    assert found == [f"palaver.{NEAREST}"]
+
+
+async def test_the_tenant_leads_every_foreign_key_on_both_sides(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT c.conrelid::regclass || '.' || c.conname FROM pg_constraint c
+        JOIN pg_attribute here ON here.attrelid = c.conrelid AND here.attnum = c.conkey[1]
+        JOIN pg_attribute there ON there.attrelid = c.confrelid AND there.attnum = c.confkey[1]
+        WHERE c.contype = 'f' AND c.connamespace = 'palaver'::regnamespace
+        AND (here.attname <> 'tenant' OR there.attname <> 'tenant')""",
+    )
+    assert found == []
+    assert await catalogue.fetchval("SELECT count(*) FROM pg_constraint WHERE contype = 'f'") > 5
+
+
+async def test_row_level_security_is_on_and_forced_on_every_table(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT relname FROM pg_class WHERE relnamespace = 'palaver'::regnamespace AND relkind IN ('r', 'p')
+        AND NOT (relrowsecurity AND relforcerowsecurity)""",
+    )
+    assert found == []
+
+
+async def test_every_policy_names_its_role(catalogue: Any) -> None:
+    roles = await names(catalogue, "SELECT DISTINCT unnest(roles) FROM pg_policies WHERE schemaname = 'palaver'")
+    assert set(roles) <= {"palaver_app", "authenticated", "palaver_worker", "palaver_index"}
+
+
+async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_numbers(catalogue: Any) -> None:
+    found = await catalogue.fetch(
+        """SELECT roles[1], tablename FROM pg_policies WHERE schemaname = 'palaver'
+        AND roles && '{palaver_worker,palaver_index}'::name[]"""
+    )
+    assert {tuple(row) for row in found} == {
+        ("palaver_worker", "jobs"),
+        ("palaver_worker", "streams"),
+        ("palaver_worker", "doomed_blobs"),
+        ("palaver_index", "passages"),
+    }
+    columns = await names(
+        catalogue,
+        """SELECT table_name || '.' || column_name FROM information_schema.column_privileges
+        WHERE grantee = 'palaver_worker' AND table_name = 'doomed_blobs'""",
+    )
+    assert columns == ["doomed_blobs.tenant"], "a path has a name and a file name in it"
+
+
+async def test_every_function_pins_its_search_path(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT oid::regprocedure::text FROM pg_proc
+        WHERE pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace)
+        AND prosqlbody IS NULL  -- its names were looked up when it was made
+        AND NOT coalesce(array_to_string(proconfig, ',') LIKE '%search_path=%', false)""",
+    )
+    assert found == []
+
+
+async def test_verbs_run_with_the_rights_of_whoever_calls_them(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT p.oid::regprocedure || ' of ' || r.rolname FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
+        WHERE p.pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace) AND p.prosecdef""",
+    )
+    assert [one.rpartition(" of ")[2] for one in found] == ["palaver_index"] * len(found)
+    assert not [one for one in found if one.startswith("palaver_api.")]
+
+
+async def test_the_application_owns_nothing(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT relname FROM pg_class WHERE relowner IN (SELECT oid FROM pg_roles WHERE rolname LIKE 'palaver%')""",
+    )
+    assert found == []
+    weak = await names(
+        catalogue,
+        """SELECT rolname FROM pg_roles WHERE rolname LIKE 'palaver_%'
+        AND (rolsuper OR rolbypassrls OR rolcreaterole)""",
+    )
+    assert weak == []
+
+
+async def test_the_public_may_do_nothing(catalogue: Any) -> None:
+    found = await names(
+        catalogue,
+        """SELECT p.oid::regprocedure::text
+        FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+        WHERE p.pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace) AND a.grantee = 0""",
+    )
+    assert found == ["palaver.schema_version()"]
+    tables = await names(
+        catalogue,
+        """SELECT c.relname FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
+        WHERE c.relnamespace = 'palaver'::regnamespace AND c.relkind = 'r' AND a.grantee = 0""",
+    )
+    assert tables == []
+
+
+# ---- migrating -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_database_without_the_schema_is_refused_and_the_cure_is_named(empty_database: str) -> None:
+    with pytest.raises(SchemaMissing, match="palaver migrate"):
+        async with palaver.open(empty_database):
+            pass
+
+
+async def test_migrate_url_makes_the_schema_at_open(empty_database: str) -> None:
+    async with palaver.open(empty_database, migrate_url=empty_database) as store:
+        assert (await (await store.conversation("k")).append("user", "hello")).seq == 0
+
+
+async def test_many_may_migrate_at_once(empty_database: str) -> None:
+    async def one() -> tuple[int, int]:
+        async with transports.connected(empty_database) as connection:
+            return await migrate.migrate(connection)
+
+    known = migrate.known_version()
+    assert sorted(await asyncio.gather(*(one() for _ in range(6)))) == [(0, known)] + [(known, known)] * 5
+
+
+async def test_a_newer_schema_is_refused(postgres_database: str) -> None:
+    newer = migrate.known_version() + 1
+    await postgres_server.execute(
+        postgres_database,
+        f"CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {newer}",
+    )
+    with pytest.raises(DatabaseTooNew) as problem:
+        async with palaver.open(postgres_server.as_application(postgres_database)):
+            pass
+    assert problem.value.found == newer
+
+
+async def test_what_is_printed_can_be_pasted(empty_database: str) -> None:
+    connection = await asyncpg.connect(empty_database)
+    try:
+        await connection.execute(migrate.pasted())
+    finally:
+        await connection.close()
+    async with palaver.open(empty_database) as store:
+        await store.conversation("k")
+
+
+async def test_a_login_that_is_not_a_member_is_told_of_which_role(postgres_database: str) -> None:
+    await postgres_server.execute(
+        postgres_database,
+        "DO $$ BEGIN CREATE ROLE palaver_stranger LOGIN PASSWORD 'x'; EXCEPTION WHEN OTHERS THEN NULL; END $$",
+    )
+    stranger = postgres_server.at(postgres_database, postgres_database.rpartition("/")[2], "palaver_stranger", "x")
+    with pytest.raises(palaver.PalaverError, match="palaver_app"):
+        async with palaver.open(stranger):
+            pass

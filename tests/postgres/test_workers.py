@@ -1,0 +1,115 @@
+"""Any number of workers, for any number of tenants: each job is done, and done by one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+from tests import postgres_server
+
+import palaver
+from palaver import Scope
+from palaver.testing import FakeClock
+from palaver.worker import LEASE
+
+# A worker that takes its job, says so, and never finishes.
+STUCK = """
+import asyncio, sys, palaver
+
+class Stuck:
+    name = "stuck"
+    async def summarize(self, turns, budget):
+        print("asked", flush=True)
+        await asyncio.Event().wait()
+    merge = summarize
+
+async def main():
+    async with palaver.open(sys.argv[1], embedder=None, summarizer=Stuck()):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def say(store: palaver.Store, key: str, turns: int = 60) -> palaver.Conversation:
+    talk = await store.conversation(key)
+    await talk.append_many({"role": "user", "content": f"Turn {n} of {key}."} for n in range(turns))
+    return talk
+
+
+async def test_the_job_of_a_killed_worker_is_taken_over(postgres_url: str) -> None:
+    async with palaver.open(postgres_url, embedder=None, worker=False) as store:
+        talk = await say(store, "left behind")
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STUCK, postgres_url, stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    async with asyncio.timeout(60):
+        assert await worker.stdout.readline() == b"asked\n"
+    os.kill(worker.pid, signal.SIGKILL)
+    await worker.wait()
+
+    async with palaver.open(postgres_url, embedder=None, worker=False) as store:
+        while job := await store.engine.claim_job(1):  # whatever is free is not the one
+            assert job.kind == "embed"
+            await store.parts.worker.embed(job)
+            await store.engine.finish_job(job)
+    later = FakeClock(datetime.now(UTC) + timedelta(microseconds=LEASE, seconds=1))
+    async with palaver.open(postgres_url, embedder=None, worker=False, clock=later) as store:
+        talk = await store.get(talk.id)
+        assert await talk.summaries() == []
+        await store.settle()
+        assert await talk.summaries()
+        await talk.verify()
+
+
+async def test_many_workers_do_every_job_once_for_every_tenant(postgres_url: str) -> None:
+    tenants = ["acme", "bolt", "core"]
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(palaver.open(postgres_url, tenant="nobody", embedder=None, worker=False))
+            for _ in range(4)
+        ]
+        stores = [workers[0].scoped(Scope.of(tenant, None)) for tenant in tenants]
+        talks = [await say(store, f"talk {n}") for store in stores for n in range(4)]
+        await asyncio.gather(*(one.parts.worker.drain() for one in workers))
+        for talk in talks:
+            spans = [event.payload["from"] for event in await talk.audit(kinds=["summarize"])]
+            assert spans
+            assert len(spans) == len(set(spans)), "two workers wrote the same summary"
+            await talk.verify()
+        assert await workers[0].engine.next_job() is None
+
+
+async def test_settle_waits_for_its_own_tenant_and_for_no_other(postgres_url: str) -> None:
+    async with palaver.open(postgres_url, tenant="acme", embedder=None, worker=False) as store:
+        other = store.scoped(Scope.of("bolt", None))
+        mine, theirs = await say(store, "mine"), await say(other, "theirs")
+        await store.settle()
+        assert await mine.summaries()
+        assert await theirs.summaries() == []
+        await other.settle()
+        assert await theirs.summaries()
+
+
+async def test_a_login_that_is_no_worker_works_for_its_own_tenant(postgres_database: str) -> None:
+    await postgres_server.execute(
+        postgres_database,
+        "CREATE ROLE palaver_plain LOGIN PASSWORD 'plain'",
+        "GRANT palaver_app TO palaver_plain",
+    )
+    try:
+        name = postgres_database.rpartition("/")[2]
+        url = postgres_server.at(postgres_database, name, "palaver_plain", "plain")
+        async with palaver.open(url, tenant="acme", embedder=None, worker=False) as store:
+            other = store.scoped(Scope.of("bolt", None))
+            mine, theirs = await say(store, "mine"), await say(other, "theirs")
+            await store.parts.worker.drain()
+            assert await mine.summaries()
+            assert await theirs.summaries() == []
+    finally:
+        await postgres_server.execute(postgres_database, "DROP ROLE palaver_plain")
