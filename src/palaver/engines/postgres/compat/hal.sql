@@ -300,10 +300,12 @@ END $$;
 -- before_row: whose row it is. The names say which conversation is meant
 CREATE OR REPLACE FUNCTION palaver_compat.before_row() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+DECLARE conversation text;
 BEGIN
   IF NEW.cid IS NULL THEN
+    conversation := hal_thread(NEW.project_id, NEW.agent);
     SELECT c.tenant, c.cid INTO NEW.tenant, NEW.cid FROM palaver.conversations c
-    WHERE c.tenant = (palaver.whoami()).tenant AND c.id = hal_thread(NEW.project_id, NEW.agent);
+    WHERE c.tenant = (palaver.whoami()).tenant AND c.id = conversation;
   END IF;
   PERFORM step_aside(TG_RELID, NEW.project_id, NEW.agent, NEW.cid);
   RETURN NEW;
