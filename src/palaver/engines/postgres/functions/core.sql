@@ -14,6 +14,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   role text := coalesce(nullif(current_setting('role'), 'none'), session_user::text);
   me palaver.asker;
+  told text;
 BEGIN
   IF role IN ('authenticated', 'anon') THEN
     me := palaver.whoami();
@@ -25,15 +26,14 @@ BEGIN
     me.workspace := nullif(who ->> 'workspace', '');
     me.rights := coalesce(who ->> 'rights', 'read,write');
     me.now := coalesce((who ->> 'now')::bigint, extract(epoch FROM clock_timestamp()) * 1000000);
-    PERFORM set_config('palaver.tenant', coalesce(me.tenant, ''), true),
-      set_config('palaver.user', coalesce(me."user", ''), true),
-      set_config('palaver.sight', me.sight, true),
-      set_config('palaver.workspace', coalesce(me.workspace, ''), true),
-      set_config('palaver.rights', me.rights, true),
-      set_config('palaver.cid', '', true);
-    IF role <> 'palaver_app' THEN
-      PERFORM set_config('role', 'palaver_app', true);
-    END IF;
+    -- One expression, because PERFORM would start a query.
+    told := set_config('palaver.tenant', coalesce(me.tenant, ''), true)
+      || set_config('palaver.user', coalesce(me."user", ''), true)
+      || set_config('palaver.sight', me.sight, true)
+      || set_config('palaver.workspace', coalesce(me.workspace, ''), true)
+      || set_config('palaver.rights', me.rights, true)
+      || set_config('palaver.cid', '', true)
+      || CASE WHEN role <> 'palaver_app' THEN set_config('role', 'palaver_app', true) ELSE '' END;
   END IF;
   IF pg_client_encoding() <> 'UTF8' THEN
     PERFORM palaver.fail('PV031', 'client_encoding', 'must be UTF8');

@@ -17,6 +17,11 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver.packed(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN translate(encode(coalesce(bytes, ''), 'base64'), E'\n', '');
 
+-- shape: what the ranking needs to know of a turn beside its words
+CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created, (t).token_count, (t).role, (t).actor,
+    coalesce(standing, 0), (t).status);
+
 -- profile: the shape of every turn, without its words: those after `after`; all of them when something else changed since
 -- the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for
 -- several, the stamp holds how much each has, so that any new turn makes the answer a whole one
@@ -37,12 +42,16 @@ BEGIN
       CASE WHEN conversation IS NULL THEN coalesce(sum(c.next_seq + c.next_n), 0) ELSE 0 END]
   INTO cids, passages, terms, stamp FROM looked_at(me, conversation, owner) AS c;
   fresh := known IS DISTINCT FROM stamp;
-  SELECT json_agg(json_build_array(t.tid, t.cid, t.position, t.created, t.token_count, t.role, t.actor,
-      coalesce(m.standing, 0), t.status) ORDER BY t.cid, t.position)::text, max(t.tid)
-  INTO shapes, newest
-  FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
-  WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete'
-    AND (fresh OR t.tid > after);
+  IF fresh THEN
+    SELECT json_agg(shape(t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
+    FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
+    WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
+  ELSE  -- by their numbers, whatever the planner thinks: the rest need not be looked at
+    WITH new AS MATERIALIZED (SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid > after)
+    SELECT json_agg(shape(t.t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
+    FROM new t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
+    WHERE t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
+  END IF;
   SELECT min(s.tid) INTO pending FROM streams s WHERE s.tenant = me.tenant AND s.cid = ANY (cids);
   through := least(coalesce(newest, CASE WHEN fresh THEN 0 ELSE after END), pending - 1);
   RETURN NEXT;
@@ -124,10 +133,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE me asker := enter(who);
 BEGIN
-  RETURN QUERY SELECT t.tid, c.id, turn_json(t)::text FROM turns t
-  JOIN conversations c ON c.tenant = t.tenant AND c.cid = t.cid
-  WHERE t.tenant = me.tenant AND t.tid = ANY (tids) AND t.active = 1 AND t.status = 'complete'
-    AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
+  RETURN QUERY SELECT n.tid, c.id, turn_json(t.whole)::text FROM unnest(tids) AS n (tid)
+  CROSS JOIN LATERAL (SELECT o AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
+    AND o.active = 1 AND o.status = 'complete' LIMIT 1) AS t  -- one by one, whatever the planner thinks
+  JOIN conversations c ON c.tenant = me.tenant AND c.cid = t.cid
+  WHERE c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
 END $$;
 
 -- ---- many vectors ---------------------------------------------------------------------------------------------------

@@ -167,9 +167,13 @@ BEGIN
     IF t.attachments IS NOT NULL THEN
       PERFORM bind_files(t);
     END IF;
-    INSERT INTO passages (tenant, cid, tid, part, size, terms)
-    SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
-    FROM jsonb_array_elements(draft -> 'words') WITH ORDINALITY AS w (word, n);
+    IF jsonb_array_length(draft -> 'words') = 1 THEN  -- most turns
+      INSERT INTO passages (tenant, cid, tid, part, size, terms)
+      VALUES (t.tenant, t.cid, t.tid, 0, (draft -> 'words' -> 0 ->> 0)::integer,
+        (draft -> 'words' -> 0 ->> 1)::tsvector);
+    ELSE
+      PERFORM index_turn(t, draft -> 'words');
+    END IF;
     said := CASE WHEN t.actor <> me."user" THEN jsonb_build_object('by', me."user")::text END;
     tip := event_hash(tip, number, 'append', t.id, t.actor, clock, said, t.content_hash);
     INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
