@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from palaver.engines.migrate import migrations
 from palaver.engines.postgres import compat
-from palaver.errors import DatabaseTooNew, SchemaMissing
+from palaver.errors import DatabaseTooNew, InvalidInput, SchemaMissing
 
 if TYPE_CHECKING:
     import asyncpg
@@ -27,7 +27,11 @@ def known_version() -> int:
 
 def pasted(since: int = 0) -> str:
     """The same, for an SQL editor."""
-    return f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{script(since)}\nCOMMIT;\n"
+    return as_transaction(script(since))
+
+
+def as_transaction(steps: str) -> str:
+    return f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{steps}\nCOMMIT;\n"
 
 
 def script(since: int = 0) -> str:
@@ -40,6 +44,22 @@ def _functions() -> list[str]:
     folder = files(PACKAGE).joinpath("functions")
     named = [folder.joinpath(f"{name}.sql") for name in FUNCTIONS]
     return [file.read_text() for file in named if file.is_file()]
+
+
+def distribution() -> str:
+    """What spreads the tables over a Citus cluster, by tenant; to be run as one transaction."""
+    return files(PACKAGE).joinpath("citus.sql").read_text()
+
+
+async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is None:
+        raise InvalidInput("distribute", "needs the extension citus, and this database has not got it")
+    if (await compat.installed(connection))[0]:
+        raise InvalidInput("distribute", "and --compat exclude each other: distributed tables have no triggers")
+    if await connection.fetchval("SELECT palaver.is_distributed()"):
+        raise InvalidInput("distribute", "was done before: the tables are distributed")
+    async with connection.transaction():
+        await connection.execute(distribution())
 
 
 def _version(number: int) -> str:

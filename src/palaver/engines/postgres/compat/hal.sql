@@ -548,6 +548,7 @@ BEGIN
   INSERT INTO palaver_compat.threads (tenant, cid, project_id, agent)
   SELECT c.tenant, c.cid, n[1], n[2] FROM palaver.conversations c, palaver_compat.named(c.key) AS n
   WHERE c.gone IS NULL AND n IS NOT NULL ON CONFLICT DO NOTHING;
+  PERFORM palaver_compat.quiet('yes');
   FOR thread IN SELECT * FROM palaver_compat.threads LOOP
     PERFORM set_config('palaver.tenant', thread.tenant, true);
     PERFORM palaver_compat.tell_summary(thread) WHERE EXISTS (SELECT 1 FROM palaver.summaries s
@@ -555,7 +556,7 @@ BEGIN
     PERFORM palaver_compat.tell_memory(thread) WHERE EXISTS (SELECT 1 FROM palaver.working_memory w
       WHERE w.tenant = thread.tenant AND w.cid = thread.cid);
   END LOOP;
-  PERFORM set_config('palaver.tenant', '', true);
+  PERFORM set_config('palaver.tenant', '', true), palaver_compat.quiet('');
   FOREACH name IN ARRAY ARRAY['palaver.conversations', 'palaver.summaries', 'palaver.working_memory',
     'palaver_compat.threads', 'palaver_compat.summaries', 'palaver_compat.working_memory'] LOOP
     EXECUTE 'ALTER TABLE ' || name || ' FORCE ROW LEVEL SECURITY';

@@ -34,6 +34,9 @@ BEGIN
       || set_config('palaver.rights', me.rights, true)
       || set_config('palaver.cid', '', true)
       || CASE WHEN role <> 'palaver_app' THEN set_config('role', 'palaver_app', true) ELSE '' END;
+    IF is_distributed() THEN
+      PERFORM tell_nodes();
+    END IF;
   END IF;
   IF pg_client_encoding() <> 'UTF8' THEN
     PERFORM palaver.fail('PV031', 'client_encoding', 'must be UTF8');

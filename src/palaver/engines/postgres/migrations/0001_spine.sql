@@ -22,9 +22,11 @@ DECLARE name text;
 BEGIN
   FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index'] LOOP
     BEGIN
-      EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
+      IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+        EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
+      END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN
-      NULL;  -- roles belong to the whole server: another database of it has made this one
+      NULL;  -- roles belong to the whole server: another database of it makes this one
     END;
     IF NOT pg_has_role(current_user, name, 'SET') THEN
       EXECUTE format('GRANT %I TO %I', name, current_user);
@@ -371,6 +373,9 @@ CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
     ELSE ROW(palaver.setting('tenant'), palaver.setting('user'), palaver.setting('sight'),
       palaver.setting('workspace'), palaver.setting('rights'), NULL)::palaver.asker
   END;
+
+-- Whether the tables are spread over the nodes of a cluster (see citus.sql).
+CREATE FUNCTION is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN false;
 
 -- Whether a conversation is there, for whoever is asking: its own policy says so. A function, because a sub-select would
 -- be made ready in every statement, also where nobody needs it.
