@@ -98,7 +98,9 @@ async def test_a_sequence_is_a_request_and_the_one_given_out_is_answered(program
     async with program() as by:
         first = await insert(by, message("a", sequence=1), message("b", sequence=1), message("c", sequence=900))
         assert [row["sequence"] for row in first] == [0, 1, 2]
-        rows = await by.rows("SELECT project_id, agent, sequence, content FROM hal_conversation_messages ORDER BY sequence")
+        rows = await by.rows(
+            "SELECT project_id, agent, sequence, content FROM hal_conversation_messages ORDER BY sequence"
+        )
         assert [(row["sequence"], row["content"]) for row in rows] == [(0, "a"), (1, "b"), (2, "c")]
         assert {(row["project_id"], row["agent"]) for row in rows} == {("acme/shop", "project-manager-1")}
 
@@ -274,7 +276,9 @@ async def test_an_upserted_working_memory_is_the_conversations(program: Opener, 
         first = json.dumps([memory(summary="A tea shop.", through_sequence=5, **told)])
         (row,) = await by.rows(UPSERT_MEMORY, first)
         assert (row["goals"], json.loads(row["glossary"])) == (told["goals"], told["glossary"])
-        (row,) = await by.rows(UPSERT_MEMORY, json.dumps([memory(through_sequence=7, **(told | {"goals": ["Ship fast"]}))]))
+        (row,) = await by.rows(
+            UPSERT_MEMORY, json.dumps([memory(through_sequence=7, **(told | {"goals": ["Ship fast"]}))])
+        )
         assert row["goals"] == ["Ship fast"]
         talk = await store.find(KEY)
         found = await talk.working_memory()
@@ -335,7 +339,9 @@ async def test_tenants_and_users_with_the_same_names_do_not_meet(program: Opener
             async with program(settings) as by:
                 await insert(by, message(f"words of {number}"))
                 await by.rows(UPSERT_SUMMARY, summary(f"summary {number}.{turn}", 1))
-                (row,) = await by.rows(UPSERT_MEMORY, json.dumps([memory(goals=[f"goal {number}.{turn}"], through_sequence=0)]))
+                (row,) = await by.rows(
+                    UPSERT_MEMORY, json.dumps([memory(goals=[f"goal {number}.{turn}"], through_sequence=0)])
+                )
                 assert row["goals"] == [f"goal {number}.{turn}"]
     for number, settings in enumerate(callers):
         async with program(settings) as by:

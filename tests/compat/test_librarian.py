@@ -184,7 +184,9 @@ async def test_the_retention_delete_forgets_what_is_older_in_every_session(progr
         await by.rows(sql, old, "stale", now - timedelta(hours=5))
         await by.rows(sql, mixed, "stale too", now - timedelta(hours=4))
         await by.rows(sql, mixed, "fresh", now)
-        gone = await by.rows("DELETE FROM conversation_messages WHERE created_at < $1 RETURNING 1", now - timedelta(hours=1))
+        gone = await by.rows(
+            "DELETE FROM conversation_messages WHERE created_at < $1 RETURNING 1", now - timedelta(hours=1)
+        )
         assert len(gone) == 2
         assert await by.value("SELECT count(*) FROM conversation_messages") == 1
         talk = await store.find(str(mixed))

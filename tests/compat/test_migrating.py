@@ -206,7 +206,7 @@ async def test_every_table_has_forced_policies_and_every_view_asks_as_its_caller
 
 # ---- citus ---------------------------------------------------------------------------------------------------------
 
-# What of Citus can be had without it: its functions, which note what they were asked for, and refuse what Citus refuses.
+# What of Citus can be had without it: its functions. They note what they are asked for, and refuse what Citus refuses.
 STAND_IN = r"""
 CREATE TABLE public.asked (what text, place text, by text, beside text);
 CREATE FUNCTION public.run_command_on_all_nodes(command text) RETURNS void LANGUAGE sql
@@ -236,7 +236,9 @@ async def distributed(url: str) -> asyncpg.Connection[Any]:
     """A database in which everything was done that would be done on a cluster."""
     connection = await asyncpg.connect(url)
     await connection.execute(STAND_IN)
-    without_check = re.sub(r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.distribution(), flags=re.S)
+    without_check = re.sub(
+        r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.distribution(), flags=re.S
+    )
     with postgres_server.in_turn("citus"):  # roles belong to the whole server
         async with connection.transaction():
             await connection.execute(without_check)
@@ -254,7 +256,9 @@ async def test_without_the_extension_it_is_refused_in_plain_words(postgres_datab
 
 async def test_every_table_is_distributed_by_tenant_beside_its_conversation(postgres_database: str) -> None:
     connection = await distributed(postgres_database)
-    tables = await connection.fetch("SELECT 'palaver.' || tablename AS name FROM pg_tables WHERE schemaname = 'palaver'")
+    tables = await connection.fetch(
+        "SELECT 'palaver.' || tablename AS name FROM pg_tables WHERE schemaname = 'palaver'"
+    )
     asked = await connection.fetch("SELECT * FROM asked WHERE what = 'table'")
     assert sorted(row["place"] for row in asked) == sorted(row["name"] for row in tables)
     assert {row["by"] for row in asked} == {"tenant"}

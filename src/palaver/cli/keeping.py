@@ -202,7 +202,9 @@ class Extras:
 
     @property
     def told(self) -> str:
-        return " and ".join([*(f"the tables of {name}" for name in self.compat), *(["distribution"] * bool(self.distribute))])
+        return " and ".join(
+            [*(f"the tables of {name}" for name in self.compat), *(["distribution"] * bool(self.distribute))]
+        )
 
     def check(self, path: Path | None) -> None:
         """Refuse what cannot be done before anything is."""
