@@ -209,8 +209,6 @@ async def test_every_table_has_forced_policies_and_every_view_asks_as_its_caller
 # What of Citus can be had without it: its functions. They note what they are asked for, and refuse what Citus refuses.
 STAND_IN = r"""
 CREATE TABLE public.asked (what text, place text, by text, beside text);
-CREATE FUNCTION public.run_command_on_all_nodes(command text) RETURNS void LANGUAGE sql
-  AS $$ INSERT INTO public.asked VALUES ('nodes', command, NULL, NULL) $$;
 CREATE FUNCTION public.create_distributed_function(name text) RETURNS void LANGUAGE sql
   AS $$ INSERT INTO public.asked VALUES ('function', name::regprocedure::text, NULL, NULL) $$;
 CREATE FUNCTION public.create_distributed_table(place regclass, by text, colocate_with text) RETURNS void

@@ -11,13 +11,10 @@ BEGIN
     RAISE EXCEPTION 'these tables are distributed already';
   END IF;
   -- Row level security is decided on the nodes. Without this they do not hear which tenant is asking, and answer with
-  -- nothing. Nested: a policy looks its conversation up, which is on the same node.
+  -- nothing.
   EXECUTE format('ALTER DATABASE %I SET citus.propagate_set_commands = ''local''', current_database());
-  PERFORM run_command_on_all_nodes(format('ALTER DATABASE %I SET citus.allow_nested_distributed_execution = on',
-    current_database()));
 END $$;
 SET citus.propagate_set_commands = 'local';
-SET citus.allow_nested_distributed_execution = on;
 
 -- Nodes speak to each other as whoever is asking. Without a password nobody else can sign in as these; how nodes trust each
 -- other is for pg_hba.conf or pg_dist_authinfo to say.
@@ -78,7 +75,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- tell_nodes: what `enter` set, said again in the one way that Citus passes on
+-- tell_nodes: what `enter` set, said again in the one way that Citus passes on. And a policy may look its conversation up:
+-- that is on the same node
 CREATE OR REPLACE FUNCTION palaver.tell_nodes() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE name text;
@@ -86,6 +84,7 @@ BEGIN
   FOREACH name IN ARRAY ARRAY['tenant', 'user', 'sight', 'workspace', 'rights'] LOOP
     EXECUTE format('SET LOCAL palaver.%I = %L', name, coalesce(current_setting('palaver.' || name, true), ''));
   END LOOP;
+  SET LOCAL citus.allow_nested_distributed_execution = on;
 END $$;
 GRANT EXECUTE ON FUNCTION palaver.tell_nodes() TO palaver_app;
 CREATE OR REPLACE FUNCTION palaver.is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN true;
