@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         postgres_server.open_home()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end still stops the server
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -13,9 +13,8 @@ import palaver
 from palaver import Scope
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.caller import Caller
-from palaver.testing import HashEmbedder
 
-CONVERSATIONS, TURNS = 60, 120
+CONVERSATIONS, TURNS, LONG = 20, 60, 3_000
 LARGE = ("turns", "events", "passages", "embeddings", "conversations")
 NEVER = re.compile(rf"Seq Scan on ({'|'.join(LARGE)})")
 USED = re.compile(r"(?:using|on) (\w+)")
@@ -46,16 +45,20 @@ class Explained:
         return "\n".join(self.plans)
 
 
+async def say(talk: palaver.Conversation, turns: int) -> None:
+    await talk.append_many({"role": "user", "content": f"Turn {n} on subject {n % 17}."} for n in range(turns))
+
+
 @pytest.fixture
 async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[Explained]:
-    async with palaver.open(postgres_url, tenant="acme", embedder=HashEmbedder(384), worker=False) as store:
+    async with palaver.open(postgres_url, tenant="acme", embedder=None, worker=False) as store:
         for n in range(CONVERSATIONS):
             some = store if n % 3 else store.scoped(Scope.of(f"tenant {n}", None))
             talk = await some.conversation(f"talk {n}")
-            words = ({"role": "user", "content": f"Turn {i} on subject {i % 17} in talk {n}."} for i in range(TURNS))
-            await talk.append_many(words)
+            await say(talk, TURNS)
+        for _ in range(0, LONG, 1_000):  # the one that is asked about
+            await say(talk, 1_000)
         await talk.append("user", "The last word.")
-        await store.settle()
         async with transports.connected(postgres_database) as connection:
             await connection.execute("ANALYZE")
             found = Explained(connection, talk._store.scope, talk)
@@ -71,7 +74,6 @@ ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "history": ({"most": 20}, {"conversations_by_id", "turns_active"}),
     "events": ({"after": 5, "most": 100}, {"conversations_by_id", "events_pkey"}),
     "postings": ({"stems": ["last"], "most": 1_000, "conversation": None}, {"passages_terms"}),
-    "unsummarised": ({"tokens": 1_000}, {"turns_active"}),
     "profile": ({"known": None, "after": 0}, {"conversations_by_id"}),
 }
 

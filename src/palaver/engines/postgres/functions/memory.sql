@@ -131,7 +131,7 @@ DECLARE
   found json[] := '{}';
 BEGIN
   FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
-    AND o.position >= c.summarized_position ORDER BY o.position
+    AND o.position >= c.summarized_position ORDER BY o.position LIMIT 10000
   LOOP
     EXIT WHEN t.status = 'pending' OR space < 0;
     found := array_append(found, turn_json(t));
