@@ -366,6 +366,30 @@ async def test_two_tenants_upsert_the_same_name_at_once(program: Opener) -> None
     await asyncio.gather(*(writer(tenant) for tenant in ("acme", "globex", "initech")))
 
 
+async def test_a_row_with_anothers_number_is_refused_and_moves_nothing(program: Opener, database: str) -> None:
+    async with program(application("acme")) as ours, program(application("globex")) as theirs:
+        await insert(ours, message("x"))
+        await ours.rows(UPSERT_SUMMARY, summary("ours", 1))
+        await insert(theirs, message("y"))
+        await theirs.rows(UPSERT_SUMMARY, summary("theirs", 1))  # ours stands aside now
+        (mine,) = await _all(database, "SELECT tenant, cid FROM palaver_compat.summaries WHERE tenant = 'acme'")
+        forged = "INSERT INTO palaver_compat.summaries VALUES ($1, $2, 'acme/shop', 'project-manager-1', 'x', 1)"
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await theirs.rows(forged, mine["tenant"], mine["cid"])
+        assert (await ours.one("SELECT * FROM hal_conversation_summaries"))["summary_text"] == "ours"
+
+
+async def test_names_are_looked_up_by_index(program: Opener, database: str) -> None:
+    async with program(application("acme") | {"enable_seqscan": "off", "enable_bitmapscan": "off"}) as by:
+        await insert(by, *(message(f"say {n}", agent=f"agent {n % 20}") for n in range(200)))
+        await _all(database, "ANALYZE")
+        found = "SELECT content FROM hal_conversation_messages WHERE project_id = 'acme/shop' AND agent = 'agent 3'"
+        plan = [row["QUERY PLAN"] for row in await by.rows(f"EXPLAIN {found}")]
+        assert any("threads_by_name" in line for line in plan), plan
+        assert any("Index Scan using turns_active" in line for line in plan), plan
+        assert len(await by.rows(found)) == 10
+
+
 async def test_anon_sees_nothing_by_default(program: Opener) -> None:
     async with program() as by, program(anonymous()) as anon:
         await insert(by, message("ours"))
@@ -402,9 +426,15 @@ async def test_anon_can_be_bound_to_one_tenant(program: Opener, database: str, u
                 await anon.rows(secret)
 
 
-async def _count(database: str, table: str) -> int:
+async def _all(database: str, sql: str) -> list[asyncpg.Record]:
+    """What a superuser sees: everything."""
     connection = await asyncpg.connect(database)
     try:
-        return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
+        return await connection.fetch(sql)
     finally:
         await connection.close()
+
+
+async def _count(database: str, table: str) -> int:
+    (row,) = await _all(database, f"SELECT count(*) AS rows FROM {table}")
+    return int(row["rows"])

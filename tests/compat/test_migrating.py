@@ -230,6 +230,20 @@ END $$;
 """
 
 
+async def migrate_with_roles(url: str) -> None:
+    await postgres_server.execute(url, SUPABASE_ROLES)
+    await migrate_for_tests(url)
+
+
+@pytest.fixture
+async def every_role(postgres: Server) -> AsyncIterator[str]:
+    """A database with the policies of every role that there can be."""
+    template = await postgres_server.migrated_template(postgres, "roles", migrate_with_roles)
+    name = await postgres_server.new_database(postgres, template)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
 async def distributed(url: str) -> asyncpg.Connection[Any]:
     """A database in which everything was done that would be done on a cluster."""
     connection = await asyncpg.connect(url)
@@ -243,17 +257,17 @@ async def distributed(url: str) -> asyncpg.Connection[Any]:
     return connection
 
 
-async def test_without_the_extension_it_is_refused_in_plain_words(postgres_database: str) -> None:
-    done = await run("migrate", "--db", postgres_database, "--distribute", "citus")
+async def test_without_the_extension_it_is_refused_in_plain_words(every_role: str) -> None:
+    done = await run("migrate", "--db", every_role, "--distribute", "citus")
     assert done.exit_code == 1
     assert "needs the extension citus" in done.output
     printed = (await run("migrate", "--sql", "--distribute", "citus")).stdout
     with pytest.raises(asyncpg.RaiseError, match="the extension citus is not in this database"):
-        await postgres_server.execute(postgres_database, printed)
+        await postgres_server.execute(every_role, printed)
 
 
-async def test_every_table_is_distributed_by_tenant_beside_its_conversation(postgres_database: str) -> None:
-    connection = await distributed(postgres_database)
+async def test_every_table_is_distributed_by_tenant_beside_its_conversation(every_role: str) -> None:
+    connection = await distributed(every_role)
     tables = await connection.fetch(
         "SELECT 'palaver.' || tablename AS name FROM pg_tables WHERE schemaname = 'palaver'"
     )
@@ -265,13 +279,13 @@ async def test_every_table_is_distributed_by_tenant_beside_its_conversation(post
     await connection.close()
 
 
-async def test_foreign_keys_come_back_and_begin_with_the_tenant(postgres_database: str) -> None:
+async def test_foreign_keys_come_back_and_begin_with_the_tenant(every_role: str) -> None:
     keys = """
       SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) AS definition FROM pg_constraint
       WHERE connamespace = 'palaver'::regnamespace AND contype = 'f' ORDER BY 1, 2
     """
-    before = await fetch(postgres_database, keys)
-    connection = await distributed(postgres_database)
+    before = await fetch(every_role, keys)
+    connection = await distributed(every_role)
     after = await connection.fetch(keys)
     assert before == after
     assert before
@@ -280,8 +294,8 @@ async def test_foreign_keys_come_back_and_begin_with_the_tenant(postgres_databas
     await connection.close()
 
 
-async def test_nodes_are_told_what_they_need(postgres_database: str) -> None:
-    connection = await distributed(postgres_database)
+async def test_nodes_are_told_what_they_need(every_role: str) -> None:
+    connection = await distributed(every_role)
     functions = {row["place"] for row in await connection.fetch("SELECT place FROM asked WHERE what = 'function'")}
     assert {"palaver.whoami()", "palaver.may_see(text,bigint)", "palaver.claimed_tenant()"} <= functions
     settings = await connection.fetchval(
@@ -292,27 +306,31 @@ async def test_nodes_are_told_what_they_need(postgres_database: str) -> None:
     await connection.close()
 
 
-async def test_everything_still_works_and_is_still_closed(postgres_database: str, postgres_url: str) -> None:
+async def test_everything_still_works_and_is_still_closed(every_role: str) -> None:
     """Policies without sub-selects say the same; and what `enter` sets is said again by SET LOCAL."""
-    await (await distributed(postgres_database)).close()
-    async with palaver.open(postgres_url, tenant="acme", user="ada", worker=False) as store:
+    await (await distributed(every_role)).close()
+    async with palaver.open(
+        postgres_server.as_application(every_role), tenant="acme", user="ada", worker=False
+    ) as store:
         talk = await store.conversation("a")
         await talk.append("user", "Tea, please.")
         await store.settle()
         await talk.verify()
         assert await store.search("tea")
-    async with palaver.open(postgres_url, tenant="acme", user="bob", worker=False) as other:
+    async with palaver.open(
+        postgres_server.as_application(every_role), tenant="acme", user="bob", worker=False
+    ) as other:
         assert not await other.search("tea")
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(postgres_server.as_application(every_role))
     assert await connection.fetch("SELECT * FROM palaver.turns") == []
     await connection.close()
-    again = await run("migrate", "--db", postgres_database, "--distribute", "citus")
+    again = await run("migrate", "--db", every_role, "--distribute", "citus")
     assert "needs the extension" in again.output
 
 
-async def test_distribution_and_compat_exclude_each_other(postgres_database: str) -> None:
-    connection = await asyncpg.connect(postgres_database)
+async def test_distribution_and_compat_exclude_each_other(every_role: str) -> None:
+    connection = await asyncpg.connect(every_role)
     await compat.apply(connection, ["hal"])
     await connection.close()
     with pytest.raises(asyncpg.RaiseError, match="triggers"):
-        await distributed(postgres_database)
+        await distributed(every_role)

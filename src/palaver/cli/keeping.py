@@ -178,7 +178,7 @@ async def migrate(
     before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url, extras))
     if call.as_json:
         told = {"database": shown_url(call.url), "from": before, "to": after, "changed": before != after}
-        emit({**told, "compat": list(extras.compat), "distributed": distribute is not None})
+        emit(told | ({"compat": list(extras.compat), "distributed": bool(distribute)} if extras.are_given else {}))
     elif extras.are_given:
         say(f"{shown_url(call.url)} is at schema {after}, with {extras.told}.")
     elif before == after:

@@ -23,17 +23,17 @@ ALTER ROLE palaver_worker LOGIN;
 ALTER ROLE palaver_index LOGIN;
 
 -- Policies of distributed tables have no sub-selects. Here those only save a look-up per row.
+CREATE FUNCTION pg_temp.plain(predicate text) RETURNS text LANGUAGE sql
+  RETURN '(' || regexp_replace(replace(predicate, '( SELECT ', '('), ' AS (\w+|"[^"]+")\)', ')', 'g') || ')';
+
 DO $$
-DECLARE
-  p record;
-  plain constant text := '\( SELECT (.*?) AS "?\w+"?\)';
+DECLARE p record;
 BEGIN
   FOR p IN SELECT o.polname, c.relname, pg_get_expr(o.polqual, o.polrelid) AS may_see,
       pg_get_expr(o.polwithcheck, o.polrelid) AS may_write
     FROM pg_policy o JOIN pg_class c ON c.oid = o.polrelid WHERE c.relnamespace = 'palaver'::regnamespace LOOP
     EXECUTE format('ALTER POLICY %I ON palaver.%I', p.polname, p.relname)
-      || coalesce(' USING (' || regexp_replace(p.may_see, plain, '(\1)', 'g') || ')', '')
-      || coalesce(' WITH CHECK (' || regexp_replace(p.may_write, plain, '(\1)', 'g') || ')', '');
+      || coalesce(' USING ' || pg_temp.plain(p.may_see), '') || coalesce(' WITH CHECK ' || pg_temp.plain(p.may_write), '');
   END LOOP;
 END $$;
 

@@ -277,28 +277,28 @@ SELECT project_id, agent, summary, goals, requirements, constraints, decisions, 
   stakeholders, last_updated_at, through_sequence FROM palaver_compat.working_memory
 WHERE tenant = (SELECT (palaver.whoami()).tenant);
 
--- step_aside: make room for the caller's row under a name. It runs as a role that may move rows of every tenant, tells
--- nothing, and is serialised per name
-CREATE OR REPLACE FUNCTION palaver_compat.step_aside(place regclass, project text, name text, number bigint) RETURNS void
+-- step_aside: make room for a row under its name. It runs as a role that may move rows of every tenant, and tells nothing;
+-- nobody can call it but the triggers, and a row that its writer may not have is refused after it, with all that it did
+CREATE OR REPLACE FUNCTION palaver_compat.step_aside() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
-DECLARE here text := (palaver.whoami()).tenant;
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtextextended(project || '/' || name, place::oid::bigint));
-  IF place = 'palaver_compat.summaries'::regclass THEN
-    DELETE FROM summaries_aside a WHERE a.tenant = here AND a.cid = number;
-    WITH moved AS (DELETE FROM ONLY summaries s WHERE s.project_id = project AND s.agent = name
-      AND (s.tenant, s.cid) <> (here, number) RETURNING s.*)
+  PERFORM pg_advisory_xact_lock(hashtextextended(NEW.project_id || '/' || NEW.agent, TG_RELID::bigint));
+  IF TG_TABLE_NAME = 'summaries' THEN
+    DELETE FROM summaries_aside a WHERE a.tenant = NEW.tenant AND a.cid = NEW.cid;
+    WITH moved AS (DELETE FROM ONLY summaries s WHERE s.project_id = NEW.project_id AND s.agent = NEW.agent
+      AND (s.tenant, s.cid) <> (NEW.tenant, NEW.cid) RETURNING s.*)
     INSERT INTO summaries_aside SELECT * FROM moved;
   ELSE
-    DELETE FROM working_memory_aside a WHERE a.tenant = here AND a.cid = number;
-    WITH moved AS (DELETE FROM ONLY working_memory s WHERE s.project_id = project AND s.agent = name
-      AND (s.tenant, s.cid) <> (here, number) RETURNING s.*)
+    DELETE FROM working_memory_aside a WHERE a.tenant = NEW.tenant AND a.cid = NEW.cid;
+    WITH moved AS (DELETE FROM ONLY working_memory s WHERE s.project_id = NEW.project_id AND s.agent = NEW.agent
+      AND (s.tenant, s.cid) <> (NEW.tenant, NEW.cid) RETURNING s.*)
     INSERT INTO working_memory_aside SELECT * FROM moved;
   END IF;
+  RETURN NEW;
 END $$;
 
--- before_row: whose row it is. The names say which conversation is meant
-CREATE OR REPLACE FUNCTION palaver_compat.before_row() RETURNS trigger
+-- name_row: whose row it is. The names say which conversation is meant
+CREATE OR REPLACE FUNCTION palaver_compat.name_row() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE conversation text;
 BEGIN
@@ -307,13 +307,17 @@ BEGIN
     SELECT c.tenant, c.cid INTO NEW.tenant, NEW.cid FROM palaver.conversations c
     WHERE c.tenant = (palaver.whoami()).tenant AND c.id = conversation;
   END IF;
-  PERFORM step_aside(TG_RELID, NEW.project_id, NEW.agent, NEW.cid);
   RETURN NEW;
 END $$;
-CREATE OR REPLACE TRIGGER before_row BEFORE INSERT ON palaver_compat.summaries
-FOR EACH ROW EXECUTE FUNCTION palaver_compat.before_row();
-CREATE OR REPLACE TRIGGER before_row BEFORE INSERT ON palaver_compat.working_memory
-FOR EACH ROW EXECUTE FUNCTION palaver_compat.before_row();
+-- Triggers of one event fire in the order of their names.
+CREATE OR REPLACE TRIGGER name_row BEFORE INSERT ON palaver_compat.summaries
+FOR EACH ROW EXECUTE FUNCTION palaver_compat.name_row();
+CREATE OR REPLACE TRIGGER step_aside BEFORE INSERT ON palaver_compat.summaries
+FOR EACH ROW EXECUTE FUNCTION palaver_compat.step_aside();
+CREATE OR REPLACE TRIGGER name_row BEFORE INSERT ON palaver_compat.working_memory
+FOR EACH ROW EXECUTE FUNCTION palaver_compat.name_row();
+CREATE OR REPLACE TRIGGER step_aside BEFORE INSERT ON palaver_compat.working_memory
+FOR EACH ROW EXECUTE FUNCTION palaver_compat.step_aside();
 
 -- ---- from HAL to Palaver --------------------------------------------------------------------------------------------
 
@@ -524,7 +528,7 @@ FOR EACH ROW WHEN (NEW.kind = 'forget' AND NEW.turn IS NOT NULL) EXECUTE FUNCTIO
 
 GRANT USAGE ON SCHEMA palaver_compat TO palaver_index;
 GRANT CREATE ON SCHEMA palaver_compat TO palaver_index;
-ALTER FUNCTION palaver_compat.step_aside(regclass, text, text, bigint) OWNER TO palaver_index;
+ALTER FUNCTION palaver_compat.step_aside() OWNER TO palaver_index;
 REVOKE CREATE ON SCHEMA palaver_compat FROM palaver_index;
 
 SELECT palaver_compat.protect(name) FROM unnest(ARRAY['threads', 'files', 'summaries', 'summaries_aside', 'working_memory',
