@@ -292,7 +292,7 @@ FIELDS = (
 
 @given(st.sampled_from(FIELDS), names)
 def test_every_field_is_in_the_content_hash(field: str, value: str) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     draft = desk.draft("id", "user", "hello", actor="ada")
     changed = replace(draft, **{field: value})

@@ -36,7 +36,7 @@ class Details:
 
 
 DETAILS = tuple(one.name for one in fields(Details))
-DRAFT = tuple(one.name for one in fields(Draft) if one.name != "preview")
+DRAFT = tuple(name for name in Draft.__struct_fields__ if name != "preview")
 # What a forgotten turn must not hold any more.
 EMPTY_IN_A_STUB = (
     "content", "tool_calls", "tool_results", "attachments", "sources", "metadata", "salt", "model", "adapter",

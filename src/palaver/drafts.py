@@ -56,8 +56,7 @@ PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]
 PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A turn, ready to be stored: every text as it will stand in the row. `id` gets its last letters from the seq."""
 
     id: str

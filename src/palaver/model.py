@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
+
 Role = Literal["user", "assistant", "system", "tool"]
 Status = Literal["pending", "complete", "aborted", "forgotten"]
 Sight = Literal["own", "workspace", "tenant"]
@@ -100,9 +102,8 @@ class Attachment:
 # ---- the thread ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One entry of a conversation, as stored."""
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a conversation, as stored. A Struct, because a context is made of hundreds of them."""
 
     id: str
     conversation: str
@@ -122,7 +123,7 @@ class Turn:
     model: str | None = None
     adapter: str | None = None
     finish_reason: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
     idempotency_key: str | None = None
     parent: str | None = None
     slot: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from palaver.drafts import Draft
 from palaver.model import (
@@ -170,9 +170,13 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much to read for a context: tokens, or characters, from the end of the thread, as `viewer` sees it."""
+    """How much to read for a context: tokens, or characters, from the end of the thread, as `viewer` sees it.
+
+    `summarised` is how much of it may be turns that a summary covers; an engine may read more.
+    """
 
     budget: int = 0
+    summarised: int | None = None
     in_characters: bool = False
     viewer: str | None = None
     facts: int = 0
@@ -262,6 +266,13 @@ class ProfileRows:
     through: int  # up to this number nothing is missing; after it, the next reading repeats some rows
     passages: int
     terms: int
+
+
+class Postings(NamedTuple):
+    """Where a stem stands: for each passage that holds it, the number of its turn and its size in stems."""
+
+    tids: Any  # two arrays, or lists, of numbers
+    sizes: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,9 +467,7 @@ class Engine(Protocol):
 
     # recall
     async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows: ...
-    async def postings(
-        self, scope: Scope, where: Where, stems: Sequence[str], limit: int
-    ) -> dict[str, list[tuple[int, int]]]: ...
+    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]: ...
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
     ) -> list[VectorRows]: ...

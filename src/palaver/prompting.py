@@ -11,6 +11,7 @@ from typing import Any
 from palaver.context import render
 from palaver.context.pack import Context, Material, Recalled, assemble, cover_of
 from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
+from palaver.context.window import ROOM
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json
@@ -24,7 +25,7 @@ from palaver.recalling import Recaller
 
 MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
 FACTS = 40
-CANDIDATES = 400  # turns that recall offers to the packer
+CANDIDATES, CHOICE = 400, 2  # turns that recall offers to the packer: this many, or twice what would fill the budget
 COUNTS = 50_000
 REMEMBERED = 256  # contexts whose text is kept, to tell how much of the next one is the same
 
@@ -93,6 +94,7 @@ class Prompter:
         count = self._counter(options)
         limits = Limits(
             budget=options.budget,
+            summarised=_worth_reading(options),
             in_characters=options.char_budget is not None,
             viewer=options.viewer,
             facts=FACTS if options.include_facts else 0,
@@ -153,7 +155,8 @@ class Prompter:
         where = where_of(options.recall_scope, info)
         ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY])
         profile, scores = ranking.profile, ranking.scores
-        indices = [int(i) for i in ranking.order[:CANDIDATES] if _good_enough(scores.total[i], options)]
+        offered = _as_many_as_fit(profile.tokens[ranking.order[:CANDIDATES]], options.budget * CHOICE)
+        indices = [int(i) for i in ranking.order[:offered] if _good_enough(scores.total[i], options)]
         standing = ranking.order[profile.standing[ranking.order] == 2][:20].tolist() if profile.has_assistant else []
         chosen, standings = list(dict.fromkeys([*indices, *standing])), set(standing)
         columns = {name: values[chosen].round(4).tolist() for name, values in scores.named.items()}
@@ -233,6 +236,10 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
         cache.popitem(last=False)
 
 
+def _as_many_as_fit(costs: Any, budget: int) -> int:
+    return int(costs.cumsum().searchsorted(budget, "right"))
+
+
 def _good_enough(total: float, options: Options) -> bool:
     return options.recall_threshold is None or total >= options.recall_threshold
 
@@ -246,6 +253,15 @@ def where_of(kind: str, info: ConversationInfo) -> Where:
     if kind == "tenant":
         return Where()
     raise InvalidInput("scope", "must be conversation, owner or tenant")
+
+
+def _worth_reading(options: Options) -> int | None:
+    """How much of the turns that summaries cover can be in the window; None when that is not known beforehand."""
+    policy = options.policy
+    limited = (options.recent_turns, policy.recent_turns, options.filter_participants, options.viewer)
+    if not policy.strides or policy.recall_first or any(one is not None for one in limited):
+        return None
+    return int(options.budget * ROOM)
 
 
 def _retired(reading: Reading) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaver.errors import ModelUnavailable
 from palaver.model import Scope, Turn
-from palaver.ports import Clock, Embedder, Engine, Nearest, Where
+from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, Where
 
 if TYPE_CHECKING:
     import numpy as np
@@ -254,19 +254,15 @@ def _shape(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tid, cid, position, created, tokens + 3, role, actor, standing, searchable
 
 
-def _lexical(
-    known: _Known, query: Query, found: dict[str, list[tuple[int, int]]], passages: int, terms: int
-) -> Lexical:
+def _lexical(known: _Known, query: Query, found: dict[str, Postings], passages: int, terms: int) -> Lexical:
     import numpy as np
 
     from palaver.recall.fuse import Lexical
 
     hits = {}
-    for stem, rows in found.items():
-        pairs = np.array(rows, np.int64).reshape(-1, 2)
-        indices, there = known.indices(pairs[:, 0])
-        sizes = pairs[there, 1].astype(np.int32)
-        hits[stem] = (indices, sizes, np.ones(len(indices), np.int32))
+    for stem, (tids, sizes) in found.items():
+        indices, there = known.indices(np.asarray(tids, np.int64))
+        hits[stem] = (indices, np.asarray(sizes, np.int32)[there], np.ones(len(indices), np.int32))
     return Lexical(query.stems, hits, max(1, passages), max(1.0, terms / max(1, passages)))
 
 

@@ -242,29 +242,32 @@ class Store:
     async def expire(self) -> list[str]:
         """Delete the conversations whose time to live is over, and return their ids."""
         self.require(WRITE)
-        gone: list[str] = []
-        while True:
-            removed = await self.engine.expire(self.scope)
-            gone.extend(removed.conversations)
-            if not removed.conversations:
-                return gone
-            await self.finish_removal(removed)
+        gone = await self._in_steps(lambda: self.engine.expire(self.scope))
+        check_scrubbed(gone)
+        return list(gone.conversations)
 
     async def sweep(self, *, retention_minutes: float | None = None) -> Swept:
         """Delete what has outlived its time: expired conversations, streams without a writer and, when asked for, every
         turn that is older than `retention_minutes`. Safe to run in several places at once."""
         self.require(WRITE)
         sealed = await self.engine.seal_expired()
-        expired = await self.expire()
-        turns = 0
-        while retention_minutes is not None:
+        expired = await self._in_steps(lambda: self.engine.expire(self.scope))
+        aged = Removed()
+        if retention_minutes is not None:
             before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
-            removed = await self.engine.forget_older(self.scope, before)
-            turns += len(removed.turns)
-            await self.finish_removal(removed)
-            if not removed.turns:
-                break
-        return Swept(conversations=tuple(expired), turns=turns, streams=sealed)
+            aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
+        check_scrubbed(expired)
+        check_scrubbed(aged)
+        return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed)
+
+    async def _in_steps(self, step: Callable[[], Awaitable[Removed]]) -> Removed:
+        """Delete bit by bit until nothing is left to delete. Bytes that must wait in the WAL hold nothing up."""
+        whole = Removed()
+        while (one := await step()).conversations or one.turns:
+            await self.delete_doomed_blobs()
+            conversations, turns = whole.conversations + one.conversations, whole.turns + one.turns
+            whole = Removed(conversations, turns, one.scrubbed)
+        return whole
 
     async def finish_removal(self, removed: Removed) -> None:
         """After rows were deleted: their files too, and the bytes in the WAL."""

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from msgspec import structs
+
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_results
@@ -399,7 +401,7 @@ class Worker:
         results = tuple(redacted_results(turn.tool_results, redact))
         calls = tuple(redacted_calls(turn.tool_calls, redact))
         content = turn.content if text == turn.text else text
-        return replace(turn, content=content, tool_results=results, tool_calls=calls)
+        return structs.replace(turn, content=content, tool_results=results, tool_calls=calls)
 
     async def _remember(self, scope: Scope, conversation: str) -> None:
         """What the summarised turns leave in working memory, and as facts where the conversation wants them.

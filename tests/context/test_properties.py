@@ -5,13 +5,13 @@ The long form runs ten thousand histories, and ten thousand more inside long too
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.context.pack import Context, Material, Recalled, assemble
 from palaver.context.plan import POLICIES, Options

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.standing import MAX_TEXT
@@ -358,7 +359,7 @@ def test_reading_in_pieces_or_twice_is_the_same_as_reading_once(turns: list[Turn
 @settings(deadline=None)
 @given(chats, memories)
 def test_is_always_bounded_and_keeps_what_people_wrote(turns: list[Turn], before: WorkingMemory) -> None:
-    after = update(before, [replace(one, position=before.through_seq + 1 + n) for n, one in enumerate(turns)])
+    after = update(before, [structs.replace(one, position=before.through_seq + 1 + n) for n, one in enumerate(turns)])
     for name in MEMORY_LISTS:
         kept, old = getattr(after, name), getattr(before, name)
         assert len(kept) <= MAX_NOTES

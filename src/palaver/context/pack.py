@@ -28,7 +28,7 @@ LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
 MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
-NEARLY, KEEP_TAIL = 0.92, 0.15  # when compaction is asked for, and what it leaves of the window's share
+NEARLY, KEEP_TAIL = 0.92, 0.12  # when compaction is asked for, and what it leaves of the window's share
 ONE_SUMMARY = 220  # what one summary takes, with its marks
 END = 2**62
 GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
@@ -119,6 +119,7 @@ class _Packer:
         self.outgrown: int | None = None
         self.window_start = 0
         self.recalled_places: list[int] = []
+        self.costs: dict[int, int] = {}  # by the turn's identity: each is asked for more than once
 
     def context(self) -> Context:
         past, rounds = self._split()
@@ -256,7 +257,8 @@ class _Packer:
         most = options.recent_turns if options.recent_turns is not None else options.policy.recent_turns
         if options.policy.strides:
             boundaries = [s.through_seq for s in self.material.summaries if s.level == 0]
-            start = stride_start(found, costs, cap, boundaries)
+            whole = self.material.turn_count <= len(self.material.tail)
+            start = stride_start(found, costs, cap, boundaries, whole=whole)
             self._notice_outgrowth(found, costs, cap)
         else:
             start = sliding_start(costs, cap, None)
@@ -528,6 +530,12 @@ class _Packer:
 
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
+        known = self.costs.get(id(turn))
+        if known is None:
+            known = self.costs[id(turn)] = self._counted_cost(turn)
+        return known
+
+    def _counted_cost(self, turn: Turn) -> int:
         if self.material.counted and turn.id and turn.adapter != GUESSED:
             words = turn.token_count
         else:

@@ -25,7 +25,7 @@ class Policy:
 
     name: str
     memory: float = 0.12
-    summaries: float = 0.15
+    summaries: float = 0.2
     recall: float = 0.33
     recent: float = 1.0
     recent_turns: int | None = None

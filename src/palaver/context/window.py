@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 from palaver.context.pairs import Unit
 
-ROOM = 0.3  # what the turns between the window's start and the last summary may take of it
+ROOM = 0.2  # what the turns between the window's start and the last summary may take of it
 GRIDS = (64, 32, 16, 8, 4, 2, 1)
 
 
-def stride_start(units: Sequence[Unit], costs: Sequence[int], cap: int, boundaries: Sequence[int]) -> int:
-    """The index of the first unit in the window.
+def stride_start(
+    units: Sequence[Unit], costs: Sequence[int], cap: int, boundaries: Sequence[int], *, whole: bool
+) -> int:
+    """The index of the first unit in the window. `whole` says that the thread begins with the first one.
 
     The earliest boundary of a summary that leaves the window room to grow until the next compaction. This is judged by
     what lies between the boundaries and not by the newest turns: so the start jumps when a summary is written, which
@@ -27,7 +29,7 @@ def stride_start(units: Sequence[Unit], costs: Sequence[int], cap: int, boundari
     if not boundaries:
         return 0 if fitting == 0 else _grid_start(units, costs, cap, fitting)
     last = _at(units, max(boundaries))
-    starts = sorted({_at(units, boundary) for boundary in boundaries} | {0})
+    starts = sorted({_at(units, boundary) for boundary in boundaries} | ({0} if whole else set()))
     for index in starts:
         if fitting <= index < len(units) and sum(costs[index:last]) <= cap * ROOM:
             return index

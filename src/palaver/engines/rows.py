@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from palaver.drafts import Draft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.identity import from_json, moment
@@ -44,8 +45,7 @@ def conversation(row: Row) -> ConversationInfo:
     )
 
 
-@dataclass(slots=True)
-class TurnRow:
+class TurnRow(msgspec.Struct):
     """A row of `turns`, in the order of `turn_columns`."""
 
     tid: int

@@ -12,7 +12,7 @@ from palaver.model import Turn
 Strategy = Literal["rolling", "hierarchical", "never"]
 STRATEGIES: tuple[Strategy, ...] = ("rolling", "hierarchical", "never")
 KEEP_TURNS = 4  # the last exchange and the one before it stay, unless nothing is to be kept
-FAN_OUT = 6  # summaries of one level that become one of the next
+FAN_OUT = 4  # summaries of one level that become one of the next
 SPAN_TURNS = 25  # at least so many turns per summary, unless the budget asks for less
 SUMMARY_TOKENS = 160  # what one summary may weigh
 

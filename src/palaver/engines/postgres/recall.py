@@ -10,7 +10,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import turn_of
 from palaver.identity import canonical_json, from_json
 from palaver.model import Scope, Turn
-from palaver.ports import Nearest, ProfileRows, VectorRows, Where
+from palaver.ports import Nearest, Postings, ProfileRows, VectorRows, Where
 
 
 class RecallVerbs(Caller):
@@ -26,12 +26,10 @@ class RecallVerbs(Caller):
             terms=row["terms"],
         )
 
-    async def postings(
-        self, scope: Scope, where: Where, stems: Sequence[str], limit: int
-    ) -> dict[str, list[tuple[int, int]]]:
+    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         args = {"stems": list(stems), "most": limit}
         rows = await self.read("postings", scope, conversation=where.conversation, owner=where.owner, **args)
-        return {row["stem"]: _pairs(row["places"]) for row in rows}
+        return {row["stem"]: Postings(*_pairs(row["places"]).T) for row in rows}
 
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]

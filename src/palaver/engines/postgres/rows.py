@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from palaver.drafts import Draft, decode_content, preview, words
@@ -18,12 +17,12 @@ INFO = (
     "id", "tenant", "owner", "key", "workspace", "agent", "model", "title", "preview", "participants", "metadata",
     "settings", "turn_count", "token_count", "next_seq", "ttl", "expires_at", "created", "updated",
 )  # fmt: skip
-TURN = tuple(field.name for field in fields(TurnRow))
+TURN = TurnRow.__struct_fields__
 EVENT = ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash")
 BYTES = frozenset({"salt", "content_hash", "hash", "tip_hash"})
 # What an append does not send back: the caller has it.
 ECHO = ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata")
-DRAFT = tuple(field.name for field in fields(Draft))
+DRAFT = Draft.__struct_fields__
 
 
 def info(row: Row) -> ConversationInfo:

@@ -45,6 +45,7 @@ from palaver.ports import (
     Listing,
     MemoryDraft,
     Nearest,
+    Postings,
     ProfileRows,
     Reading,
     Record,
@@ -312,9 +313,7 @@ class SQLiteEngine:
         await self.index_all()  # how rare a word is, is counted there
         return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
 
-    async def postings(
-        self, scope: Scope, where: Where, stems: Sequence[str], limit: int
-    ) -> dict[str, list[tuple[int, int]]]:
+    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         await self.index_all()
         return await self.readers.run(lambda tx: recall.postings(tx, scope, where, stems, limit))
 

@@ -20,9 +20,9 @@ END = 2**62
 def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
     """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
     cid = find(tx, scope, conversation)[0]
-    tail = _tail(tx, cid, conversation, limits)
-    start = tail[0].position if tail else 0
     revision, position, summarized, _ = _head(tx, cid)
+    tail = _tail(tx, cid, conversation, limits, position)
+    start = tail[0].position if tail else 0
     memory = tx.one(Q.working_memory, cid=cid)
     return Reading(
         info=get(tx, scope, conversation),
@@ -37,14 +37,17 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
     )
 
 
-def _tail(tx: Tx, cid: int, conversation: str, limits: Limits) -> list[Turn]:
+def _tail(tx: Tx, cid: int, conversation: str, limits: Limits, summarized: int) -> list[Turn]:
     """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much."""
     turns: list[Turn] = []
     left = limits.budget
+    end = -1 if limits.summarised is None else summarized
     for row in tx.db.execute(Q.tail, {"cid": cid}):
         turn = TurnRow(*row)
         if turn.status != "complete":
             continue
+        if turn.position < end:
+            left, end = min(left, limits.summarised or 0), -1
         turns.append(turn.turn(conversation))
         left -= 1 + (_characters(turn) if limits.in_characters else turn.token_count)
         if left < 0 or len(turns) >= MANY:

@@ -78,9 +78,9 @@ WHERE cid = :cid
 UPDATE conversations SET title_pid = :title_pid WHERE cid = :cid
 
 -- save_thread: what every write changes, once per transaction
-UPDATE conversations SET next_seq = :next_seq, next_n = :next_n, tip_hash = :tip_hash, tip_position = :tip_position,
-  tip_slot = :tip_slot, updated = :updated, turn_count = :turn_count, token_count = :token_count, preview = :preview
-WHERE cid = :cid
+UPDATE conversations SET next_seq = ?, next_n = ?, tip_hash = ?, tip_position = ?, tip_slot = ?, updated = ?,
+  turn_count = ?, token_count = ?, preview = ?
+WHERE cid = ?
 
 -- save_minute: when the list's coarse clock has moved on
 UPDATE conversations SET minute = :minute WHERE cid = :cid
@@ -96,19 +96,17 @@ DELETE FROM participants WHERE cid = :cid
 
 -- log: one event
 INSERT INTO events (cid, n, kind, turn, actor, at, payload, content_hash, hash)
-VALUES (:cid, :n, :kind, :turn, :actor, :at, :payload, :content_hash, :hash)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- tip: the last turn of the active view
 SELECT t.position, coalesce(t.slot, t.id) FROM turns t WHERE t.cid = :cid AND t.active = 1
 ORDER BY t.position DESC LIMIT 1
 
--- add_turn: one turn
+-- add_turn: one turn; by place, as names cost more than the row
 INSERT INTO turns (cid, id, seq, position, parent, slot, active, status, role, actor, is_parts, content, tool_calls,
   tool_results, attachments, sources, prompt_tokens, completion_tokens, token_count, model, adapter, finish_reason,
   metadata, idempotency_key, salt, content_hash, created)
-VALUES (:cid, :id, :seq, :position, :parent, :slot, 1, :status, :role, :actor, :is_parts, :content, :tool_calls,
-  :tool_results, :attachments, :sources, :prompt_tokens, :completion_tokens, :token_count, :model, :adapter,
-  :finish_reason, :metadata, :idempotency_key, :salt, :content_hash, :created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- turn: by its id
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
@@ -228,10 +226,10 @@ SELECT min(lease_until) FROM streams
 SELECT coalesce(max(pid), 0) FROM passages
 
 -- add_passage: what the index will hold
-INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (:pid, :cid, :tid, :part, :size, :terms)
+INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (?, ?, ?, ?, ?, ?)
 
 -- index_passage: the index itself
-INSERT INTO text_index (rowid, scope, terms) VALUES (:pid, :scope, :terms)
+INSERT INTO text_index (rowid, scope, terms) VALUES (?, ?, ?)
 
 -- passages_of: the passages of one turn
 SELECT pid, part, terms FROM passages WHERE tid = :tid
@@ -625,13 +623,17 @@ ORDER BY t.cid, t.position
 -- first_pending: from the first turn that is still being written on, a profile is read again
 SELECT coalesce(min(s.tid), :end) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {where}
 
--- postings: the passages that hold one stem
-SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
-WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
+-- postings: the passages that hold one stem, as two lists: thousands of rows would cost more than finding them
+SELECT group_concat(tid), group_concat(size) FROM (
+  SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
+  WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
+)
 
 -- conversation_postings: the same inside one conversation, whose word is in the match
-SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
-WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
+SELECT group_concat(tid), group_concat(size) FROM (
+  SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
+  WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
+)
 
 -- vector_stamp: how many vectors there are from a number on, and the newest; of all models, so that the index answers
 SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.eid > :after

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from palaver.engines.rows import TurnRow, who
+from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.engines.sqlite.thread import Q, find
 from palaver.identity import canonical_json
 from palaver.model import Scope, Turn
-from palaver.ports import ProfileRows, VectorRows, Where
+from palaver.ports import Postings, ProfileRows, VectorRows, Where
 
 END = 2**62
 
@@ -40,14 +40,22 @@ def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, a
     )
 
 
-def postings(tx: Tx, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, list[tuple[int, int]]]:
+def postings(tx: Tx, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
     """For each stem, the turn and the length of every passage that holds it; the newest `limit` of them."""
     params = _params(tx, scope, where)
     if where.conversation is not None:
         cid = find(tx, scope, where.conversation)[0]
-        return {stem: tx.all(Q.conversation_postings, match=_match(f"c{cid}", stem), limit=limit) for stem in stems}
+        word = f"c{cid}"
+        return {stem: _lists(tx.all(Q.conversation_postings, match=_match(word, stem), limit=limit)) for stem in stems}
     word = tenant_word(scope.tenant) if where.owner is None else owner_word(scope.tenant, where.owner)
-    return {stem: tx.all(Q.postings, match=_match(word, stem), limit=limit, **params) for stem in stems}
+    return {stem: _lists(tx.all(Q.postings, match=_match(word, stem), limit=limit, **params)) for stem in stems}
+
+
+def _lists(rows: list[Row]) -> Postings:
+    import numpy as np
+
+    tids, sizes = (np.fromstring(text or "", np.int64, sep=",") for text in rows[0])
+    return Postings(tids, sizes)
 
 
 def _match(word: str, stem: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from palaver.drafts import MAX_CONTENT, chunk_hash, content_hash
 from palaver.engines.rows import TurnRow
@@ -90,7 +90,7 @@ def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: Seal) -> Tu
 
 
 def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
-    draft = replace(
+    draft = structs.replace(
         row.draft(),
         tool_calls=seal.tool_calls,
         sources=seal.sources,

@@ -7,6 +7,9 @@ turn; where that might come out differently on another machine (any text that is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
 
 from palaver.drafts import decode_content, words
 from palaver.engines.rows import Row, TurnRow
@@ -27,6 +30,7 @@ def owner_word(tenant: str, owner: str) -> str:
     return "o" + digest((tenant, owner)).hex()[:16]
 
 
+@lru_cache(maxsize=1_000)
 def scope_words(cid: int, tenant: str, owner: str) -> str:
     """The words that cut a search down to a conversation, an owner, a tenant."""
     return f"c{cid} {owner_word(tenant, owner)} {tenant_word(tenant)}"
@@ -48,39 +52,70 @@ def index_batch(tx: Tx) -> int:
     A pending turn is passed over: the commit that completes it enters it (see `catch_up_with`).
     """
     rows = tx.all(Q.to_index, tid=_indexed_tid(tx), limit=BATCH)
-    for tid, cid, status, is_parts, content, tenant, owner in rows:
-        if status == "complete":
-            text = words(decode_content(content, bool(is_parts)))
-            _enter(tx, scope_words(cid, tenant, owner), cid, tid, text, passages(text))
-    if rows:
-        tx.run(Q.save_indexed_tid, tid=rows[-1][0])
-        outbox.fill(tx, sorted({row[1] for row in rows}))
+    if not rows:
+        return 0
+    entries = [
+        _turn_entry(cid, tid, scope_words(cid, tenant, owner), words(decode_content(content, bool(is_parts))))
+        for tid, cid, status, is_parts, content, tenant, owner in rows
+        if status == "complete"
+    ]
+    _enter(tx, entries)
+    tx.run(Q.save_indexed_tid, tid=rows[-1][0])
+    outbox.fill(tx, sorted({row[1] for row in rows}))
     return len(rows)
 
 
 def catch_up_with(thread: Thread, turn: TurnRow) -> None:
     """Enter a turn that the index has passed over because it was still being written."""
     if turn.tid <= _indexed_tid(thread.tx):
-        text = _text(turn)
-        _enter(thread.tx, _words(thread), thread.cid, turn.tid, text, passages(text))
+        _enter(thread.tx, [_turn_entry(thread.cid, turn.tid, _words(thread), _text(turn))])
         outbox.fill(thread.tx, [thread.cid])
 
 
 def index_title(thread: Thread, title: str | None) -> int | None:
     """Enter a title, and answer where it stands."""
-    return _enter(thread.tx, _words(thread), thread.cid, None, title, (_title_terms(title),)) if title else None
+    return _enter(thread.tx, [_title_entry(thread.cid, _words(thread), title)]) if title else None
 
 
-def _enter(tx: Tx, scope: str, cid: int, tid: int | None, text: str, found: Sequence[str]) -> int:
+class Entry(NamedTuple):
+    """What goes into the index of a turn, or of a title: the stems of each of its passages."""
+
+    cid: int
+    tid: int | None
+    scope: str
+    found: Sequence[str]
+    kept: bool
+
+
+def _turn_entry(cid: int, tid: int, scope: str, text: str) -> Entry:
+    return Entry(cid, tid, scope, passages(text), not text.isascii())
+
+
+def _title_entry(cid: int, scope: str, title: str) -> Entry:
+    return Entry(cid, None, scope, (_title_terms(title),), not title.isascii())
+
+
+def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
+    """Enter them together, and answer where the first one stands."""
     row = tx.one(Q.last_pid)
     assert row is not None
     first = int(row[0]) + 1
-    for part, stems in enumerate(found):
-        pid, kept = first + part, None if text.isascii() else stems
-        tx.run(Q.add_passage, pid=pid, cid=cid, tid=tid, part=part, size=stems.count(" ") + 1, terms=kept)
-        tx.run(Q.index_passage, pid=pid, scope=scope, terms=stems)
-    if tid is not None:
-        tx.run(Q.count_passages, cid=cid, count=len(found), terms=sum(stems.count(" ") + 1 for stems in found))
+    pids = count(first)
+    rows: list[Row] = []
+    index: list[Row] = []
+    sums: dict[int, tuple[int, int]] = {}
+    for cid, tid, scope, found, kept in entries:
+        for part, stems in enumerate(found):
+            pid, size = next(pids), stems.count(" ") + 1
+            rows.append((pid, cid, tid, part, size, stems if kept else None))
+            index.append((pid, scope, stems))
+            if tid is not None:
+                number, total = sums.get(cid, (0, 0))
+                sums[cid] = number + 1, total + size
+    tx.db.executemany(Q.add_passage, rows)
+    tx.db.executemany(Q.index_passage, index)
+    for cid, (number, total) in sums.items():
+        tx.run(Q.count_passages, cid=cid, count=number, terms=total)
     return first
 
 
@@ -166,7 +201,7 @@ def check(tx: Tx) -> None:
     tx.run(Q.save_indexed_tid, tid=0)
     tx.run(Q.save_analyzer, analyzer=ANALYZER)
     for cid, tenant, owner, title in tx.all(Q.titles):
-        pid = _enter(tx, scope_words(cid, tenant, owner), cid, None, title, (_title_terms(title),))
+        pid = _enter(tx, [_title_entry(cid, scope_words(cid, tenant, owner), title)])
         tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
 
 

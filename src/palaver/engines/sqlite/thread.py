@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from palaver.drafts import Draft, content_hash, decode_content, preview, words
@@ -17,8 +17,9 @@ from palaver.tree import Node
 
 Q = Queries("palaver.engines.sqlite")
 MINUTE = 60_000_000
-# The columns that an insert fills; the rest have defaults.
-STORED = tuple(field.name for field in fields(TurnRow) if field.name not in ("tid", "active", "superseded_by"))
+ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_thread
+# The columns that an insert fills, in its order; the rest have defaults.
+STORED = attrgetter(*(name for name in TurnRow.__struct_fields__ if name not in ("tid", "superseded_by")))
 
 
 class Thread:
@@ -67,34 +68,23 @@ class Thread:
             payload = {**(payload or {}), "by": by}
         text = canonical_json(payload) if payload else None
         self.tip_hash = event_hash(self.tip_hash, self.next_n, kind, turn, actor, at, text, content_hash)
-        self.tx.run(
-            Q.log,
-            cid=self.cid,
-            n=self.next_n,
-            kind=kind,
-            turn=turn,
-            actor=actor,
-            at=at,
-            payload=text,
-            content_hash=content_hash,
-            hash=self.tip_hash,
-        )
+        self.tx.put(LOG, self.cid, self.next_n, kind, turn, actor, at, text, content_hash, self.tip_hash)
         self.next_n += 1
 
     def save(self) -> None:
         """Once, at the end of every write."""
-        self.tx.run(
-            Q.save_thread,
-            cid=self.cid,
-            next_seq=self.next_seq,
-            next_n=self.next_n,
-            tip_hash=self.tip_hash,
-            tip_position=self.tip_position,
-            tip_slot=self.tip_slot,
-            updated=self.updated,
-            turn_count=self.turn_count,
-            token_count=self.token_count,
-            preview=self.preview,
+        self.tx.put(
+            SAVE,
+            self.next_seq,
+            self.next_n,
+            self.tip_hash,
+            self.tip_position,
+            self.tip_slot,
+            self.updated,
+            self.turn_count,
+            self.token_count,
+            self.preview,
+            self.cid,
         )
         if self.updated // MINUTE != self.minute:
             self.tx.run(Q.save_minute, cid=self.cid, minute=self.updated // MINUTE)
@@ -164,7 +154,8 @@ class Thread:
             content_hash=content_hash(id, draft, created) if status == "complete" else None,
             created=created,
         )
-        row.tid = self.tx.insert(Q.add_turn, cid=self.cid, **{name: getattr(row, name) for name in STORED})
+        self.tx.put(ADD_TURN, self.cid, *STORED(row))
+        row.tid = self.tx.db.last_insert_rowid()
         if draft.attachments:
             self._bind(row.tid, draft.attachments)
         self.next_seq += 1
