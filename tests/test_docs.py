@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from os import environ
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
-def test_documented_code_runs(page: Path, tmp_path: Path) -> None:
+def test_documented_code_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of a page one after another, as a reader would try them."""
     code = "\n".join(BLOCK.findall(page.read_text()))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    more = {"DATABASE_URL": request.getfixturevalue("postgres_url")} if "DATABASE_URL" in code else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ | more, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -518,7 +518,8 @@ class Conversation:
         """The bytes of a stored file; they are checked against their hash."""
         known = await self.attachment(attachment)
         try:
-            data = await self._store.blobs.get(known.path)
+            kept = await self._engine.kept_file(self._scope, known.path)
+            data = await self._store.blobs.get(known.path) if kept is None else kept
         except (AttachmentNotFound, InvalidInput):
             raise VerificationFailed(self.id, f"attachment {known.id}", "its bytes are not where they were") from None
         if file_hash(data) != known.sha256:

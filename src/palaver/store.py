@@ -43,6 +43,7 @@ from palaver.identity import is_id, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
 from palaver.memory import compaction, retention
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Request, Scope, Stats, Swept, Turn
+from palaver.models.bounds import Bounds
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -403,6 +404,7 @@ def _store_of(parts: Parts, engine: Any) -> Store:
         blobs=parts.blobs if parts.blobs_chosen else engine.blobs,
         prompter=Prompter(engine, recaller, parts.prompter.counter),
         worker=replace(parts.worker, engine=engine),
+        talking=replace(parts.talking, bounds=Bounds(engine)),
     )
     return Store(own, engine.scope)
 

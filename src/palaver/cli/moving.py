@@ -13,11 +13,12 @@ import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, find_or_create
-from palaver.cli.output import console, counted, emit, note, say
-from palaver.errors import InvalidInput
+from palaver.cli.output import console, counted, emit, note, say, table
+from palaver.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
+    from palaver.interchange.tables import Report
     from palaver.store import Store
 
 PANEL = "Carry"
@@ -108,22 +109,52 @@ def _target(out: Path | None) -> Iterator[IO[str]]:
 @command("import", PANEL)
 async def import_(
     call: Call,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)
+    ] = None,
     into: Annotated[
         str | None,
         typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
     ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="With --from: the table.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option(metavar="COLUMN[,COLUMN]", help="With --from: what names the conversation.")
+    ] = None,
+    role: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: who speaks.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: what is said.")] = None,
+    created: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: when.")] = None,
+    order: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --from: the order in a conversation.")
+    ] = None,
+    metadata: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: JSON to keep.")] = None,
+    row_id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: the row's own id.")] = None,
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
     What is here already is left alone. With --into, the lines are plain messages such as
     {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
 
+    With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
+    can be run again: rows that are here are left alone.
+
     Examples:
 
       palaver import backup.jsonl --db new.db
       palaver import messages.jsonl --into support/42
+      palaver import --from postgresql://host/old --table messages --conversation chat --order number
     """
+    columns = {"conversation": conversation, "role": role, "content": content, "created": created, "order": order}
+    columns |= {"metadata": metadata, "id": row_id}
+    if source is not None or name is not None:
+        if source is None or name is None or file is not None or into is not None:
+            raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
+        await _copy_table(call, source, name, columns)
+        return
+    if file is None or any(columns.values()):
+        raise InvalidInput("FILE", "say which file, or --from a database and --table")
     # The file first: when it cannot be read, no database is made.
     with _source(file) as raw, progress("Importing", _size(file)) as advance:
         async with creating(call) as store:
@@ -131,6 +162,34 @@ async def import_(
                 await _restore(call, store, _expect("conversation", _lines(raw, advance)))
             else:
                 await _append(call, store, into, _expect("message", _lines(raw, advance)))
+
+
+async def _copy_table(call: Call, url: str, name: str, columns: dict[str, str | None]) -> None:
+    try:
+        from palaver.engines.postgres.tables import open_table
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("postgres", "Reading a Postgres table") from problem
+    from palaver.interchange.tables import import_table, layout_of
+
+    async with open_table(url, name) as found:
+        layout = layout_of(found.columns, **columns)
+        with progress("Copying", await found.count()) as advance:
+            async with creating(call) as store:
+                report = await import_table(store, found, layout, advance)
+    _tell(call, name, report)
+
+
+def _tell(call: Call, name: str, report: Report) -> None:
+    skipped = [{"reason": why, "rows": n, "first": report.first[why]} for why, n in report.skipped.most_common()]
+    if call.as_json:
+        told = {"table": name, "rows": report.rows, "conversations": len(report.conversations)}
+        emit({**told, "imported": report.imported, "already": report.already, "skipped": skipped})
+        return
+    into = f"{counted(report.imported, 'turn')} into {counted(len(report.conversations), 'conversation')}"
+    say(f"{name}: {counted(report.rows, 'row')}. Brought in {into}; {report.already:,} were here already.")
+    if skipped:
+        found = [(f"{n:,}", why, report.first[why]) for why, n in report.skipped.most_common()]
+        table(("left out", "why", "the first"), found)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
 NEARLY, KEEP_TAIL = 0.92, 0.12  # when compaction is asked for, and what it leaves of the window's share
 ONE_SUMMARY = 220  # what one summary takes, with its marks
 END = 2**62
+GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
 NOTE_COST = 32  # what the note on omissions may take
 
 
@@ -539,7 +540,7 @@ class _Packer:
         return known
 
     def _counted_cost(self, turn: Turn) -> int:
-        if self.material.counted and turn.id:
+        if self.material.counted and turn.id and turn.adapter != GUESSED:
             words = turn.token_count
         else:
             words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))

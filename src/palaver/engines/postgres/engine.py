@@ -15,7 +15,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import MemoryVerbs
 from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
-from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport
+from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport, unhex
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json, micros, moment
@@ -43,6 +43,7 @@ MATCHES = 3  # turns shown per conversation
 EXPIRE_BATCH = 100
 RETIRE_BATCH = 200
 PAGE = 1_000
+IN_DATABASE = "database/"  # how the paths of files begin that SQL brought in (see compat/hal.sql)
 # Numbers of one database, and how far its index and its summaries have come: meaningless in another.
 LOCAL = frozenset(
     {
@@ -309,6 +310,12 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
         row = (await self.read("attachment", scope, conversation=conversation, id=id))[0]
         return Attachment(id=id, **row)
+
+    async def kept_file(self, scope: Scope, path: str) -> bytes | None:
+        if not path.startswith(IN_DATABASE):
+            return None
+        found = await self.read("kept_file", scope, path=path)
+        return unhex(found[0]["data"]) if found else None
 
     # ---- the log
 

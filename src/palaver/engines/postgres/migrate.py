@@ -6,7 +6,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from palaver.engines.migrate import migrations
-from palaver.errors import DatabaseTooNew, SchemaMissing
+from palaver.engines.postgres import compat
+from palaver.errors import DatabaseTooNew, InvalidInput, SchemaMissing
 
 if TYPE_CHECKING:
     import asyncpg
@@ -26,8 +27,16 @@ def known_version() -> int:
 
 def pasted(since: int = 0, *, storage: bool = False) -> str:
     """The same, for an SQL editor; with `storage`, also the bucket that only Supabase has."""
-    steps = [script(since), storage_script()] if storage else [script(since)]
-    return "\n".join(["BEGIN;", f"SELECT pg_advisory_xact_lock({LOCK});", *steps, "COMMIT;", ""])
+    return as_transaction("
+".join([script(since), storage_script()] if storage else [script(since)]))
+
+
+def as_transaction(steps: str) -> str:
+    return f"BEGIN;
+SELECT pg_advisory_xact_lock({LOCK});
+{steps}
+COMMIT;
+"
 
 
 def storage_script() -> str:
@@ -45,6 +54,22 @@ def _functions() -> list[str]:
     folder = files(PACKAGE).joinpath("functions")
     named = [folder.joinpath(f"{name}.sql") for name in FUNCTIONS]
     return [file.read_text() for file in named if file.is_file()]
+
+
+def distribution() -> str:
+    """What spreads the tables over a Citus cluster, by tenant; to be run as one transaction."""
+    return files(PACKAGE).joinpath("citus.sql").read_text()
+
+
+async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is None:
+        raise InvalidInput("distribute", "needs the extension citus, and this database has not got it")
+    if (await compat.installed(connection))[0]:
+        raise InvalidInput("distribute", "and --compat exclude each other: distributed tables have no triggers")
+    if await connection.fetchval("SELECT palaver.is_distributed()"):
+        raise InvalidInput("distribute", "was done before: the tables are distributed")
+    async with connection.transaction():
+        await connection.execute(distribution())
 
 
 def _version(number: int) -> str:
@@ -83,4 +108,5 @@ async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[int, 
             raise DatabaseTooNew(found=found, known=known)
         if found < known:
             await connection.execute(script(found))
+            await compat.renew(connection)
     return found, known

@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from palaver.drafts import decode_content, words
 from palaver.engines import embedding
 from palaver.engines.postgres.caller import Caller, Row
+from palaver.engines.postgres.rows import index_words
 from palaver.engines.postgres.transports import as_json
 from palaver.errors import DatabaseReadOnly, EngineError
 from palaver.identity import moment
@@ -22,6 +24,7 @@ from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
 TO_EMBED = ("pid", "part", "tid", "id", "role", "is_parts", "content", "metadata")
 TENANTS = 20  # that a worker who found nothing in one of them looks at
 DROP_BATCH = 1_000
+INDEX_BATCH = 200
 DENIED = "42501"
 
 
@@ -96,11 +99,21 @@ class OutboxVerbs(Caller):
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
         tenant, conversation = (job.tenant, job.conversation) if job else (self.home, None)
+        if job and job.argument:
+            await self._index(job)
         args = {"model": model, "most": limit, "looked_at": embedding.LOOKED_AT, "conversation": conversation}
         rows = await self.write("to_embed", Scope.of(tenant, None), **args)
         return embedding.to_embed(
             (tuple(row[name] for name in TO_EMBED) for row in rows), (tenant, rows[0]["cid"] if rows else 0)
         )
+
+    async def _index(self, job: Job) -> None:
+        """Turns that were written in SQL (see compat/) get their words here: it has no stemmer."""
+        scope, conversation = Scope.of(job.tenant, None), job.conversation
+        while found := await self.write("to_index", scope, conversation=conversation, most=INDEX_BATCH):
+            texts = ((row["tid"], words(decode_content(row["content"], bool(row["is_parts"])))) for row in found)
+            placed = [(tid, index_words(text)) for tid, text in texts]
+            await self.write("put_words", scope, conversation=conversation, words=canonical_json(placed))
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         tenant, cid = embedded.place

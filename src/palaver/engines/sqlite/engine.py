@@ -240,6 +240,9 @@ class SQLiteEngine:
 
         return await self.readers.run(work)
 
+    async def kept_file(self, scope: Scope, path: str) -> bytes | None:
+        return None
+
     # ---- the log
 
     async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]:

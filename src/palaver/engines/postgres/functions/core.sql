@@ -34,6 +34,9 @@ BEGIN
       || set_config('palaver.rights', me.rights, true)
       || set_config('palaver.cid', '', true)
       || CASE WHEN role <> 'palaver_app' THEN set_config('role', 'palaver_app', true) ELSE '' END;
+    IF is_distributed() THEN
+      PERFORM tell_nodes();
+    END IF;
   END IF;
   IF pg_client_encoding() <> 'UTF8' THEN
     PERFORM palaver.fail('PV031', 'client_encoding', 'must be UTF8');
@@ -278,7 +281,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   INSERT INTO passages (tenant, cid, tid, part, size, terms)
   SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
-  FROM jsonb_array_elements(words) WITH ORDINALITY AS w (word, n);
+  FROM jsonb_array_elements(words) WITH ORDINALITY AS w (word, n)
+  ON CONFLICT DO NOTHING;  -- there is none; with this clause Citus sends no COPY, which row level security refuses
 END $$;
 
 -- put_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job

@@ -4,7 +4,7 @@
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
 GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setting(text), palaver.claims(),
-  palaver.claim(text), palaver.claimed_tenant() TO palaver_index;
+  palaver.claim(text), palaver.claimed_tenant(), palaver.anonymous() TO palaver_index;
 
 DO $$
 BEGIN

@@ -103,7 +103,7 @@ BEGIN
     t.tenant := c.tenant;
     t.cid := c.cid;
     t.tid := nextval('palaver.turn_numbers');
-    INSERT INTO turns SELECT t.*;
+    INSERT INTO turns VALUES (t.*);
     IF t.status = 'pending' THEN
       INSERT INTO streams (tenant, tid, cid, lease_until, length)
       VALUES (t.tenant, t.tid, t.cid, me.now, char_length(t.content));

@@ -63,7 +63,7 @@ BEGIN
     t.preview := NULL;
   END IF;
   t.content_hash := CASE WHEN t.status = 'complete' THEN turn_hash(t) END;
-  INSERT INTO turns SELECT t.*;
+  INSERT INTO turns VALUES (t.*);
   PERFORM bind_files(t);
   IF t.status = 'complete' THEN
     PERFORM index_turn(t, words);
@@ -163,7 +163,7 @@ BEGIN
       t.preview := NULL;
     END IF;
     t.content_hash := turn_hash(t);
-    INSERT INTO turns SELECT t.*;
+    INSERT INTO turns VALUES (t.*);
     IF t.attachments IS NOT NULL THEN
       PERFORM bind_files(t);
     END IF;

@@ -22,9 +22,11 @@ DECLARE name text;
 BEGIN
   FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index'] LOOP
     BEGIN
-      EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
+      IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
+        EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
+      END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN
-      NULL;  -- roles belong to the whole server: another database of it has made this one
+      NULL;  -- roles belong to the whole server: another database of it makes this one
     END;
     IF NOT pg_has_role(current_user, name, 'SET') THEN
       EXECUTE format('GRANT %I TO %I', name, current_user);
@@ -356,11 +358,15 @@ CREATE FUNCTION claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION setting(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN nullif(current_setting('palaver.' || name, true), '');
 
+-- Somebody who is not signed in is nobody, unless the database binds them to one tenant (see compat/anon.sql).
+CREATE FUNCTION anonymous() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN NULL::palaver.asker;
+
 -- Who is asking. The application says so in settings that end with the transaction; somebody who is signed in is
 -- believed only what the token says; anybody else is nobody.
 CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE palaver.asking_role()
-    WHEN 'anon' THEN NULL
+    WHEN 'anon' THEN palaver.anonymous()
     WHEN 'authenticated' THEN ROW(palaver.claimed_tenant(), palaver.claims() ->> 'sub',
       coalesce(palaver.claims() -> 'app_metadata' ->> 'palaver_sight', 'own'),
       palaver.claims() -> 'app_metadata' ->> 'palaver_workspace',
@@ -368,6 +374,9 @@ CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
     ELSE ROW(palaver.setting('tenant'), palaver.setting('user'), palaver.setting('sight'),
       palaver.setting('workspace'), palaver.setting('rights'), NULL)::palaver.asker
   END;
+
+-- Whether the tables are spread over the nodes of a cluster (see citus.sql).
+CREATE FUNCTION is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN false;
 
 -- Whether a conversation is there, for whoever is asking: its own policy says so. A function, because a sub-select would
 -- be made ready in every statement, also where nobody needs it.

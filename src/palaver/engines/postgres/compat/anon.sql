@@ -1,0 +1,26 @@
+-- The anonymous role works as the application does inside one tenant, and only there. Whoever has the public key can then
+-- read, write and delete everything in that tenant: it is for programs that have no sign-in, on data that is nobody's else.
+-- Run hal.sql first; this file can be run again.
+
+CREATE OR REPLACE FUNCTION palaver.anonymous() RETURNS palaver.asker LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN ROW({tenant}, NULL, 'tenant', NULL, 'read,write,system,admin', NULL)::palaver.asker;
+
+DO $$
+DECLARE
+  place record;
+  name text;
+BEGIN
+  FOR place IN SELECT schemaname, tablename FROM pg_tables
+    WHERE schemaname IN ('palaver', 'palaver_compat') AND tablename <> 'api_keys' LOOP
+    EXECUTE format('DROP POLICY IF EXISTS anon ON %I.%I', place.schemaname, place.tablename);
+    EXECUTE format('CREATE POLICY anon ON %I.%I TO anon USING (tenant = (SELECT (palaver.whoami()).tenant))'
+      ' WITH CHECK (tenant = (SELECT (palaver.whoami()).tenant))', place.schemaname, place.tablename);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO anon', place.schemaname, place.tablename);
+  END LOOP;
+  GRANT USAGE ON SCHEMA palaver, palaver_api, palaver_compat, extensions TO anon;
+  GRANT USAGE ON ALL SEQUENCES IN SCHEMA palaver TO anon;
+  GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api, palaver_compat TO anon;
+  FOREACH name IN ARRAY ARRAY['messages', 'summaries', 'working_memory'] LOOP
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.hal_conversation_%s TO anon', name);
+  END LOOP;
+END $$;

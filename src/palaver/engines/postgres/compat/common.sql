@@ -1,0 +1,279 @@
+-- What both old sets of tables stand on: rows that are written in SQL become turns through the same verbs as any other.
+--
+-- SQL has neither the tokenizer nor the stemmer: tokens are guessed here (`adapter` says so, and a context counts them
+-- anew), and the words are put into the text index by the worker, through the outbox. This file can be run again.
+
+SET LOCAL client_min_messages = warning;
+CREATE SCHEMA IF NOT EXISTS palaver_compat;
+
+-- ---- tables ---------------------------------------------------------------------------------------------------------
+
+-- Turns whose words nobody has put into the text index yet.
+CREATE TABLE IF NOT EXISTS palaver_compat.wordless (
+  tenant text NOT NULL,
+  tid bigint NOT NULL,
+  cid bigint NOT NULL,
+  PRIMARY KEY (tenant, tid),
+  FOREIGN KEY (tenant, tid) REFERENCES palaver.turns ON DELETE CASCADE
+);
+CREATE INDEX IF NOT EXISTS wordless_of ON palaver_compat.wordless (tenant, cid);
+
+-- protect: row level security for a table of this schema, as for those of `palaver`: what belongs to a conversation is
+-- for those who may see it
+CREATE OR REPLACE FUNCTION palaver_compat.protect(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE role text;
+BEGIN
+  EXECUTE format('ALTER TABLE palaver_compat.%I ENABLE ROW LEVEL SECURITY', name);
+  EXECUTE format('ALTER TABLE palaver_compat.%I FORCE ROW LEVEL SECURITY', name);
+  EXECUTE format('REVOKE ALL ON palaver_compat.%I FROM PUBLIC', name);
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
+    EXECUTE format('DROP POLICY IF EXISTS %I ON palaver_compat.%I', role, name);
+    EXECUTE format('CREATE POLICY %I ON palaver_compat.%I TO %I USING (%s) WITH CHECK (%4$s)', role, name, role,
+      'tenant = (SELECT (palaver.whoami()).tenant) AND ((SELECT (palaver.whoami()).sight) = ''tenant'''
+      ' OR palaver.may_see(tenant, cid))');
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver_compat.%I TO %I', name, role);
+  END LOOP;
+END $$;
+
+-- publish: a view of `public` is for the application and for those who are signed in
+CREATE OR REPLACE FUNCTION palaver_compat.publish(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE role text;
+BEGIN
+  EXECUTE format('REVOKE ALL ON public.%I FROM PUBLIC', name);
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'service_role') LOOP
+    EXECUTE format('REVOKE ALL ON public.%I FROM %I', name, role);  -- Supabase grants everything in `public` to them
+  END LOOP;
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
+    EXECUTE format('REVOKE ALL ON public.%I FROM %I', name, role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO %I', name, role);
+  END LOOP;
+END $$;
+
+SELECT palaver_compat.protect('wordless');
+
+-- ---- values ---------------------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION palaver_compat.moment(micros bigint) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN to_timestamp(micros / 1000000.0);
+
+CREATE OR REPLACE FUNCTION palaver_compat.micros(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN (extract(epoch FROM moment) * 1000000)::bigint;
+
+-- as_id: sixteen bytes in the letters of our ids
+CREATE OR REPLACE FUNCTION palaver_compat.as_id(value uuid) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN (SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ',
+      substring(b.bits FROM 5 * n + 1 FOR 5)::bit(5)::integer + 1, 1), '' ORDER BY n)
+    FROM (SELECT B'00' || ('x' || encode(uuid_send(value), 'hex'))::bit(128) AS bits) AS b, generate_series(0, 25) AS n);
+
+-- as_uuid: the same id, for programs that know rows by a UUID
+CREATE OR REPLACE FUNCTION palaver_compat.as_uuid(id text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN (SELECT string_agg(lpad(to_hex(substring(b.bits FROM 32 * k + 3 FOR 32)::bit(32)::integer), 8, '0'), '' ORDER BY k)
+    FROM (SELECT string_agg((strpos('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substr(id, n, 1)) - 1)::bit(5)::text, '' ORDER BY n)
+      AS bits FROM generate_series(1, 26) AS n) AS b, generate_series(0, 3) AS k)::uuid;
+
+-- new_id: 48 bits of time and 80 of chance
+CREATE OR REPLACE FUNCTION palaver_compat.new_id() RETURNS text LANGUAGE sql VOLATILE
+  RETURN (SELECT palaver_compat.as_id(encode(
+      substr(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) || substr(chance, 1, 6)
+      || substr(chance, 13, 4), 'hex')::uuid) FROM uuid_send(gen_random_uuid()) AS chance);
+
+CREATE OR REPLACE FUNCTION palaver_compat.new_salt() RETURNS bytea LANGUAGE sql VOLATILE
+  RETURN substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16);
+
+-- canonical: one text per value, as `identity.canonical_json` writes it
+CREATE OR REPLACE FUNCTION palaver_compat.canonical(value jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+BEGIN
+  RETURN CASE jsonb_typeof(value)
+    WHEN 'object' THEN '{' || coalesce((SELECT string_agg(to_json(e.key)::text || ':' || canonical(e.value), ','
+      ORDER BY e.key COLLATE "C") FROM jsonb_each(value) AS e), '') || '}'
+    WHEN 'array' THEN '[' || coalesce((SELECT string_agg(canonical(e.value), ',' ORDER BY e.n)
+      FROM jsonb_array_elements(value) WITH ORDINALITY AS e (value, n)), '') || ']'
+    ELSE value::text END;
+END $$;
+
+-- guess: about how many tokens a text has
+CREATE OR REPLACE FUNCTION palaver_compat.guess(said text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN ceil(coalesce(octet_length(said), 0) / 4.0)::bigint;
+
+-- first_line: the first line that says something, cut to fit a list (see drafts.preview)
+CREATE OR REPLACE FUNCTION palaver_compat.first_line(said text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN (SELECT CASE WHEN char_length(l.line) <= 160 THEN l.line ELSE rtrim(left(l.line, 159)) || '…' END
+    FROM (SELECT trim(E' \t\r\f' FROM f.line) AS line, f.n FROM string_to_table(said, E'\n') WITH ORDINALITY AS f (line, n)) AS l
+    WHERE l.line <> '' ORDER BY l.n LIMIT 1);
+
+-- text_of: what a reader would see of a turn
+CREATE OR REPLACE FUNCTION palaver_compat.text_of(content text, is_parts smallint) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN is_parts = 0 THEN coalesce(content, '') ELSE coalesce((
+    SELECT string_agg(part.value ->> 'text', E'\n' ORDER BY part.n)
+    FROM jsonb_array_elements(content::jsonb) WITH ORDINALITY AS part (value, n) WHERE part.value ->> 'type' = 'text'), '') END;
+
+-- ---- writing --------------------------------------------------------------------------------------------------------
+
+-- who: who is asking, as `palaver.enter` wants to hear it
+CREATE OR REPLACE FUNCTION palaver_compat.who() RETURNS jsonb LANGUAGE sql STABLE
+  RETURN (SELECT jsonb_build_object('tenant', me.tenant, 'user', me."user", 'sight', me.sight, 'workspace', me.workspace,
+    'rights', me.rights) FROM palaver.whoami() AS me);
+
+-- need: the columns that an old table says must be there
+CREATE OR REPLACE FUNCTION palaver_compat.need(name text, value text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF value IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'not_null_violation', MESSAGE = name || ' must not be null';
+  END IF;
+END $$;
+
+-- open_thread: the id of the conversation with this key: one's own, else the oldest that one may see, else a new one
+CREATE OR REPLACE FUNCTION palaver_compat.open_thread(wanted text, agent text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+DECLARE
+  role text := current_setting('role');
+  me palaver.asker := palaver.enter(who(), 'write');
+  mine text := coalesce(me."user", '');
+  found_id text;
+BEGIN
+  IF octet_length(wanted) NOT BETWEEN 1 AND 512 THEN
+    PERFORM palaver.fail('PV032', 'key', octet_length(wanted)::text, '512', 'bytes');
+  END IF;
+  SELECT c.id INTO found_id FROM palaver.conversations c WHERE c.tenant = me.tenant AND c.owner = mine AND c.key = wanted
+    AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
+  IF NOT FOUND THEN
+    SELECT c.id INTO found_id FROM palaver.conversations c WHERE c.tenant = me.tenant AND c.key = wanted
+      AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now) ORDER BY c.cid LIMIT 1;
+  END IF;
+  IF NOT FOUND THEN
+    SELECT c.id INTO found_id FROM palaver_api.open_conversation(who(), jsonb_build_object('id', new_id(), 'owner', mine,
+      'key', wanted, 'agent', open_thread.agent, 'participants', '[]', 'salt', new_salt())) AS c;
+  END IF;
+  PERFORM set_config('role', role, true);
+  RETURN found_id;
+END $$;
+
+-- actor_of: who speaks when nobody says so (see Conversation._actor)
+CREATE OR REPLACE FUNCTION palaver_compat.actor_of(c palaver.conversations, role text) RETURNS text
+LANGUAGE sql STABLE
+  RETURN CASE role
+    WHEN 'user' THEN coalesce((palaver.whoami())."user", nullif((c).owner, ''), 'user')
+    WHEN 'assistant' THEN coalesce((c).agent, 'assistant')
+    ELSE role END;
+
+-- checked: a draft that the verbs may have; what a table of its own would have refused is refused here
+CREATE OR REPLACE FUNCTION palaver_compat.checked(c palaver.conversations, t palaver.turns) RETURNS palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+DECLARE
+  size bigint := octet_length(t.content) + coalesce(octet_length(t.tool_calls), 0) + coalesce(octet_length(t.tool_results), 0);
+BEGIN
+  IF t.role NOT IN ('user', 'assistant', 'system', 'tool') OR (t.role = 'tool' AND t.tool_results IS NULL) THEN
+    RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = 'role must be user, assistant or system';
+  ELSIF t.role = 'system' AND 'system' <> ALL (string_to_array(coalesce((palaver.whoami()).rights, ''), ',')) THEN
+    PERFORM palaver.fail('PV021', 'system');
+  ELSIF size > 5000000 THEN
+    PERFORM palaver.fail('PV032', 'content', size::text, '5000000', 'bytes');
+  ELSIF octet_length(t.metadata) > 65536 THEN
+    PERFORM palaver.fail('PV032', 'metadata', octet_length(t.metadata)::text, '65536', 'bytes');
+  ELSIF c.settings::jsonb -> 'redact' = 'true' THEN
+    PERFORM palaver.fail('PV031', 'content', 'of this conversation is redacted first: write it through the library');
+  END IF;
+  t.id := new_id();
+  t.salt := new_salt();
+  t.actor := coalesce(t.actor, actor_of(c, t.role));
+  t.is_parts := 0;
+  t.adapter := 'sql';
+  t.token_count := guess(concat_ws(E'\n', t.content, t.tool_calls, t.tool_results));
+  t.preview := CASE WHEN t.role = 'user' THEN first_line(t.content) END;
+  RETURN t;
+END $$;
+
+-- append: a row of an old table becomes a turn, perhaps in the place of another. Answers it as stored
+CREATE OR REPLACE FUNCTION palaver_compat.append(conversation text, draft palaver.turns, replaces text DEFAULT NULL)
+RETURNS palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+DECLARE
+  role text := current_setting('role');
+  me palaver.asker := palaver.enter(who(), 'write');
+  t palaver.turns := checked(palaver.find(me, conversation), draft);
+BEGIN
+  SELECT * INTO t FROM palaver_api.append(who(), conversation,
+    jsonb_build_array(to_jsonb(t) || '{"words": [], "terms": 0}'), NULL, replaces);
+  INSERT INTO wordless (tenant, tid, cid) VALUES (t.tenant, t.tid, t.cid);
+  PERFORM palaver.put_job(t.tenant, t.cid, 'embed', 1, me.now);  -- 1: there are turns without words
+  PERFORM pg_notify('palaver', to_json(ARRAY[left(encode(sha256(palaver.fields(conversation)), 'hex'), 24)])::text);
+  SELECT * INTO t FROM palaver.turns o WHERE o.tenant = t.tenant AND o.tid = t.tid;
+  PERFORM set_config('role', role, true);
+  RETURN t;
+END $$;
+
+-- forget: the turn behind a row that is deleted; with `whole`, the conversation too when that was its last
+CREATE OR REPLACE FUNCTION palaver_compat.forget(conversation text, turn text, whole boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
+DECLARE
+  role text := current_setting('role');
+  me palaver.asker := palaver.enter(who(), 'write');
+  c palaver.conversations;
+BEGIN
+  PERFORM palaver_api.forget_turn(who(), conversation, turn);
+  c := palaver.find(me, conversation);
+  IF whole AND c.turn_count = 0 AND (me."user" = c.owner OR 'admin' = ANY (string_to_array(me.rights, ','))) THEN
+    PERFORM palaver.bury(me, c, 'forget');
+  END IF;
+  PERFORM set_config('role', role, true);
+END $$;
+
+-- ---- the worker's part ----------------------------------------------------------------------------------------------
+
+-- to_index: turns of a conversation that have no words yet; empty ones where the turn was forgotten meanwhile
+CREATE OR REPLACE FUNCTION palaver_api.to_index(who jsonb, conversation text, most integer)
+RETURNS TABLE (tid bigint, is_parts smallint, content text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT t.tid, t.is_parts, coalesce(CASE WHEN t.status = 'complete' THEN t.content END, '')
+  FROM palaver_compat.wordless w JOIN turns t ON t.tenant = w.tenant AND t.tid = w.tid
+  WHERE w.tenant = me.tenant AND w.cid = c.cid ORDER BY w.tid LIMIT most;
+END $$;
+
+-- put_words: their words; `words` is a list of [turn, [[how many, stems with their places], …]]
+CREATE OR REPLACE FUNCTION palaver_api.put_words(who jsonb, conversation text, words jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+BEGIN
+  WITH taken AS (
+    DELETE FROM palaver_compat.wordless o USING jsonb_array_elements(words) AS w (value)
+    WHERE o.tenant = me.tenant AND o.cid = c.cid AND o.tid = (w.value ->> 0)::bigint RETURNING o.tid, w.value -> 1 AS pieces
+  ), stored AS (
+    INSERT INTO passages (tenant, cid, tid, part, size, terms)
+    SELECT me.tenant, c.cid, t.tid, p.n - 1, (p.value ->> 0)::integer, (p.value ->> 1)::tsvector
+    FROM taken k JOIN turns t ON t.tenant = me.tenant AND t.tid = k.tid AND t.status = 'complete',
+      jsonb_array_elements(k.pieces) WITH ORDINALITY AS p (value, n)
+    ORDER BY t.tid, p.n RETURNING size
+  ) UPDATE conversations o SET passage_count = o.passage_count + s.passages, passage_terms = o.passage_terms + s.terms,
+      marked = o.marked + 1
+    FROM (SELECT count(*) AS passages, coalesce(sum(size), 0) AS terms FROM stored) AS s
+    WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- ---- grants ---------------------------------------------------------------------------------------------------------
+
+-- open_functions: called at the end of every file: what is here is for the application and for those who are signed in
+CREATE OR REPLACE FUNCTION palaver_compat.open_functions() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE role text;
+BEGIN
+  REVOKE ALL ON SCHEMA palaver_compat FROM PUBLIC;
+  REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver_compat, palaver_api FROM PUBLIC;
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
+    EXECUTE format('GRANT USAGE ON SCHEMA palaver_compat TO %I', role);
+    EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver_compat, palaver_api TO %I', role);
+  END LOOP;
+END $$;
+SELECT palaver_compat.open_functions();

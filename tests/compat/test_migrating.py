@@ -1,0 +1,336 @@
+"""`palaver migrate --compat`, `--anon-tenant` and `--distribute`: what they do, print and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from tests import postgres_server
+from tests.compat.conftest import SUPABASE_ROLES, application
+from tests.conftest import migrate_for_tests
+from tests.postgres_server import Server
+from typer.testing import CliRunner, Result
+
+import palaver
+from palaver.cli import app
+from palaver.engines.postgres import compat, migrate
+
+SESSION = "6f1c3a52-3c9e-4a56-9f0e-1d2c3b4a5968"
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("PALAVER_URL", "PALAVER_TENANT", "PALAVER_USER"):
+        monkeypatch.delenv(name, raising=False)
+    return
+
+
+async def run(*args: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, app, list(args))
+
+
+async def fetch(url: str, sql: str, *args: Any) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetch(sql, *args)
+    finally:
+        await connection.close()
+
+
+# ---- compat --------------------------------------------------------------------------------------------------------
+
+
+async def test_one_command_makes_schema_and_tables(empty_database: str) -> None:
+    done = await run("migrate", "--db", empty_database, "--compat", "hal", "--compat", "librarian", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["from"], told["compat"]) == (None, ["hal", "librarian"])
+    for table in (*compat.TABLES["hal"], *compat.TABLES["librarian"]):
+        assert await fetch(empty_database, f"SELECT * FROM public.{table}") == []
+    again = await run("migrate", "--db", empty_database, "--compat", "librarian")
+    assert again.exit_code == 0
+    assert "with the tables of librarian" in again.stdout
+
+
+async def test_what_is_printed_can_be_pasted(postgres_database: str) -> None:
+    done = await run("migrate", "--sql", "--compat", "hal", "--compat", "librarian")
+    await postgres_server.execute(postgres_database, done.stdout, done.stdout)
+    assert await fetch(postgres_database, "SELECT * FROM public.conversation_messages") == []
+    assert "CREATE TABLE palaver.conversations" not in done.stdout
+
+
+@pytest.fixture
+async def made_by_an_owner(postgres: Server) -> AsyncIterator[str]:
+    """The address of a database whose owner is no superuser: policies hold for this one too."""
+    name = await postgres_server.new_database(postgres)
+    with postgres_server.in_turn("owner"):
+        await postgres_server.execute(postgres.at(await _any_migrated(postgres)), OWNER)
+        await postgres_server.execute(
+            postgres.at(name),
+            f"ALTER DATABASE {name} OWNER TO palaver_owner",
+            "CREATE SCHEMA extensions AUTHORIZATION palaver_owner",
+            "CREATE EXTENSION vector WITH SCHEMA extensions",  # for superusers only, as this wheel has it
+        )
+    yield postgres.at(name, "palaver_owner", "not a secret")
+    await postgres_server.drop_database(postgres, name)
+
+
+async def _any_migrated(server: Server) -> str:
+    """A database in which the roles of Palaver, and the tests' login, are known to be there."""
+    return await postgres_server.migrated_template(server, "palaver", migrate_for_tests)
+
+
+OWNER = """
+DO $$ BEGIN
+  CREATE ROLE palaver_owner LOGIN PASSWORD 'not a secret';
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+GRANT palaver_app, palaver_worker, palaver_index TO palaver_owner;
+"""
+
+
+async def test_conversations_that_are_there_already_are_rows(made_by_an_owner: str) -> None:
+    postgres_url = postgres_server.as_application(made_by_an_owner)
+    owner = await asyncpg.connect(made_by_an_owner)
+    await migrate.migrate(owner)
+    await owner.close()
+    async with palaver.open(postgres_url, tenant="acme", worker=False) as store:
+        talk = await store.conversation("shop/standup")
+        await talk.append_many([{"role": "user", "content": f"say {n}"} for n in range(60)])
+        await talk.remember("goals", "Sell tea")
+        await (await store.conversation(SESSION)).append("user", "Hello")
+        await store.settle()
+        summaries = await talk.summaries()
+    connection = await asyncpg.connect(made_by_an_owner)
+    await compat.apply(connection, ["hal", "librarian"])
+    await compat.apply(connection, ["hal", "librarian"])
+    await connection.close()
+    connection = await asyncpg.connect(postgres_url)
+    async with connection.transaction():
+        for name, value in application("acme").items():
+            await connection.execute("SELECT set_config($1, $2, true)", name, value)
+        assert await connection.fetchval("SELECT count(*) FROM hal_conversation_messages") == 60
+        summary = await connection.fetchrow("SELECT * FROM hal_conversation_summaries")
+        assert summary["through_sequence"] == max(one.through_seq for one in summaries)
+        memory = await connection.fetchrow("SELECT * FROM hal_conversation_working_memory")
+        assert (memory["project_id"], memory["agent"], memory["goals"]) == ("shop", "standup", ["Sell tea"])
+        assert [row["content"] for row in await connection.fetch("SELECT * FROM conversation_messages")] == ["Hello"]
+    await connection.close()
+
+
+async def test_a_table_of_theirs_is_never_touched(postgres_database: str) -> None:
+    await postgres_server.execute(
+        postgres_database,
+        "CREATE TABLE conversation_messages (session_id uuid, role text, content text)",
+        f"INSERT INTO conversation_messages VALUES ('{SESSION}', 'user', 'old')",
+    )
+    done = await run("migrate", "--db", postgres_database, "--compat", "librarian")
+    assert done.exit_code == 1
+    assert "Rename it" in done.output
+    assert [row["content"] for row in await fetch(postgres_database, "SELECT * FROM conversation_messages")] == ["old"]
+    with pytest.raises(asyncpg.RaiseError, match="is a table"):
+        await postgres_server.execute(postgres_database, migrate.as_transaction(compat.script(["librarian"])))
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--compat", "hall"), "'hall' is not one of hal, librarian"),
+        (("--compat", "librarian", "--anon-tenant", "x"), "goes with --compat hal"),
+        (("--anon-tenant", "x"), "goes with --compat hal"),
+        (("--distribute", "magic"), "'magic' is not known"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_before_anything_is_done(
+    empty_database: str, args: tuple[str, ...], told: str
+) -> None:
+    done = await run("migrate", "--db", empty_database, *args)
+    assert done.exit_code == 1
+    assert told in done.output
+    assert await fetch(empty_database, "SELECT 1 WHERE to_regnamespace('palaver') IS NOT NULL") == []
+
+
+async def test_files_have_no_such_tables(tmp_path: Any) -> None:
+    done = await run("migrate", "--db", str(tmp_path / "chat.db"), "--compat", "hal")
+    assert done.exit_code == 1
+    assert "must be a Postgres database" in done.output
+
+
+async def test_binding_the_anonymous_role_is_warned_of(empty_database: str) -> None:
+    await postgres_server.execute(empty_database, SUPABASE_ROLES)
+    done = await run("migrate", "--db", empty_database, "--compat", "hal", "--anon-tenant", "kiosk")
+    assert done.exit_code == 0, done.output
+    assert "Whoever has the public key" in done.stderr
+    (row,) = await fetch(empty_database, "SELECT (palaver.anonymous()).tenant")
+    assert row["tenant"] == "kiosk"
+
+
+async def test_an_upgrade_brings_them_along(empty_database: str) -> None:
+    await postgres_server.execute(empty_database, SUPABASE_ROLES)
+    connection = await asyncpg.connect(empty_database)
+    await migrate.migrate(connection)
+    await compat.apply(connection, ["hal"], "kiosk")
+    grants = "SELECT has_function_privilege('anon', 'palaver_compat.append(text, palaver.turns, text)', 'EXECUTE')"
+    await connection.execute("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver_compat FROM anon")
+    assert not await connection.fetchval(grants)
+    await compat.renew(connection)
+    assert await connection.fetchval(grants)
+    await connection.close()
+
+
+async def test_every_table_has_forced_policies_and_every_view_asks_as_its_caller(empty_database: str) -> None:
+    connection = await asyncpg.connect(empty_database)
+    await migrate.migrate(connection)
+    await compat.apply(connection, ["hal", "librarian"])
+    open_tables = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'palaver_compat'::regnamespace AND relkind = 'r'"
+        " AND NOT (relrowsecurity AND relforcerowsecurity)"
+    )
+    assert open_tables == []
+    views = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'v'"
+        " AND NOT coalesce(reloptions @> '{security_invoker=true}', false)"
+    )
+    assert views == []
+    definers = await connection.fetch(
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'palaver_compat'::regnamespace AND prosecdef"
+    )
+    assert [row["proname"] for row in definers] == ["step_aside"]
+    await connection.close()
+
+
+# ---- citus ---------------------------------------------------------------------------------------------------------
+
+# What of Citus can be had without it: its functions. They note what they are asked for, and refuse what Citus refuses.
+STAND_IN = r"""
+CREATE TABLE public.asked (what text, place text, by text, beside text);
+CREATE FUNCTION public.create_distributed_function(name text) RETURNS void LANGUAGE sql
+  AS $$ INSERT INTO public.asked VALUES ('function', name::regprocedure::text, NULL, NULL) $$;
+CREATE FUNCTION public.create_distributed_table(place regclass, by text, colocate_with text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = place
+             AND (polqual::text LIKE '%{SUBLINK%' OR polwithcheck::text LIKE '%{SUBLINK%')) THEN
+    RAISE EXCEPTION 'Subqueries are not supported in policies on distributed tables: %', place;
+  ELSIF EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND place IN (conrelid, confrelid)) THEN
+    RAISE EXCEPTION 'a foreign key stands in the way: %', place;
+  ELSIF EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = place AND i.indisunique AND NOT EXISTS (
+      SELECT 1 FROM pg_attribute a WHERE a.attrelid = place AND a.attname = by AND a.attnum = ANY (i.indkey))) THEN
+    RAISE EXCEPTION 'a unique index without the distribution column: %', place;
+  ELSIF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = place AND NOT tgisinternal) THEN
+    RAISE EXCEPTION 'triggers are not supported on distributed tables: %', place;
+  END IF;
+  INSERT INTO public.asked VALUES ('table', place::text, by, colocate_with);
+END $$;
+"""
+
+
+async def migrate_with_roles(url: str) -> None:
+    await postgres_server.execute(url, SUPABASE_ROLES)
+    await migrate_for_tests(url)
+
+
+@pytest.fixture
+async def every_role(postgres: Server) -> AsyncIterator[str]:
+    """A database with the policies of every role that there can be."""
+    template = await postgres_server.migrated_template(postgres, "roles", migrate_with_roles)
+    name = await postgres_server.new_database(postgres, template)
+    yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+async def distributed(url: str) -> asyncpg.Connection[Any]:
+    """A database in which everything was done that would be done on a cluster."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(STAND_IN)
+    without_check = re.sub(
+        r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.distribution(), flags=re.S
+    )
+    with postgres_server.in_turn("citus"):  # roles belong to the whole server
+        async with connection.transaction():
+            await connection.execute(without_check)
+    return connection
+
+
+async def test_without_the_extension_it_is_refused_in_plain_words(every_role: str) -> None:
+    done = await run("migrate", "--db", every_role, "--distribute", "citus")
+    assert done.exit_code == 1
+    assert "needs the extension citus" in done.output
+    printed = (await run("migrate", "--sql", "--distribute", "citus")).stdout
+    with pytest.raises(asyncpg.RaiseError, match="the extension citus is not in this database"):
+        await postgres_server.execute(every_role, printed)
+
+
+async def test_every_table_is_distributed_by_tenant_beside_its_conversation(every_role: str) -> None:
+    connection = await distributed(every_role)
+    tables = await connection.fetch(
+        "SELECT 'palaver.' || tablename AS name FROM pg_tables WHERE schemaname = 'palaver'"
+    )
+    asked = await connection.fetch("SELECT * FROM asked WHERE what = 'table'")
+    assert sorted(row["place"] for row in asked) == sorted(row["name"] for row in tables)
+    assert {row["by"] for row in asked} == {"tenant"}
+    assert [row["place"] for row in asked if row["beside"] == "none"] == ["palaver.conversations"]
+    assert {row["beside"] for row in asked} == {"none", "palaver.conversations"}
+    await connection.close()
+
+
+async def test_foreign_keys_come_back_and_begin_with_the_tenant(every_role: str) -> None:
+    keys = """
+      SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) AS definition FROM pg_constraint
+      WHERE connamespace = 'palaver'::regnamespace AND contype = 'f' ORDER BY 1, 2
+    """
+    before = await fetch(every_role, keys)
+    connection = await distributed(every_role)
+    after = await connection.fetch(keys)
+    assert before == after
+    assert before
+    assert all(row["definition"].startswith("FOREIGN KEY (tenant, ") for row in after)
+    assert all("palaver." in row["definition"] for row in after)
+    await connection.close()
+
+
+async def test_nodes_are_told_what_they_need(every_role: str) -> None:
+    connection = await distributed(every_role)
+    functions = {row["place"] for row in await connection.fetch("SELECT place FROM asked WHERE what = 'function'")}
+    assert {"palaver.whoami()", "palaver.may_see(text,bigint)", "palaver.claimed_tenant()"} <= functions
+    settings = await connection.fetchval(
+        "SELECT setconfig FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase"
+        " WHERE datname = current_database()"
+    )
+    assert "citus.propagate_set_commands=local" in settings
+    await connection.close()
+
+
+async def test_everything_still_works_and_is_still_closed(every_role: str) -> None:
+    """Policies without sub-selects say the same; and what `enter` sets is said again by SET LOCAL."""
+    await (await distributed(every_role)).close()
+    async with palaver.open(
+        postgres_server.as_application(every_role), tenant="acme", user="ada", worker=False
+    ) as store:
+        talk = await store.conversation("a")
+        await talk.append("user", "Tea, please.")
+        await store.settle()
+        await talk.verify()
+        assert await store.search("tea")
+    async with palaver.open(
+        postgres_server.as_application(every_role), tenant="acme", user="bob", worker=False
+    ) as other:
+        assert not await other.search("tea")
+    connection = await asyncpg.connect(postgres_server.as_application(every_role))
+    assert await connection.fetch("SELECT * FROM palaver.turns") == []
+    await connection.close()
+    again = await run("migrate", "--db", every_role, "--distribute", "citus")
+    assert "needs the extension" in again.output
+
+
+async def test_distribution_and_compat_exclude_each_other(every_role: str) -> None:
+    connection = await asyncpg.connect(every_role)
+    await compat.apply(connection, ["hal"])
+    await connection.close()
+    with pytest.raises(asyncpg.RaiseError, match="triggers"):
+        await distributed(every_role)
