@@ -27,16 +27,11 @@ def known_version() -> int:
 
 def pasted(since: int = 0, *, storage: bool = False) -> str:
     """The same, for an SQL editor; with `storage`, also the bucket that only Supabase has."""
-    return as_transaction("
-".join([script(since), storage_script()] if storage else [script(since)]))
+    return as_transaction("\n".join([script(since), storage_script()] if storage else [script(since)]))
 
 
 def as_transaction(steps: str) -> str:
-    return f"BEGIN;
-SELECT pg_advisory_xact_lock({LOCK});
-{steps}
-COMMIT;
-"
+    return f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK});\n{steps}\nCOMMIT;\n"
 
 
 def storage_script() -> str:

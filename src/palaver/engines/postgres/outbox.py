@@ -113,7 +113,7 @@ class OutboxVerbs(Caller):
         while found := await self.write("to_index", scope, conversation=conversation, most=INDEX_BATCH):
             texts = ((row["tid"], words(decode_content(row["content"], bool(row["is_parts"])))) for row in found)
             placed = [(tid, index_words(text)) for tid, text in texts]
-            await self.write("put_words", scope, conversation=conversation, words=canonical_json(placed))
+            await self.write("put_words", scope, conversation=conversation, words=as_json(placed))
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         tenant, cid = embedded.place
