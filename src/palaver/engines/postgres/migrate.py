@@ -16,7 +16,7 @@ LOCK = 0x70616C61  # "pala": one migration at a time, whoever runs it
 # In the order in which they need each other.
 FUNCTIONS = (
     "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
-    "memory", "recall", "outbox", "grants",
+    "memory", "recall", "requests", "outbox", "grants",
 )  # fmt: skip
 
 
