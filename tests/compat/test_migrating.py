@@ -90,7 +90,7 @@ DO $$ BEGIN
   CREATE ROLE palaver_owner LOGIN PASSWORD 'not a secret';
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
-GRANT palaver_app, palaver_worker, palaver_index TO palaver_owner;
+GRANT palaver_app, palaver_worker, palaver_index, palaver_eraser TO palaver_owner;
 """
 
 

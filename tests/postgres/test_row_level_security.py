@@ -14,6 +14,8 @@ from tests import postgres_server
 import palaver
 from palaver import Scope
 from palaver.engines.postgres import migrate, transports
+from palaver.model import Request
+from palaver.ports import CounterBound
 
 WORD = "zqbcdfghjklmnp"
 SUPABASE = """
@@ -32,8 +34,12 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
         await connection.execute(postgres_server.LOGIN)
     async with palaver.open(empty_database, tenant="acme", user="ada", embedder=None) as store:
         talk = await store.conversation("k", title=WORD, participants=["bob"])
-        await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
+        said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
         await talk.append_open("assistant")
+        sent = {"id": "r", "at": said.created, "model": "m", "adapter": "a", "body": {"input": WORD}}
+        request = Request(conversation=talk.id, quoted=((talk.id, said.id),), **sent)
+        await store.engine.put_request(store.scope, talk.id, request, None)
+        await store.engine.put_counter_bound(store.scope, CounterBound(model="m", ratio=1.5, samples=1))
         await store.settle()
     connection = await asyncpg.connect(empty_database)
     yield connection
@@ -59,6 +65,15 @@ async def acting(admin: Any, role: str, claims: dict[str, Any] | None = None, **
 async def tables(admin: Any) -> list[str]:
     rows = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver' ORDER BY 1")
     return [row[0] for row in rows]
+
+
+async def not_for(admin: Any, who: str) -> list[str]:
+    """The tables of which a stranger may see nothing. What is known of a model's counting is the whole tenant's."""
+    role, claims, settings = STRANGERS[who]
+    tenant = settings.get("tenant") if claims is None else claims.get("app_metadata", {}).get("tenant")
+    for_them = {"api_keys"} if role == "authenticated" else set()
+    for_them |= {"counter_bounds"} if tenant == "acme" else set()
+    return [name for name in await tables(admin) if name not in for_them]
 
 
 async def visible(admin: Any, names: list[str]) -> dict[str, int]:
@@ -98,6 +113,7 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
     names = await tables(admin)
     everything = await visible(admin, names)
     assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams"}
+    assert everything.keys() >= {"requests", "request_quotes", "counter_bounds"}
     async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
         assert await visible(here, names) == everything
     async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
@@ -109,7 +125,7 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
 @pytest.mark.parametrize("who", STRANGERS)
 async def test_a_stranger_sees_no_row_of_any_table(admin: Any, who: str) -> None:
     role, claims, settings = STRANGERS[who]
-    names = [name for name in await tables(admin) if role == "palaver_app" or name != "api_keys"]
+    names = await not_for(admin, who)
     async with acting(admin, role, claims, **settings) as here:
         assert await visible(here, names) == {}
         for name in names:
@@ -120,7 +136,7 @@ async def test_a_stranger_sees_no_row_of_any_table(admin: Any, who: str) -> None
 @pytest.mark.parametrize("who", STRANGERS)
 async def test_a_stranger_writes_no_row_into_any_table(admin: Any, who: str) -> None:
     role, claims, settings = STRANGERS[who]
-    names = [name for name in await tables(admin) if role == "palaver_app" or name != "api_keys"]
+    names = await not_for(admin, who)
     tried = 0
     for name in names:
         row = await admin.fetchval(f"SELECT o::text FROM palaver.{name} AS o LIMIT 1")
@@ -147,6 +163,8 @@ async def test_a_stranger_reaches_nothing_through_the_verbs(admin: Any, who: str
         "forget_turn": (talk, turn),
         "forget_conversation": (talk,),
         "reset": (talk,),
+        "requests": (talk, 50),
+        "put_request": (talk, json.dumps({"id": "r", "at": 1, "purpose": "x", "model": "x", "adapter": "x"})),
         "append": (talk, json.dumps([{"id": "0" * 26, "role": "user", "actor": "x", "content": "x", "words": []}])),
     }
     for name, args in calls.items():
@@ -168,6 +186,51 @@ async def found(admin: Any, role: str, claims: Any, settings: dict[str, str], to
         if problem.sqlstate != "PV021":
             raise
         return []
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_empties_nothing_that_was_sent(admin: Any, who: str) -> None:
+    """`unquote` goes where its caller cannot see. It spares every body whose turns are still there."""
+    role, claims, settings = STRANGERS[who]
+    cid, turn = await admin.fetchrow("SELECT cid, id FROM palaver.turns LIMIT 1")
+    transaction = admin.transaction()
+    await transaction.start()
+    await admin.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(claims) if claims else "")
+    for name, value in settings.items():
+        await admin.execute("SELECT set_config($1, $2, true)", f"palaver.{name}", value)
+    await admin.execute(f"SET LOCAL ROLE {role}")
+    await admin.execute("SELECT palaver.unquote($1)", cid)
+    await admin.execute("SELECT palaver.unquote($1, ARRAY[$2])", cid, turn)
+    await transaction.commit()
+    assert await admin.fetchval("SELECT body FROM palaver.requests") is not None
+    assert await admin.fetchval("SELECT count(*) FROM palaver.request_quotes") == 1
+
+
+@pytest.mark.parametrize(("sub", "state"), [("bob", "PV021"), ("eve", "PV001")], ids=["a participant", "another user"])
+async def test_what_was_sent_is_for_the_owner_also_without_the_library(admin: Any, sub: str, state: str) -> None:
+    """It may quote what they cannot see elsewhere."""
+    talk = await admin.fetchval("SELECT id FROM palaver.conversations")
+    with pytest.raises(asyncpg.PostgresError) as problem:
+        async with acting(admin, "authenticated", {**ADA, "sub": sub}) as here:
+            await here.fetch("SELECT * FROM palaver_api.requests('{}', $1, 50)", talk)
+    assert problem.value.sqlstate == state
+    async with acting(admin, "authenticated", ADA) as here:
+        assert len(await here.fetch("SELECT * FROM palaver_api.requests('{}', $1, 50)", talk)) == 1
+
+
+async def test_the_eraser_reads_and_writes_no_word(admin: Any) -> None:
+    for query in (
+        "SELECT content FROM palaver.turns",
+        "SELECT body FROM palaver.requests",
+        "SELECT * FROM palaver.conversations",
+        "UPDATE palaver.requests SET body = 'x'",
+        "UPDATE palaver.requests SET response = NULL",
+        "DELETE FROM palaver.requests",
+        "INSERT INTO palaver.request_quotes SELECT * FROM palaver.request_quotes",
+    ):
+        with pytest.raises(DENIED):
+            async with acting(admin, "palaver_eraser") as here:
+                await here.execute(query)
 
 
 async def test_anybody_who_is_not_signed_in_gets_nothing_at_all(admin: Any) -> None:

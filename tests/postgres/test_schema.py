@@ -62,7 +62,7 @@ async def test_row_level_security_is_on_and_forced_on_every_table(catalogue: Any
 
 async def test_every_policy_names_its_role(catalogue: Any) -> None:
     roles = await names(catalogue, "SELECT DISTINCT unnest(roles) FROM pg_policies WHERE schemaname = 'palaver'")
-    assert set(roles) <= {"palaver_app", "authenticated", "palaver_worker", "palaver_index"}
+    assert set(roles) <= {"palaver_app", "authenticated", "palaver_worker", "palaver_index", "palaver_eraser"}
 
 
 async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_numbers(catalogue: Any) -> None:
@@ -84,6 +84,28 @@ async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_n
     assert columns == ["doomed_blobs.tenant"], "a path has a name and a file name in it"
 
 
+async def test_the_eraser_can_read_no_word_and_write_nothing_but_emptiness(catalogue: Any) -> None:
+    granted = await catalogue.fetch(
+        """SELECT privilege_type, table_name, string_agg(column_name, ',' ORDER BY column_name)
+        FROM information_schema.column_privileges WHERE grantee = 'palaver_eraser' GROUP BY 1, 2"""
+    )
+    assert {tuple(row) for row in granted} == {
+        ("SELECT", "turns", "cid,id,seq,status,tenant"),
+        ("SELECT", "requests", "rid,tenant"),
+        ("UPDATE", "requests", "body"),
+        ("SELECT", "request_quotes", "cid,quoted_cid,rid,tenant,turn"),
+    }
+    written = await catalogue.fetch(
+        """SELECT tablename, cmd, with_check FROM pg_policies
+        WHERE schemaname = 'palaver' AND roles = '{palaver_eraser}'::name[]"""
+    )
+    assert {tuple(row) for row in written} == {
+        ("turns", "SELECT", None),
+        ("requests", "ALL", "(body IS NULL)"),
+        ("request_quotes", "ALL", "false"),
+    }
+
+
 async def test_every_function_pins_its_search_path(catalogue: Any) -> None:
     found = await names(
         catalogue,
@@ -101,7 +123,8 @@ async def test_verbs_run_with_the_rights_of_whoever_calls_them(catalogue: Any) -
         """SELECT p.oid::regprocedure || ' of ' || r.rolname FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
         WHERE p.pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace) AND p.prosecdef""",
     )
-    assert [one.rpartition(" of ")[2] for one in found] == ["palaver_index"] * len(found)
+    assert {one.rpartition(" of ")[2] for one in found} == {"palaver_index", "palaver_eraser"}
+    assert [one for one in found if one.endswith("eraser")] == ["palaver.unquote(bigint,text[]) of palaver_eraser"]
     assert not [one for one in found if one.startswith("palaver_api.")]
 
 

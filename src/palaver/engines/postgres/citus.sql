@@ -21,6 +21,7 @@ SET citus.propagate_set_commands = 'local';
 ALTER ROLE palaver_app LOGIN;
 ALTER ROLE palaver_worker LOGIN;
 ALTER ROLE palaver_index LOGIN;
+ALTER ROLE palaver_eraser LOGIN;
 
 -- Policies of distributed tables have no sub-selects. Here those only save a look-up per row.
 CREATE FUNCTION pg_temp.plain(predicate text) RETURNS text LANGUAGE sql
@@ -65,6 +66,8 @@ SELECT create_distributed_table('palaver.embeddings', 'tenant', colocate_with =>
 SELECT create_distributed_table('palaver.embedded', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.jobs', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.requests', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.request_quotes', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.counter_bounds', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.api_keys', 'tenant', colocate_with => 'palaver.conversations');
 
 DO $$

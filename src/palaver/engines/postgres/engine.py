@@ -15,6 +15,7 @@ from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.memory import MemoryVerbs
 from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
+from palaver.engines.postgres.requests import RequestVerbs
 from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport, unhex
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
@@ -57,6 +58,7 @@ LOCAL = frozenset(
         "compact_turns",
         "compact_tokens",
         "to_embed",
+        "title_made",
     }
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
@@ -83,7 +85,7 @@ async def open_postgres(
         await engine.close()
 
 
-class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
+class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, OutboxVerbs):
     def __init__(self, transport: Transport, clock: Clock, hub: Hub, home: str) -> None:
         super().__init__(transport, clock)
         self.hub, self.home = hub, home
@@ -143,7 +145,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, OutboxVerbs):
             scope,
             conversation=id,
             fields=sorted(changes.fields),
-            changes=as_json(_details(changes)),
+            changes=as_json({**_details(changes), "if_untitled": changes.if_untitled}),
             words=title,
             size=size,
         )

@@ -93,6 +93,25 @@ async def a_quotation_goes_with_its_turn(db: Database) -> None:
 
 
 @guarantee
+async def a_quotation_goes_whoever_forgets(db: Database) -> None:
+    """The same when the one who forgets cannot see the conversation that quotes the turn; nothing else of it goes."""
+    from palaver.model import Scope
+
+    async with db.open(**answering("One.", "Two.")) as store:
+        shared = await store.conversation("shared", participants=["bob"])
+        turn = await shared.append("user", "The word is zanzibar.")
+        bobs = store.scoped(Scope(store.scope.tenant, "bob"))
+        talk = await bobs.conversation("k")
+        for word in ("nothing", "the word"):
+            await talk.generate(f"What is {word}?", recall_scope="tenant" if word == "the word" else "conversation")
+        assert "zanzibar" in repr((await talk.requests())[1].body)
+        async with refused(ConversationNotFound):
+            await store.get(talk.id)
+        await shared.forget(turn)
+        assert [one.body is not None for one in await talk.requests()] == [True, False]
+
+
+@guarantee
 async def requests_are_for_the_owner(db: Database) -> None:
     """Who takes part sees the thread, but not what was sent for it; a stranger sees nothing at all."""
     from palaver.model import Scope

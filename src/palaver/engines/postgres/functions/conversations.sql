@@ -115,7 +115,44 @@ BEGIN
   ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT most;
 END $$;
 
--- update_conversation: new values for the named fields. `words` are the stems of a new title
+-- save_details: after some of the fields that only `create` and `update` set have changed
+CREATE OR REPLACE FUNCTION palaver.save_details(me palaver.asker, c palaver.conversations, fields text[])
+RETURNS palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  c.members := members_of(c.participants);
+  c := with_compaction(c);
+  c.content_hash := details_hash(c);
+  UPDATE conversations o SET workspace = c.workspace, agent = c.agent, model = c.model, title = c.title,
+    title_made = c.title_made, participants = c.participants, members = c.members, metadata = c.metadata,
+    settings = c.settings, ttl = c.ttl, compact_turns = c.compact_turns, compact_tokens = c.compact_tokens,
+    salt = c.salt, content_hash = c.content_hash
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  c.updated := tick(me, c);
+  c := log(me, c, 'update', payload => jsonb_build_object('fields', (SELECT array_agg(f ORDER BY f COLLATE "C")
+    FROM unnest(fields) AS f)), content_hash => c.content_hash);
+  c.expires_at := c.updated + c.ttl;
+  PERFORM save(c);
+  RETURN c;
+END $$;
+
+-- drop_made_title: a turn is being forgotten; a title that a job wrote may repeat its words
+CREATE OR REPLACE FUNCTION palaver.drop_made_title(me palaver.asker, c palaver.conversations)
+RETURNS palaver.conversations
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF NOT c.title_made OR c.title IS NULL THEN
+    RETURN c;
+  END IF;
+  c.title := NULL;
+  c.title_made := false;
+  c.salt := uuid_send(gen_random_uuid());
+  PERFORM index_title(c, NULL, 0);
+  RETURN save_details(me, c, '{title}');
+END $$;
+
+-- update_conversation: new values for the named fields. `words` are the stems of a new title. What is for a conversation
+-- `if_untitled` comes from a job, and changes nothing where somebody has given a title
 CREATE OR REPLACE FUNCTION palaver_api.update_conversation(who jsonb, conversation text, fields text[], changes jsonb,
   words text DEFAULT NULL, size integer DEFAULT 0) RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -125,26 +162,20 @@ DECLARE
   chosen jsonb := (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes)
     WHERE key = ANY (fields) AND key IN ('title', 'workspace', 'agent', 'model', 'participants', 'metadata',
       'settings', 'ttl'));
+  from_a_job boolean := coalesce((changes ->> 'if_untitled')::boolean, false);
 BEGIN
   PERFORM require_owner(me, c.owner);
+  IF from_a_job AND c.title IS NOT NULL THEN
+    RETURN NEXT c;
+    RETURN;
+  END IF;
   c := jsonb_populate_record(c, chosen);
   c.salt := (changes ->> 'salt')::bytea;
-  c.members := members_of(c.participants);
-  c := with_compaction(c);
-  c.content_hash := details_hash(c);
   IF 'title' = ANY (fields) THEN
+    c.title_made := from_a_job;
     PERFORM index_title(c, words, size);
   END IF;
-  UPDATE conversations o SET workspace = c.workspace, agent = c.agent, model = c.model, title = c.title,
-    participants = c.participants, members = c.members, metadata = c.metadata, settings = c.settings, ttl = c.ttl,
-    compact_turns = c.compact_turns, compact_tokens = c.compact_tokens, salt = c.salt, content_hash = c.content_hash
-  WHERE o.tenant = c.tenant AND o.cid = c.cid;
-  c.updated := tick(me, c);
-  c := log(me, c, 'update', payload => jsonb_build_object('fields', (SELECT array_agg(f ORDER BY f COLLATE "C")
-    FROM unnest(fields) AS f)), content_hash => c.content_hash);
-  c.expires_at := c.updated + c.ttl;
-  PERFORM save(c);
-  RETURN NEXT c;
+  RETURN NEXT save_details(me, c, fields);
 END $$;
 
 -- ---- searching ------------------------------------------------------------------------------------------------------

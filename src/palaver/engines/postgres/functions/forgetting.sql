@@ -20,7 +20,6 @@ BEGIN
     FROM (SELECT count(*) AS passages, coalesce(sum(size), 0) AS terms FROM gone) g
     WHERE o.tenant = t.tenant AND o.cid = t.cid AND g.passages > 0;
   PERFORM drop_meaning(t);
-  DELETE FROM requests r WHERE r.tenant = t.tenant AND r.cid = t.cid AND r.turn = t.id;
   PERFORM doom(t.tenant, t.cid, t.tid);
 END $$;
 
@@ -71,6 +70,7 @@ DECLARE
   one palaver.turns;
   doomed palaver.turns[];
 BEGIN
+  c := drop_made_title(me, c);
   IF t.status = 'forgotten' THEN
     IF NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.turn = t.id
                    AND e.kind = 'forget') THEN
@@ -89,6 +89,7 @@ BEGIN
     c := log(me, c, 'forget', NULL, one.id, NULL, stub(c, one, false));
     RETURN NEXT one.id;
   END LOOP;
+  PERFORM drop_bodies(c, t.seq, ARRAY(SELECT d.id FROM unnest(doomed) AS d));
   c := find_tip(c);
   PERFORM cut_beyond_tip(me, c);
   PERFORM save(refresh_preview(c));
@@ -100,6 +101,7 @@ RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   PERFORM changed(me, c, t);
+  PERFORM drop_bodies(c, t.seq, ARRAY[t.id]);
   UPDATE turns o SET salt = NULL WHERE o.tenant = t.tenant AND o.tid = t.tid;
   c.updated := tick(me, c);
   PERFORM save(log(me, c, 'forget', NULL, t.id, NULL, stub_hash(t, t.idempotency_key)));
@@ -124,7 +126,7 @@ DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
   t palaver.turns;
-  removed boolean := false;
+  removed text[] := '{}';
 BEGIN
   FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active IN (0, 1)
       AND o.position < least(place, c.tip_position) AND o.status IN ('complete', 'aborted') ORDER BY o.seq LIMIT most LOOP
@@ -134,10 +136,11 @@ BEGIN
     END IF;
     c.updated := tick(me, c);
     c := log(me, c, 'retire', NULL, t.id, CASE WHEN keep_salt THEN '{"salt": true}'::jsonb END, stub(c, t, keep_salt));
-    removed := true;
+    removed := removed || t.id;
     RETURN NEXT t.id;
   END LOOP;
-  IF removed THEN
+  IF removed <> '{}' THEN
+    PERFORM drop_bodies(c, stamped_seq(removed[1]), removed);
     PERFORM bump(c);
     PERFORM recount(c);
     PERFORM save(refresh_preview(find_tip(c)));
@@ -190,6 +193,7 @@ DECLARE
   stubs bytea := ''::bytea;
 BEGIN
   PERFORM require_owner(me, c.owner);
+  c := drop_made_title(me, c);
   FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.status <> 'forgotten'
       ORDER BY o.seq LOOP
     IF t.active = 1 THEN
@@ -199,6 +203,7 @@ BEGIN
     stubs := stubs || field(stub(c, t, false));
     RETURN NEXT t.id;
   END LOOP;
+  PERFORM unquote(c.cid);
   PERFORM emptied(c);
   UPDATE turns o SET salt = NULL WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.salt IS NOT NULL;
   PERFORM doom(c.tenant, c.cid, NULL);
@@ -214,10 +219,10 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   PERFORM emptied(c);
   PERFORM doom(c.tenant, c.cid, NULL);
-  DELETE FROM requests o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM passages o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM streams o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  PERFORM unquote(c.cid);
   c.updated := tick(me, c);
   c := log(me, c, kind);
   UPDATE conversations o SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, preview = NULL,

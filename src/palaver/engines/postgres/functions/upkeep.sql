@@ -146,6 +146,8 @@ BEGIN
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.cid = c.cid;
   DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid;
   DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+  DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid;
+  DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid;
   UPDATE conversations o SET revision = o.revision + 1, summarized_position = 0, summarized_turns = 0,
     summarized_tokens = 0, to_embed = false
   WHERE o.tenant = c.tenant AND o.cid = c.cid;

@@ -16,11 +16,12 @@ SET LOCAL search_path = palaver, extensions, public;
 -- palaver_app     what the application works as, inside one tenant; it owns nothing
 -- palaver_worker  sees which tenants have work waiting, and nothing of what was said
 -- palaver_index   owns the look-up of words (see `passages`), and can read nothing else
+-- palaver_eraser  empties what quotes a forgotten turn (see `request_quotes`), and can read no word of it
 
 DO $$
 DECLARE name text;
 BEGIN
-  FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index'] LOOP
+  FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index', 'palaver_eraser'] LOOP
     BEGIN
       IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name) THEN
         EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
@@ -62,6 +63,7 @@ CREATE TABLE conversations (
   compact_turns bigint NOT NULL DEFAULT 50,    -- when to summarise, from the settings
   compact_tokens bigint NOT NULL DEFAULT 8000,
   to_embed boolean NOT NULL DEFAULT false,     -- there is a job `embed`: an append need not put in another
+  title_made boolean NOT NULL DEFAULT false,   -- a job wrote the title: it goes when a turn is forgotten
   tenant text NOT NULL,
   id text NOT NULL,
   owner text NOT NULL,                         -- '' when the application itself is the owner
@@ -311,16 +313,46 @@ CREATE INDEX jobs_due ON jobs (tenant, run_at) WHERE dead = 0;
 -- What was really sent to a model, with secrets redacted.
 CREATE TABLE requests (
   tenant text NOT NULL,
+  rid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
   cid bigint NOT NULL,
+  at bigint NOT NULL,
+  next_seq bigint NOT NULL,                    -- of the conversation then: no later turn can be in the body
   id text NOT NULL,
-  turn text,
-  request text NOT NULL,
-  explanation text,
-  response_id text,
-  usage text,
-  created bigint NOT NULL,
-  PRIMARY KEY (tenant, cid, id),
+  turn text,                                   -- where the answer went
+  purpose text NOT NULL,
+  model text NOT NULL,
+  adapter text NOT NULL,
+  explanation text,                            -- ids and numbers, no words
+  response text,                               -- ids, usage, timings, retries, the type of an error; NULL: no end
+  body text,                                   -- NULL: deleted, with what it held
+  PRIMARY KEY (tenant, rid),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
+);
+CREATE UNIQUE INDEX requests_by_id ON requests (tenant, cid, id);
+CREATE INDEX requests_of ON requests (tenant, cid, rid);
+CREATE INDEX requests_with_body ON requests (tenant, cid, rid) WHERE body IS NOT NULL;
+
+-- Turns of other conversations that a body quotes. Who forgets such a turn must find the body, and may not even see the
+-- conversation that it belongs to: the role `palaver_eraser` empties it, and can do nothing else.
+CREATE TABLE request_quotes (
+  tenant text NOT NULL,
+  quoted_cid bigint NOT NULL,
+  turn text NOT NULL,
+  rid bigint NOT NULL,
+  cid bigint NOT NULL,                         -- of the request
+  PRIMARY KEY (tenant, quoted_cid, turn, rid)
+);
+CREATE INDEX request_quotes_of ON request_quotes (tenant, cid);
+
+-- Per model: the provider's count of a prompt, as a multiple of ours; the most that was seen lately. Everybody in the
+-- tenant learns from it and adds to it, so that it has limits of its own.
+CREATE TABLE counter_bounds (
+  tenant text NOT NULL,
+  model text NOT NULL,
+  ratio double precision NOT NULL CHECK (ratio BETWEEN 0.25 AND 4),
+  samples bigint NOT NULL,
+  updated bigint NOT NULL,
+  PRIMARY KEY (tenant, model)
 );
 
 -- Keys of the server's callers, hashed.
@@ -428,8 +460,11 @@ BEGIN
     EXECUTE format('CREATE POLICY %I ON palaver.conversations AS RESTRICTIVE FOR INSERT TO %I WITH CHECK'
       ' (owner = (SELECT %s) OR ''admin'' = ANY (string_to_array((SELECT %s), '','')))',
       role || '_owner', role, source ->> 'user', source ->> 'rights');
+    predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
+    EXECUTE format('CREATE POLICY %I ON palaver.counter_bounds TO %I USING (%s) WITH CHECK (%s)',
+      role, role, predicate, predicate);
     FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
-      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'doomed_blobs'] LOOP
+      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs'] LOOP
       -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
       predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';
       EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)', role, name, role,
@@ -451,6 +486,10 @@ CREATE POLICY palaver_worker ON jobs FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON streams FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON doomed_blobs FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_index ON passages FOR SELECT TO palaver_index USING (true);
+-- The eraser finds what quotes a turn, and which turns are forgotten. A body that it writes is an empty one.
+CREATE POLICY palaver_eraser ON turns FOR SELECT TO palaver_eraser USING (true);
+CREATE POLICY palaver_eraser ON request_quotes TO palaver_eraser USING (true) WITH CHECK (false);
+CREATE POLICY palaver_eraser ON requests TO palaver_eraser USING (true) WITH CHECK (body IS NULL);
 
 -- ---- grants ---------------------------------------------------------------------------------------------------------
 
@@ -478,8 +517,11 @@ BEGIN
     REVOKE ALL ON ALL TABLES IN SCHEMA palaver FROM anon;
   END IF;
 END $$;
-GRANT USAGE ON SCHEMA palaver, palaver_api TO palaver_worker, palaver_index;
+GRANT USAGE ON SCHEMA palaver, palaver_api TO palaver_worker, palaver_index, palaver_eraser;
 GRANT USAGE ON SCHEMA extensions TO palaver_index;
 GRANT SELECT ON jobs, streams TO palaver_worker;
 GRANT SELECT (tenant) ON doomed_blobs TO palaver_worker;
 GRANT SELECT ON passages TO palaver_index;
+GRANT SELECT (tenant, cid, seq, id, status) ON turns TO palaver_eraser;
+GRANT SELECT, DELETE ON request_quotes TO palaver_eraser;
+GRANT SELECT (tenant, rid), UPDATE (body) ON requests TO palaver_eraser;

@@ -1,0 +1,132 @@
+-- What was sent to models. A body holds what people said: it goes with their words.
+
+-- was_cut: whether something was deleted since the context was read: here, or where the body quotes from. Turns that are
+-- quoted are held until the end of the transaction: whoever forgets one then finds the body that quotes it
+CREATE OR REPLACE FUNCTION palaver.was_cut(c palaver.conversations, since bigint, quoted jsonb) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE one record;
+BEGIN
+  FOR one IN SELECT e.kind, e.at FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid ORDER BY e.n DESC LOOP
+    EXIT WHEN one.at < since;
+    IF one.kind IN ('forget', 'reset', 'retire') THEN
+      RETURN true;
+    END IF;
+  END LOOP;
+  FOR one IN SELECT q ->> 0 AS conversation, q ->> 1 AS turn FROM jsonb_array_elements(quoted) AS q ORDER BY 1, 2 LOOP
+    PERFORM 1 FROM turns t JOIN conversations o ON o.tenant = t.tenant AND o.cid = t.cid
+    WHERE o.tenant = c.tenant AND o.id = one.conversation AND o.gone IS NULL AND t.seq = stamped_seq(one.turn)
+      AND t.id = one.turn AND t.status <> 'forgotten' FOR SHARE OF t;
+    IF NOT FOUND THEN
+      RETURN true;
+    END IF;
+  END LOOP;
+  RETURN false;
+END $$;
+
+-- put_request: one call of a model; the second time, its end. What was forgotten meanwhile does not come back. `request`
+-- is a row of `requests` with `quoted`, a list of [conversation, turn]; only the newest `bodies` bodies stay
+CREATE OR REPLACE FUNCTION palaver_api.put_request(who jsonb, conversation text, request jsonb,
+  bodies integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+  r palaver.requests := jsonb_populate_record(NULL::palaver.requests, request);
+  quoted jsonb := coalesce(request -> 'quoted', '[]');
+BEGIN
+  UPDATE requests o SET turn = coalesce(r.turn, o.turn), response = r.response
+  WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = r.id;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  IF r.body IS NOT NULL AND was_cut(c, r.at, quoted) THEN
+    r.body := NULL;
+  END IF;
+  r.rid := nextval('palaver.numbers');
+  INSERT INTO requests (tenant, rid, cid, id, turn, purpose, at, model, adapter, next_seq, body, explanation, response)
+  VALUES (c.tenant, r.rid, c.cid, r.id, r.turn, r.purpose, r.at, r.model, r.adapter, c.next_seq, r.body,
+    r.explanation, r.response);
+  IF r.body IS NULL THEN
+    RETURN;
+  END IF;
+  INSERT INTO request_quotes (tenant, quoted_cid, turn, rid, cid)
+  SELECT c.tenant, o.cid, q ->> 1, r.rid, c.cid FROM jsonb_array_elements(quoted) AS q
+  JOIN conversations o ON o.tenant = c.tenant AND o.id = q ->> 0 ON CONFLICT DO NOTHING;
+  UPDATE requests o SET body = NULL WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.body IS NOT NULL AND o.rid <= (
+    SELECT k.rid FROM requests k WHERE k.tenant = c.tenant AND k.cid = c.cid AND k.body IS NOT NULL
+    ORDER BY k.rid DESC LIMIT 1 OFFSET bodies) AND bodies IS NOT NULL;
+END $$;
+
+-- requests: the latest ones, of one turn or before another, newest first. For the owner, or an admin: a prompt may quote
+-- what a participant cannot see elsewhere
+CREATE OR REPLACE FUNCTION palaver_api.requests(who jsonb, conversation text, most integer, turn text DEFAULT NULL,
+  before text DEFAULT NULL) RETURNS SETOF palaver.requests
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+  until bigint := (SELECT r.rid FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.id = before);
+BEGIN
+  PERFORM require_owner(me, c.owner);
+  RETURN QUERY SELECT r.* FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid
+    AND (requests.turn IS NULL OR r.turn = requests.turn) AND (before IS NULL OR r.rid < until)
+    ORDER BY r.rid DESC LIMIT most;
+END $$;
+
+-- ---- deleting -------------------------------------------------------------------------------------------------------
+
+-- unquote: empty the bodies that quote turns of a conversation whose words are gone: these, or any. It runs as the role
+-- that may do that and nothing else, because they may be in conversations that the caller cannot see. Whoever calls it,
+-- it looks at the tenant that is asking, tells nothing, and spares every body whose turns are still there
+CREATE OR REPLACE FUNCTION palaver.unquote(quoted_cid bigint, gone text[] DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  here text := (whoami()).tenant;
+  emptied bigint[];
+BEGIN
+  WITH dropped AS (
+    DELETE FROM request_quotes q WHERE q.tenant = here AND q.quoted_cid = unquote.quoted_cid
+      AND (gone IS NULL OR q.turn = ANY (gone))
+      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = here AND t.cid = q.quoted_cid
+        AND t.seq = stamped_seq(q.turn) AND t.id = q.turn AND t.status <> 'forgotten')
+    RETURNING q.rid
+  ) SELECT array_agg(DISTINCT d.rid) INTO emptied FROM dropped d;
+  IF emptied IS NOT NULL THEN  -- in order, so that nobody waits in a circle
+    PERFORM 1 FROM requests r WHERE r.tenant = here AND r.rid = ANY (emptied) ORDER BY r.rid FOR NO KEY UPDATE;
+    UPDATE requests r SET body = NULL WHERE r.tenant = here AND r.rid = ANY (emptied);
+  END IF;
+END $$;
+GRANT CREATE ON SCHEMA palaver TO palaver_eraser;
+ALTER FUNCTION palaver.unquote(bigint, text[]) OWNER TO palaver_eraser;
+REVOKE CREATE ON SCHEMA palaver FROM palaver_eraser;
+
+-- drop_bodies: turns from `seq` on are gone; every body that may hold their words, or what was made of them, goes too
+CREATE OR REPLACE FUNCTION palaver.drop_bodies(c palaver.conversations, seq bigint, gone text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE requests r SET body = NULL
+  WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.next_seq > drop_bodies.seq AND r.body IS NOT NULL;
+  PERFORM unquote(c.cid, gone);
+END $$;
+
+-- ---- counting -------------------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION palaver_api.counter_bound(who jsonb, model text)
+RETURNS TABLE (ratio double precision, samples bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT b.ratio, b.samples FROM counter_bounds b
+    WHERE b.tenant = me.tenant AND b.model = counter_bound.model;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.put_counter_bound(who jsonb, model text, ratio double precision, samples bigint)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  INSERT INTO counter_bounds (tenant, model, ratio, samples, updated)
+  VALUES (me.tenant, put_counter_bound.model, put_counter_bound.ratio, put_counter_bound.samples, me.now)
+  ON CONFLICT ON CONSTRAINT counter_bounds_pkey DO UPDATE
+    SET ratio = excluded.ratio, samples = excluded.samples, updated = excluded.updated;
+END $$;

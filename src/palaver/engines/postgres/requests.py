@@ -1,0 +1,54 @@
+"""What was sent to models, and what was learned of their counting. Each method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from palaver.engines.postgres.caller import Caller, Row
+from palaver.engines.postgres.transports import as_json
+from palaver.identity import canonical_json, from_json, micros, moment
+from palaver.model import Request, Scope
+from palaver.ports import CounterBound
+
+NAMES = ("id", "turn", "purpose", "model", "adapter")
+JSON = ("body", "explanation", "response")
+
+
+class RequestVerbs(Caller):
+    async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
+        stored = as_json(_stored(request))
+        await self.write("put_request", scope, conversation=conversation, request=stored, bodies=bodies)
+
+    async def requests(
+        self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
+    ) -> list[Request]:
+        rows = await self.read("requests", scope, conversation=conversation, most=limit, turn=turn, before=before)
+        return [_request(conversation, row) for row in reversed(rows)]
+
+    async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
+        rows = await self.read("counter_bound", scope, model=model)
+        return CounterBound(model=model, ratio=rows[0]["ratio"], samples=rows[0]["samples"]) if rows else None
+
+    async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
+        await self.write("put_counter_bound", scope, model=bound.model, ratio=bound.ratio, samples=bound.samples)
+
+
+def _stored(request: Request) -> dict[str, Any]:
+    values = {name: getattr(request, name) for name in NAMES}
+    texts = {name: _text(getattr(request, name)) for name in JSON}
+    return {**values, **texts, "at": micros(request.at), "quoted": request.quoted}
+
+
+def _request(conversation: str, row: Row) -> Request:
+    values = {name: row[name] for name in NAMES}
+    texts = {name: _value(row[name]) for name in JSON}
+    return Request(conversation=conversation, at=moment(row["at"]), **values, **texts)
+
+
+def _text(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else canonical_json(value)
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else from_json(text)
