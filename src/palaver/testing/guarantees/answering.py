@@ -136,7 +136,8 @@ async def what_is_learned_of_a_counter_is_kept_per_tenant(db: Database) -> None:
             bound = CounterBound(model="m", ratio=ratio, samples=samples)
             await store.engine.put_counter_bound(store.scope, bound)
             assert await store.engine.counter_bound(store.scope, "m") == bound
-        assert await store.engine.counter_bound(Scope.of("another", None), "m") is None
+        other = store.scoped(Scope.of("another", None))
+        assert await other.engine.counter_bound(other.scope, "m") is None
 
 
 @guarantee
