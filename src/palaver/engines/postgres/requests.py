@@ -41,9 +41,13 @@ def _stored(request: Request) -> dict[str, Any]:
 
 def _request(conversation: str, row: Row) -> Request:
     values = {name: row[name] for name in NAMES}
-    texts = {name: None if row[name] is None else from_json(row[name]) for name in JSON}
+    texts = {name: _value(row[name]) for name in JSON}
     return Request(conversation=conversation, at=moment(row["at"]), **values, **texts)
 
 
 def _text(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else canonical_json(value)
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else from_json(text)
