@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 import palaver
 from palaver import Store
+from palaver.engines.postgres.transports import connected
 from palaver.testing.providers import LoopbackProvider
 
 NAMES = ("chat", "responses", "messages")
@@ -33,14 +34,37 @@ Opener = Callable[..., AbstractAsyncContextManager[Store]]
 
 
 @pytest.fixture
-def opened(provider: LoopbackProvider, tmp_path: Path) -> Opener:
-    """`async with opened(model="chat") as store`: always the same file, no worker unless asked for."""
+def opened(provider: LoopbackProvider, database_url: str, tmp_path: Path) -> Opener:
+    """`async with opened(model="chat") as store`: always the same database, on each engine in turn; no worker unless
+    asked for."""
 
     @asynccontextmanager
     async def open_store(**options: Any) -> AsyncIterator[Store]:
         generate = {**FAST, **options.pop("generate", {})}
-        given = {"user": "ada", "worker": False, "models": provider.models(), **options}
-        async with palaver.open(f"sqlite:///{tmp_path}/chat.db", generate=generate, **given) as store:
+        given = {"user": "ada", "worker": False, "models": provider.models(), "files": tmp_path / "files", **options}
+        async with palaver.open(database_url, generate=generate, **given) as store:
             yield store
 
     return open_store
+
+
+Traces = Callable[[str], Awaitable[list[str]]]
+
+
+@pytest.fixture
+def traces(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Traces:
+    """Where a word still is: in which files, and on Postgres in which tables."""
+
+    async def find(word: str) -> list[str]:
+        files = [path for path in tmp_path.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+        found = [path.name for path in files]
+        if database_url.startswith("sqlite"):
+            return found
+        async with connected(request.getfixturevalue("postgres_database")) as admin:
+            tables = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver'")
+            for (table,) in tables:
+                if await admin.fetchval(f"SELECT count(*) FROM palaver.{table} t WHERE strpos(t::text, $1) > 0", word):
+                    found.append(table)
+        return found
+
+    return find

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +11,9 @@ from palaver import Conversation, Scope, Store
 from palaver.model import Request
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
-from .conftest import Opener
+from .conftest import Opener, Traces
 
 WORD = "zqxvbnmkjhgf"
-
-
-def traces(folder: Path, word: str) -> list[str]:
-    return [path.name for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
 
 
 async def test_the_body_is_what_the_service_got(opened: Opener, provider: LoopbackProvider, name: str) -> None:
@@ -104,10 +99,10 @@ async def say_it(store: Store, **settings: Any) -> Conversation:
 
 
 @pytest.mark.parametrize("way", ["turn", "reset", "forget"])
-async def test_no_byte_of_it_stays(opened: Opener, tmp_path: Path, way: str) -> None:
+async def test_no_byte_of_it_stays(opened: Opener, traces: Traces, way: str) -> None:
     async with opened(model="chat") as store:
         talk = await say_it(store)
-        assert traces(tmp_path, WORD)
+        assert await traces(WORD)
         if way == "turn":
             await talk.forget((await talk.history())[0])
             requests = await talk.requests()
@@ -118,7 +113,7 @@ async def test_no_byte_of_it_stays(opened: Opener, tmp_path: Path, way: str) -> 
             assert await talk.requests() == []
         else:
             await talk.forget()
-        assert traces(tmp_path, WORD) == []
+        assert await traces(WORD) == []
 
 
 async def test_a_turn_said_later_takes_no_earlier_body_with_it(opened: Opener) -> None:
@@ -131,7 +126,7 @@ async def test_a_turn_said_later_takes_no_earlier_body_with_it(opened: Opener) -
 
 
 @pytest.mark.parametrize("retention", ["audit-only", "ephemeral"])
-async def test_bodies_go_when_the_words_are_retired(opened: Opener, tmp_path: Path, retention: str) -> None:
+async def test_bodies_go_when_the_words_are_retired(opened: Opener, traces: Traces, retention: str) -> None:
     async with opened(model="chat", summarizer=Blank()) as store:
         settings = {"retention": retention, "compaction": {"trigger_turns": 4}}
         talk = await say_it(store, settings=settings)
@@ -140,7 +135,7 @@ async def test_bodies_go_when_the_words_are_retired(opened: Opener, tmp_path: Pa
         await talk.compact()
         await store.settle()
         assert WORD not in str(await talk.requests())
-        assert traces(tmp_path, WORD) == []
+        assert await traces(WORD) == []
 
 
 class Blank:
@@ -154,7 +149,7 @@ class Blank:
 
 
 @pytest.mark.parametrize("way", ["turn", "forget"])
-async def test_quotes_in_other_conversations_go_too(opened: Opener, tmp_path: Path, way: str) -> None:
+async def test_quotes_in_other_conversations_go_too(opened: Opener, traces: Traces, way: str) -> None:
     async with opened(model="chat") as store:
         secret = await store.conversation("secret")
         said = await secret.append("user", f"The word is {WORD}.")
@@ -163,10 +158,10 @@ async def test_quotes_in_other_conversations_go_too(opened: Opener, tmp_path: Pa
         assert WORD in str((await talk.requests())[0].body)
         await (secret.forget(said) if way == "turn" else secret.forget())
         assert (await talk.requests())[0].body is None
-        assert traces(tmp_path, WORD) == []
+        assert await traces(WORD) == []
 
 
-async def test_a_late_row_brings_nothing_back(opened: Opener, tmp_path: Path) -> None:
+async def test_a_late_row_brings_nothing_back(opened: Opener, traces: Traces) -> None:
     async with opened(model="chat") as store:
         talk = await store.conversation("x")
         said = await talk.append("user", f"The word is {WORD}.")
@@ -188,7 +183,7 @@ async def test_a_late_row_brings_nothing_back(opened: Opener, tmp_path: Path) ->
         await elsewhere.forget(quoted)
         await store.engine.put_request(store.scope, talk.id, other, None)
         assert [request.body for request in await talk.requests()] == [None, None]
-        assert traces(tmp_path, WORD) == []
+        assert await traces(WORD) == []
 
 
 # ---- counting that learns ------------------------------------------------------------------------------------------
