@@ -7,6 +7,11 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   a palaver.attachments := jsonb_populate_record(NULL::palaver.attachments, attachment);
 BEGIN
+  -- A file is somebody's own and lies in its conversation's folder: whoever could name another's could have it deleted.
+  IF (me."user" IS NOT NULL AND a.owner <> me."user") OR split_part(a.path, '/', 2) <> c.id
+    OR (asking_role() = 'authenticated' AND split_part(a.path, '/', 1) <> me."user") THEN
+    PERFORM fail('PV021', 'admin');
+  END IF;
   c.updated := tick(me, c);
   INSERT INTO attachments (tenant, cid, id, owner, filename, media_type, bytes, sha256, path, created)
   VALUES (c.tenant, c.cid, a.id, a.owner, a.filename, a.media_type, a.bytes, a.sha256, a.path, c.updated);

@@ -7,7 +7,7 @@ BEGIN
   WITH gone AS (
     DELETE FROM attachments a WHERE a.tenant = doom.tenant AND a.cid = doom.cid
       AND (doom.tid IS NULL OR a.tid = doom.tid) RETURNING a.path
-  ) INSERT INTO doomed_blobs (tenant, path) SELECT doom.tenant, g.path FROM gone g ON CONFLICT DO NOTHING;
+  ) INSERT INTO doomed_blobs (tenant, path, cid) SELECT doom.tenant, g.path, doom.cid FROM gone g ON CONFLICT DO NOTHING;
 END $$;
 
 -- unindex: the words of a turn, and everything else that was made of it alone

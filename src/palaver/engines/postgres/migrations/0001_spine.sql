@@ -164,7 +164,7 @@ CREATE TABLE attachments (
 CREATE INDEX attachments_of ON attachments (tenant, tid);
 
 -- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot keep one.
-CREATE TABLE doomed_blobs (tenant text NOT NULL, path text NOT NULL, PRIMARY KEY (tenant, path));
+CREATE TABLE doomed_blobs (tenant text NOT NULL, path text NOT NULL, cid bigint NOT NULL, PRIMARY KEY (tenant, path));
 
 CREATE TABLE events (
   tenant text NOT NULL,
@@ -419,7 +419,7 @@ BEGIN
       ' (owner = (SELECT %s) OR ''admin'' = ANY (string_to_array((SELECT %s), '','')))',
       role || '_owner', role, source ->> 'user', source ->> 'rights');
     FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
-      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests'] LOOP
+      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'doomed_blobs'] LOOP
       -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
       predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';
       EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)', role, name, role,
@@ -428,10 +428,8 @@ BEGIN
         format(predicate, source ->> 'tenant', source ->> 'sight',
           CASE WHEN role = 'palaver_app' THEN 'cid = ' || (source ->> 'known') || ' OR' END));
     END LOOP;
-    predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
-    EXECUTE format('CREATE POLICY %I ON palaver.doomed_blobs TO %I USING (%s) WITH CHECK (%s)',
-      role, role, predicate, predicate);
     IF role = 'palaver_app' THEN
+      predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
       EXECUTE format('CREATE POLICY %I ON palaver.api_keys TO %I USING (%s) WITH CHECK (%s)',
         role, role, predicate, predicate);
     END IF;
