@@ -18,6 +18,7 @@ FUNCTIONS = (
     "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
     "memory", "recall", "outbox", "grants",
 )  # fmt: skip
+VERSION_IS_FOR_ALL = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 
 
 def known_version() -> int:
@@ -32,7 +33,7 @@ def pasted(since: int = 0) -> str:
 def script(since: int = 0) -> str:
     """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, *_functions(), _version(known_version())])
+    return "\n".join([*steps, _version(known_version()), *_functions(), VERSION_IS_FOR_ALL])
 
 
 def _functions() -> list[str]:
@@ -44,7 +45,6 @@ def _functions() -> list[str]:
 def _version(number: int) -> str:
     return f"""
 CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
-GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;
 """
 
 
