@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test lint format bench crash replication properties clean
+.PHONY: help run test pgbouncer lint format bench crash replication properties clean
 
 help:
 	@echo "make run     talk to it in the terminal (offline, no key)"
@@ -24,8 +24,16 @@ $(READY): pyproject.toml
 run: $(READY)
 	$(BIN)/palaver chat
 
-test: $(READY)
+test: $(READY) pgbouncer
 	$(BIN)/python -m pytest -n 2
+
+# For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
+APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq
+pgbouncer:
+	@PATH=$$PATH:/usr/sbin; command -v pgbouncer >/dev/null \
+	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	|| { $(APT) install -y --no-install-recommends pgbouncer || \
+	     { $(APT) update && $(APT) install -y --no-install-recommends pgbouncer; }; } >/dev/null 2>&1 || true
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -158,7 +158,7 @@ def start(settings: Mapping[str, str] = FAST) -> Server:
 def start_on(data: Path, password: str, settings: Mapping[str, str] = FAST) -> Server:
     """A server on a data folder that is there, such as a copy or one whose server was killed."""
     for _ in range(3):  # a port that is free now may be taken a moment later
-        port = _free_port()
+        port = free_port()
         chosen = {**ALWAYS, **settings, "port": str(port)}
         with open(data.parent / "log", "ab") as log:
             process = subprocess.Popen(
@@ -176,7 +176,7 @@ def start_on(data: Path, password: str, settings: Mapping[str, str] = FAST) -> S
     raise NoPostgres(f"no Postgres: it did not start, see {data.parent / 'log'}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

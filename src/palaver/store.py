@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from palaver.asking import GenerateEvent
 from palaver.blobs import FolderBlobs, blob_path
@@ -603,7 +603,10 @@ def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
 def default_folder(url: str) -> Path:
     """Attachments lie beside the database file; those of a server, where the program runs."""
     parts = urlsplit(url)
-    path = Path(unquote(parts.path[1:]) or "palaver")
+    name = unquote(parts.path[1:])
+    if parts.scheme != "sqlite":
+        name = quote(name, safe="@ ")  # a database may be called anything, and leads nowhere else
+    path = Path(name or "palaver")
     return path.with_name(path.name + "-files")
 
 

@@ -6,15 +6,17 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from tests.postgres_server import APPLICATION
 
 import palaver
+from palaver.engines.postgres.transports import connected
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick
@@ -154,23 +156,51 @@ def check_file(path: Path) -> None:
 # ---- the test ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(3_600)
-async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_with_its_text(
-    tmp_path: Path, kills: int, seed: int, record_property: Any
-) -> None:
-    """No acknowledged turn lost, no gap in `seq` or in the log, every cut stream sealed, `verify` clean."""
-    url, chance = f"sqlite:///{tmp_path / 'crash.db'}", random.Random(seed)
+async def kill_and_check(url: str, kills: int, seed: int, quiet: Callable[[], Awaitable[None]]) -> list[Promises]:
+    """Writers are killed again and again; `quiet` returns when nothing of the last one is on its way any more."""
+    chance = random.Random(seed)
     promised: dict[str, Promises] = {}
     for number in range(kills):
         key = f"crash/{number // KILLS_PER_CONVERSATION}"
         promises = promised.setdefault(key, Promises())
         await run_and_kill(url, key, f"{number}", chance, promises)
         if chance.random() < 0.75:  # otherwise the next writer finds it as it was left
+            await quiet()
             await check(url, key, promises)
+    await quiet()
     for key, promises in promised.items():
         await check(url, key, promises)
+    return list(promised.values())
+
+
+@pytest.mark.timeout(3_600)
+async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_with_its_text(
+    tmp_path: Path, kills: int, seed: int, record_property: Any
+) -> None:
+    """No acknowledged turn lost, no gap in `seq` or in the log, every cut stream sealed, `verify` clean."""
+
+    async def quiet() -> None:
+        """The writer was the only one who wrote."""
+
+    promised = await kill_and_check(f"sqlite:///{tmp_path / 'crash.db'}", kills, seed, quiet)
     check_file(tmp_path / "crash.db")
-    _report(promised.values(), kills, record_property)
+    _report(promised, kills, record_property)
+
+
+@pytest.mark.timeout(3_600)
+async def test_the_same_when_the_database_is_a_server(
+    postgres_url: str, postgres_database: str, kills: int, seed: int, record_property: Any
+) -> None:
+    async with connected(postgres_database) as admin:
+
+        async def quiet() -> None:
+            """The server may still be at work on what it was sent before the writer died."""
+            left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
+            async with asyncio.timeout(PATIENCE):
+                while await admin.fetchval(left, APPLICATION):  # noqa: ASYNC110 (Postgres has no event for it)
+                    await asyncio.sleep(0.01)
+
+        _report(await kill_and_check(postgres_url, kills, seed, quiet), kills, record_property)
 
 
 def _report(all_promises: Iterable[Promises], kills: int, record: Any) -> None:

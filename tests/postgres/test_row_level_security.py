@@ -14,8 +14,8 @@ from tests import postgres_server
 import palaver
 from palaver import Scope
 from palaver.engines.postgres import migrate, transports
-from palaver.model import Request
-from palaver.ports import CounterBound
+from palaver.testing.strangers import attack
+from palaver.testing.victim import NoAttack, tables
 
 WORD = "zqbcdfghjklmnp"
 SUPABASE = """
@@ -34,12 +34,8 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
         await connection.execute(postgres_server.LOGIN)
     async with palaver.open(empty_database, tenant="acme", user="ada", embedder=None) as store:
         talk = await store.conversation("k", title=WORD, participants=["bob"])
-        said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
+        await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
         await talk.append_open("assistant")
-        sent = {"id": "r", "at": said.created, "model": "m", "adapter": "a", "body": {"input": WORD}}
-        request = Request(conversation=talk.id, quoted=((talk.id, said.id),), **sent)
-        await store.engine.put_request(store.scope, talk.id, request, None)
-        await store.engine.put_counter_bound(store.scope, CounterBound(model="m", ratio=1.5, samples=1))
         await store.settle()
     connection = await asyncpg.connect(empty_database)
     yield connection
@@ -62,20 +58,6 @@ async def acting(admin: Any, role: str, claims: dict[str, Any] | None = None, **
         await transaction.rollback()
 
 
-async def tables(admin: Any) -> list[str]:
-    rows = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver' ORDER BY 1")
-    return [row[0] for row in rows]
-
-
-async def not_for(admin: Any, who: str) -> list[str]:
-    """The tables of which a stranger may see nothing. What is known of a model's counting is the whole tenant's."""
-    role, claims, settings = STRANGERS[who]
-    tenant = settings.get("tenant") if claims is None else claims.get("app_metadata", {}).get("tenant")
-    for_them = {"api_keys"} if role == "authenticated" else set()
-    for_them |= {"counter_bounds"} if tenant == "acme" else set()
-    return [name for name in await tables(admin) if name not in for_them]
-
-
 async def visible(admin: Any, names: list[str]) -> dict[str, int]:
     """How many rows of each table can be seen; those with none are left out."""
     counts = {name: await admin.fetchval(f"SELECT count(*) FROM palaver.{name}") for name in names}
@@ -83,37 +65,12 @@ async def visible(admin: Any, names: list[str]) -> dict[str, int]:
 
 
 ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
-STRANGERS: dict[str, tuple[str, dict[str, Any] | None, dict[str, str]]] = {
-    "nobody set a tenant": ("palaver_app", None, {}),
-    "an empty tenant": ("palaver_app", None, {"tenant": "", "sight": "tenant"}),
-    "another tenant": ("palaver_app", None, {"tenant": "evil", "sight": "tenant", "rights": "read,write,admin"}),
-    "another user": ("palaver_app", None, {"tenant": "acme", "user": "eve", "sight": "own"}),
-    "another workspace": ("palaver_app", None, {"tenant": "acme", "sight": "workspace", "workspace": "x"}),
-    "signed in, without a tenant": ("authenticated", {"sub": "ada"}, {"tenant": "acme", "user": "ada"}),
-    "signed in, with a tenant of one's own making": (
-        "authenticated",
-        {"sub": "ada", "user_metadata": {"tenant": "acme"}},
-        {"tenant": "acme", "sight": "tenant"},
-    ),
-    "signed in, as somebody else": ("authenticated", {**ADA, "sub": "eve"}, {"tenant": "acme", "user": "ada"}),
-    "signed in, elsewhere": (
-        "authenticated",
-        {"sub": "ada", "app_metadata": {"tenant": "evil"}},
-        {"tenant": "acme", "cid": "1"},
-    ),
-    "signed in, with a sight of one's own making": (
-        "authenticated",
-        {**ADA, "sub": "eve", "user_metadata": {"palaver_sight": "tenant"}},
-        {"sight": "tenant"},
-    ),
-}
 
 
 async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
     names = await tables(admin)
     everything = await visible(admin, names)
     assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams"}
-    assert everything.keys() >= {"requests", "request_quotes", "counter_bounds"}
     async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
         assert await visible(here, names) == everything
     async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
@@ -122,115 +79,80 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
         assert await visible(here, [name for name in names if name != "api_keys"]) == everything
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-async def test_a_stranger_sees_no_row_of_any_table(admin: Any, who: str) -> None:
-    role, claims, settings = STRANGERS[who]
-    names = await not_for(admin, who)
-    async with acting(admin, role, claims, **settings) as here:
-        assert await visible(here, names) == {}
-        for name in names:
-            assert await here.execute(f"DELETE FROM palaver.{name}") == "DELETE 0"
-            assert await here.execute(f"UPDATE palaver.{name} SET tenant = tenant") == "UPDATE 0"
+# ---- the published suite -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-async def test_a_stranger_writes_no_row_into_any_table(admin: Any, who: str) -> None:
-    role, claims, settings = STRANGERS[who]
-    names = await not_for(admin, who)
-    tried = 0
-    for name in names:
-        row = await admin.fetchval(f"SELECT o::text FROM palaver.{name} AS o LIMIT 1")
-        if row is None:
-            continue
-        tried += 1
-        with pytest.raises(DENIED):
-            async with acting(admin, role, claims, **settings) as here:
-                await here.execute(f"INSERT INTO palaver.{name} SELECT (($1::text)::palaver.{name}).*", row)
-    assert tried > 4
+@pytest.fixture
+async def supabase_database(empty_database: str) -> str:
+    """A superuser's address of a migrated database that knows Supabase's roles."""
+    async with transports.connected(empty_database) as connection:
+        await connection.execute(SUPABASE)
+        await migrate.migrate(connection)
+    return empty_database
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-async def test_a_stranger_reaches_nothing_through_the_verbs(admin: Any, who: str) -> None:
-    role, claims, settings = STRANGERS[who]
-    told = json.dumps({"tenant": settings.get("tenant", ""), **settings, "rights": "read,write,admin"})
-    talk, turn = await admin.fetchrow("SELECT c.id, t.id FROM palaver.conversations c, palaver.turns t LIMIT 1")
-    calls = {
-        "conversation": (talk,),
-        "history": (talk, 50),
-        "turn": (talk, turn),
-        "events": (talk, 0, 50),
-        "event_records": (talk, 0, 50),
-        "forget_turn": (talk, turn),
-        "forget_conversation": (talk,),
-        "reset": (talk,),
-        "requests": (talk, 50),
-        "put_request": (talk, json.dumps({"id": "r", "at": 1, "purpose": "x", "model": "x", "adapter": "x"})),
-        "append": (talk, json.dumps([{"id": "0" * 26, "role": "user", "actor": "x", "content": "x", "words": []}])),
-    }
-    for name, args in calls.items():
-        places = ", ".join(f"${n}" for n in range(1, len(args) + 2))
-        with pytest.raises(asyncpg.PostgresError) as problem:
-            async with acting(admin, role, claims, **settings) as here:
-                await here.fetch(f"SELECT * FROM palaver_api.{name}({places})", told, *args)
-        assert problem.value.sqlstate in ("PV001", "PV021"), name
-        assert WORD not in str(problem.value)
-    assert await found(admin, role, claims, settings, told) == []
+async def test_no_stranger_reaches_anything(supabase_database: str) -> None:
+    report = await attack(supabase_database)
+    assert [str(one) for one in report.breaches] == []
+    assert report.left_out == ()
+    async with transports.connected(supabase_database) as connection:
+        verbs = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'palaver_api'::regnamespace"
+        assert len(report.functions) == await connection.fetchval(verbs)
+        assert set(report.tables) == set(await tables(connection))
+        assert await visible(connection, list(report.tables)) == {}, "nothing stays behind"
 
 
-async def found(admin: Any, role: str, claims: Any, settings: dict[str, str], told: str) -> list[Any]:
-    """What a search for Ada's word finds; nothing when the caller is nobody."""
-    try:
-        async with acting(admin, role, claims, **settings) as here:
-            return list(await here.fetch("SELECT * FROM palaver_api.search($1, $2, 10, 3, 10)", told, f"'{WORD}'"))
-    except asyncpg.PostgresError as problem:
-        if problem.sqlstate != "PV021":
-            raise
-        return []
+LEAKS = {
+    "another user: count_turns: the answer differs": """
+        CREATE FUNCTION palaver_api.count_turns(who jsonb) RETURNS bigint LANGUAGE sql SECURITY DEFINER
+        SET search_path = pg_catalog AS 'SELECT count(*) FROM palaver.turns';
+        GRANT EXECUTE ON FUNCTION palaver_api.count_turns(jsonb) TO palaver_app""",
+    "another tenant's application: show_turn: the answer holds": """
+        CREATE FUNCTION palaver_api.show_turn(who jsonb, turn text) RETURNS text LANGUAGE sql SECURITY DEFINER
+        SET search_path = pg_catalog AS 'SELECT content FROM palaver.turns WHERE id = turn';
+        GRANT EXECUTE ON FUNCTION palaver_api.show_turn(jsonb, text) TO palaver_app""",
+    "signed in, elsewhere: drop_turn: it changed rows": """
+        CREATE FUNCTION palaver_api.drop_turn(who jsonb, turn text) RETURNS void LANGUAGE sql SECURITY DEFINER
+        SET search_path = pg_catalog AS 'UPDATE palaver.turns SET content = NULL WHERE id = turn';
+        GRANT EXECUTE ON FUNCTION palaver_api.drop_turn(jsonb, text) TO authenticated""",
+    "nobody set a tenant: SELECT FROM palaver.turns: it was let through": """
+        CREATE POLICY too_wide ON palaver.turns FOR SELECT TO palaver_app USING (true)""",
+    "not signed in: SELECT FROM palaver.notes: it was let through": """
+        CREATE TABLE palaver.notes (tenant text NOT NULL, cid bigint NOT NULL, note text NOT NULL);
+        GRANT USAGE ON SCHEMA palaver TO anon; GRANT SELECT ON palaver.notes TO anon""",
+    "another user: INSERT INTO palaver.marks: it was refused for another reason": """
+        CREATE POLICY too_wide ON palaver.marks FOR INSERT TO palaver_app WITH CHECK (true)""",
+}
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-async def test_a_stranger_empties_nothing_that_was_sent(admin: Any, who: str) -> None:
-    """`unquote` goes where its caller cannot see. It spares every body whose turns are still there."""
-    role, claims, settings = STRANGERS[who]
-    cid, turn = await admin.fetchrow("SELECT cid, id FROM palaver.turns LIMIT 1")
-    transaction = admin.transaction()
-    await transaction.start()
-    await admin.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(claims) if claims else "")
-    for name, value in settings.items():
-        await admin.execute("SELECT set_config($1, $2, true)", f"palaver.{name}", value)
-    await admin.execute(f"SET LOCAL ROLE {role}")
-    await admin.execute("SELECT palaver.unquote($1)", cid)
-    await admin.execute("SELECT palaver.unquote($1, ARRAY[$2])", cid, turn)
-    await transaction.commit()
-    assert await admin.fetchval("SELECT body FROM palaver.requests") is not None
-    assert await admin.fetchval("SELECT count(*) FROM palaver.request_quotes") == 1
+async def test_the_suite_finds_every_leak(supabase_database: str) -> None:
+    await postgres_server.execute(supabase_database, *LEAKS.values())
+    breaches = [str(one) for one in (await attack(supabase_database)).breaches]
+    assert [leak for leak in LEAKS if not any(one.startswith(leak) for one in breaches)] == []
 
 
-@pytest.mark.parametrize(("sub", "state"), [("bob", "PV021"), ("eve", "PV001")], ids=["a participant", "another user"])
-async def test_what_was_sent_is_for_the_owner_also_without_the_library(admin: Any, sub: str, state: str) -> None:
-    """It may quote what they cannot see elsewhere."""
-    talk = await admin.fetchval("SELECT id FROM palaver.conversations")
-    with pytest.raises(asyncpg.PostgresError) as problem:
-        async with acting(admin, "authenticated", {**ADA, "sub": sub}) as here:
-            await here.fetch("SELECT * FROM palaver_api.requests('{}', $1, 50)", talk)
-    assert problem.value.sqlstate == state
-    async with acting(admin, "authenticated", ADA) as here:
-        assert len(await here.fetch("SELECT * FROM palaver_api.requests('{}', $1, 50)", talk)) == 1
+async def test_the_suite_fails_on_what_it_cannot_attack(supabase_database: str) -> None:
+    await postgres_server.execute(
+        supabase_database,
+        "CREATE FUNCTION palaver_api.new_verb(who jsonb, unheard_of text) RETURNS text LANGUAGE sql RETURN 'x'",
+    )
+    with pytest.raises(NoAttack, match="unheard_of"):
+        await attack(supabase_database)
+    await postgres_server.execute(
+        supabase_database,
+        "DROP FUNCTION palaver_api.new_verb",
+        "CREATE FUNCTION palaver_api.new_verb() RETURNS text LANGUAGE sql RETURN 'x'",
+    )
+    with pytest.raises(NoAttack, match="new_verb"):
+        await attack(supabase_database)
 
 
-async def test_the_eraser_reads_and_writes_no_word(admin: Any) -> None:
-    for query in (
-        "SELECT content FROM palaver.turns",
-        "SELECT body FROM palaver.requests",
-        "SELECT * FROM palaver.conversations",
-        "UPDATE palaver.requests SET body = 'x'",
-        "UPDATE palaver.requests SET response = NULL",
-        "DELETE FROM palaver.requests",
-        "INSERT INTO palaver.request_quotes SELECT * FROM palaver.request_quotes",
-    ):
-        with pytest.raises(DENIED):
-            async with acting(admin, "palaver_eraser") as here:
-                await here.execute(query)
+async def test_the_suite_wants_somebody_who_sees_past_the_policies(postgres_url: str) -> None:
+    with pytest.raises(palaver.InvalidInput, match="administrator"):
+        await attack(postgres_url)
+
+
+# ---- what it cannot know -------------------------------------------------------------------------------------------
 
 
 async def test_anybody_who_is_not_signed_in_gets_nothing_at_all(admin: Any) -> None:
@@ -281,6 +203,22 @@ async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: 
         with pytest.raises(DENIED):
             async with acting(admin, "palaver_worker") as here:
                 await here.fetch(f"SELECT * FROM palaver.{name}")
+
+
+async def test_whoever_acts_for_others_and_cannot_see_theirs_is_told_that_a_key_is_taken(admin: Any) -> None:
+    eve = {"tenant": "acme", "user": "eve", "sight": "own", "rights": "read,write,admin"}
+    spec = {"id": "1" * 26, "owner": "ada", "key": "k", "participants": '["eve"]', "salt": "\\x00"}
+    with pytest.raises(asyncpg.PostgresError, match="same key"):
+        async with acting(admin, "palaver_app") as here:
+            await here.fetch("SELECT * FROM palaver_api.open_conversation($1, $2)", json.dumps(eve), json.dumps(spec))
+
+
+async def test_the_look_up_of_words_answers_for_the_own_tenant_alone(admin: Any) -> None:
+    asked = f"SELECT count(*) FROM palaver.matching('{WORD}', NULL, 10)"
+    async with acting(admin, "palaver_app", tenant="acme", sight="tenant") as here:
+        assert await here.fetchval(asked) > 0
+    async with acting(admin, "palaver_app", tenant="evil", sight="tenant") as here:
+        assert await here.fetchval(asked) == 0
 
 
 async def test_an_administrators_address_gives_no_more_sight_than_any_other(empty_database: str, admin: Any) -> None:

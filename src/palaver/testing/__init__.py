@@ -27,6 +27,10 @@ Without pytest, with a fresh database for each guarantee:
 
 `python -m palaver.testing` does just that for SQLite.
 
+**The cross-tenant suite** (`palaver.testing.strangers`, for Postgres) attacks every verb and every table of a database
+of yours as another tenant, as another user, as nobody, with forged claims and owners, on connections that somebody
+used before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, and leaves nothing behind.
+
 **The fakes.** `FakeClock`, `CountingIds`, `HashEmbedder` and `ScriptedModel` stand in for what is slow, random or paid:
 
     async with palaver.open(url, clock=FakeClock(), ids=CountingIds()) as store: ...

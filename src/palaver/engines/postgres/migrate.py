@@ -19,6 +19,7 @@ FUNCTIONS = (
     "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
     "callers", "memory", "recall", "requests", "outbox", "grants",
 )  # fmt: skip
+VERSION_IS_FOR_ALL = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 
 
 def known_version() -> int:
@@ -42,7 +43,7 @@ def storage_script() -> str:
 def script(since: int = 0) -> str:
     """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, *_functions(), _version(known_version())])
+    return "\n".join([*steps, _version(known_version()), *_functions(), VERSION_IS_FOR_ALL])
 
 
 def _functions() -> list[str]:
@@ -70,7 +71,6 @@ async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 def _version(number: int) -> str:
     return f"""
 CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
-GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;
 """
 
 

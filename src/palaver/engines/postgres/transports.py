@@ -150,7 +150,7 @@ async def open_transport(url: str, *, read_url: str | None = None, migrate_url: 
     if migrate_url is not None:
         async with connected(migrate_url) as connection:
             await migrate.migrate(connection)
-    async with connected(url) as connection:
+    async with connected(url) as connection, connection.transaction():  # behind pgbouncer: one server for all of it
         await migrate.check(connection)
     pool = await open_pool(url)
     replica = None if read_url is None else await open_pool(read_url)

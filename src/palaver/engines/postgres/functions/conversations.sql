@@ -30,7 +30,7 @@ DECLARE
   wanted palaver.conversations := jsonb_populate_record(NULL::palaver.conversations, spec);
 BEGIN
   PERFORM require_owner(me, wanted.owner);
-  LOOP
+  FOR attempt IN 1..3 LOOP
     IF wanted.key IS NOT NULL THEN
       SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.owner = wanted.owner AND o.key = wanted.key
         AND o.gone IS NULL;
@@ -47,9 +47,10 @@ BEGIN
     EXCEPTION WHEN unique_violation THEN
       IF wanted.key IS NULL THEN
         RAISE;
-      END IF;  -- somebody else was faster: theirs is found now
+      END IF;  -- somebody else was faster: theirs is found now, unless it is not for this caller to see
     END;
   END LOOP;
+  PERFORM fail('PV031', 'key', 'another conversation of this owner has the same key');
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver.create_conversation(me palaver.asker, c palaver.conversations, words text,

@@ -1,0 +1,203 @@
+"""A database of every earlier release opens in this one, with everything in it. And nothing drifts from the files.
+
+Each schema that was ever in use has its rows in `sqlite/NNNN.sql` and `postgres/NNNN.sql`, written by the code of that
+time (see make.py). A new migration makes these tests fail until the rows of the schema before it are there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.upgrades.make import KEPT, KEY, OWNER, make_postgres
+
+import palaver
+from palaver.engines.migrate import Migration, migrations
+from palaver.engines.postgres import migrate, transports
+from palaver.engines.sqlite.connection import APPLICATION_ID
+
+HERE = Path(__file__).parent
+SQLITE = migrations("palaver.engines.sqlite.migrations")
+POSTGRES = migrations("palaver.engines.postgres.migrations")
+
+
+def rows_of(engine: str, schema: int) -> str:
+    file = HERE / engine / f"{schema:04}.sql"
+    assert file.exists(), f"schema {schema} has a successor now: write its rows with make.py and the code that had it"
+    return file.read_text()
+
+
+def earlier(steps: list[Migration]) -> list[int]:
+    return [step.number for step in steps[:-1]]
+
+
+async def everything_is_there(url: str) -> None:
+    """What make.py wrote, through the verbs of today."""
+    async with palaver.open(url, tenant="acme", user=OWNER) as store:
+        talk = await store.find(KEY)
+        await talk.verify()
+        assert (talk.info.title, talk.info.participants, talk.info.metadata) == (
+            "Food and allergies",
+            ("bob",),
+            {"plan": "pro"},
+        )
+        turns = await talk.history(limit=100)
+        assert turns[0].text == KEPT
+        assert [turn.role for turn in turns] == "user user assistant assistant tool assistant user".split()
+        assert len(await talk.history(limit=100, include_superseded=True)) == 9, "the forgotten one is a stub"
+        assert (await talk.append("user", KEPT, idempotency_key="first")).id == turns[0].id
+        await store.settle()
+        assert (await talk.recall("what am I allergic to?", k=1))[0].turn.id == turns[0].id
+        assert [found.conversation.id for found in await store.search("peanuts")] == [talk.id]
+        assert [found.conversation.id for found in await store.search("allergies")] == [talk.id], "by its title"
+        assert "allergic" in (await talk.build_context(token_budget=1_000, query="allergic")).text
+        assert await store.search("secret") == []
+        with pytest.raises(palaver.NotFound):
+            await store.find("gone")
+        await talk.append("user", "And it goes on: I moved to Lisbon.")
+        await talk.forget(turns[0])
+        await store.settle()
+        assert await store.search("peanuts") == []
+        assert (await talk.recall("Lisbon", k=1))[0].turn.text.endswith("Lisbon.")
+        await talk.verify()
+
+
+# ---- SQLite --------------------------------------------------------------------------------------------------------
+
+
+def sqlite_at(path: Path, schema: int, rows: str = "") -> None:
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA journal_mode = WAL").fetchall()
+    with db:
+        for step in SQLITE:
+            if step.number <= schema:
+                db.execute(step.sql).fetchall()
+        db.execute(rows).fetchall()
+        db.execute(f"PRAGMA user_version = {schema}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.close()
+
+
+def sqlite_schema(path: Path) -> list[Any]:
+    db = apsw.Connection(str(path))
+    return sorted(db.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall())
+
+
+@pytest.mark.parametrize("schema", earlier(SQLITE))
+async def test_a_file_of_an_earlier_release_opens_with_everything_in_it(tmp_path: Path, schema: int) -> None:
+    sqlite_at(tmp_path / "old.db", schema, rows_of("sqlite", schema))
+    await everything_is_there(f"sqlite:///{tmp_path}/old.db")
+    async with palaver.open(f"sqlite:///{tmp_path}/new.db"):
+        pass
+    assert sqlite_schema(tmp_path / "old.db") == sqlite_schema(tmp_path / "new.db")
+
+
+@pytest.mark.parametrize("schema", earlier(SQLITE))
+async def test_what_is_counted_of_an_earlier_file_is_what_is_there(tmp_path: Path, schema: int) -> None:
+    """Figures that a later schema keeps beside the rows are right for rows that are older than they."""
+    sqlite_at(tmp_path / "old.db", schema, rows_of("sqlite", schema))
+    async with palaver.open(f"sqlite:///{tmp_path}/old.db", tenant="acme", user=OWNER) as store:
+        await store.settle()
+    db = apsw.Connection(str(tmp_path / "old.db"))
+    kept, counted = db.execute(
+        """SELECT json_array(c.passage_count, c.passage_terms),
+          (SELECT json_array(count(*), sum(size)) FROM passages p WHERE p.cid = c.cid AND p.tid IS NOT NULL)
+        FROM conversations c WHERE c.key = ?""",
+        (KEY,),
+    ).fetchall()[0]
+    assert kept == counted
+
+
+# ---- Postgres ------------------------------------------------------------------------------------------------------
+
+
+async def postgres_at(connection: Any, schema: int, rows: str = "") -> None:
+    steps = [step.sql for step in POSTGRES if step.number <= schema]
+    async with connection.transaction():
+        await connection.execute("\n".join([*steps, migrate._version(schema)]))
+    await connection.execute(rows)
+
+
+@pytest.mark.parametrize("schema", earlier(POSTGRES))
+async def test_a_database_of_an_earlier_release_opens_with_everything_in_it(empty_database: str, schema: int) -> None:
+    async with transports.connected(empty_database) as connection:
+        await postgres_at(connection, schema, rows_of("postgres", schema))
+        assert await migrate.migrate(connection) == (schema, migrate.known_version())
+    await everything_is_there(empty_database)
+
+
+async def test_rows_of_this_release_can_be_kept_for_later_ones(postgres_database: str, empty_database: str) -> None:
+    """What make.py prints of a database of today fills an empty one: a fixture for the next release can be written."""
+    rows = await make_postgres(postgres_database)
+    async with transports.connected(empty_database) as connection:
+        await migrate.migrate(connection)
+        await connection.execute("\n".join(rows))
+    await everything_is_there(empty_database)
+
+
+CATALOGUE = """
+SELECT 'column', c.relname, a.attnum::text || ' ' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+  a.attnotnull::text, pg_get_expr(d.adbin, d.adrelid))
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relnamespace = 'palaver'::regnamespace AND a.attnum > 0 AND c.relkind IN ('r', 'v', 'c', 'p')
+UNION ALL SELECT 'relation', relname, relkind::text, concat_ws(' ', relrowsecurity::text, relforcerowsecurity::text,
+  relacl::text, reloptions::text) FROM pg_class WHERE relnamespace = 'palaver'::regnamespace
+UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = 'palaver'::regnamespace
+UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'palaver'
+UNION ALL SELECT 'policy', tablename, policyname, concat_ws(' ', permissive, roles::text, cmd, qual, with_check)
+FROM pg_policies WHERE schemaname = 'palaver'
+UNION ALL SELECT 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger
+WHERE NOT tgisinternal
+UNION ALL SELECT 'function', oid::regprocedure::text, proowner::regrole::text,
+  concat_ws(' ', pg_get_functiondef(oid), (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(proacl) AS a))
+FROM pg_proc WHERE pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace)
+UNION ALL SELECT 'schema', nspname, nspowner::regrole::text,
+  (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(nspacl) AS a)
+FROM pg_namespace WHERE nspname LIKE 'palaver%'
+"""
+
+
+async def catalogue(connection: Any) -> set[tuple[Any, ...]]:
+    return {tuple(row) for row in await connection.fetch(CATALOGUE)}
+
+
+async def test_every_way_to_the_schema_leads_to_the_same_one(empty_database: str, postgres_database: str) -> None:
+    """From nothing, from each earlier schema, once more over what is there, and pasted into an editor."""
+    async with transports.connected(postgres_database) as connection:
+        wanted = await catalogue(connection)
+        await connection.execute(migrate.script(migrate.known_version()))
+        assert await catalogue(connection) == wanted, "the functions, once more"
+    assert {row[0] for row in wanted} >= {"column", "constraint", "index", "policy", "function", "schema"}
+    ways = {"pasted": migrate.pasted()} | {f"from {schema}": "" for schema in earlier(POSTGRES)}
+    for way, sql in ways.items():
+        async with transports.connected(empty_database) as connection:
+            await connection.execute("DROP SCHEMA IF EXISTS palaver, palaver_api CASCADE")
+            if way.startswith("from "):
+                await postgres_at(connection, int(way.split()[1]))
+                await migrate.migrate(connection)
+            else:
+                await connection.execute(sql)
+            assert await catalogue(connection) == wanted, way
+
+
+async def test_a_schema_that_somebody_changed_is_told_from_the_files(postgres_database: str) -> None:
+    async with transports.connected(postgres_database) as connection:
+        wanted = await catalogue(connection)
+        for drift in (
+            "ALTER TABLE palaver.turns ADD COLUMN mood text",
+            "DROP INDEX palaver.turns_inactive",
+            "DROP POLICY palaver_app ON palaver.facts",
+            "ALTER TABLE palaver.events NO FORCE ROW LEVEL SECURITY",
+            "GRANT SELECT ON palaver.turns TO PUBLIC",
+            "CREATE FUNCTION palaver_api.more() RETURNS text LANGUAGE sql RETURN 'x'",
+            "GRANT EXECUTE ON FUNCTION palaver_api.stats(jsonb) TO PUBLIC",
+        ):
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute(drift)
+            assert await catalogue(connection) != wanted, drift
+            await transaction.rollback()
