@@ -12,6 +12,8 @@ from tests.postgres_server import Server
 
 import palaver.store
 
+ROOT = Path(__file__).parents[1]
+
 
 @pytest.fixture(autouse=True)
 def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +68,7 @@ async def postgres_database(postgres: Server) -> AsyncIterator[str]:
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
     await postgres_server.drop_database(postgres, name)
+    assert not (ROOT / f"{name}-files").exists(), "this test leaves attachments in the tree: open its store with files="
 
 
 @pytest.fixture
