@@ -15,6 +15,8 @@ pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.ki
 
 import palaver.store  # noqa: E402
 
+ROOT = Path(__file__).parents[1]
+
 
 @pytest.fixture(autouse=True)
 def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +71,7 @@ async def postgres_database(postgres: Server) -> AsyncIterator[str]:
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
     await postgres_server.drop_database(postgres, name)
+    assert not (ROOT / f"{name}-files").exists(), "this test leaves attachments in the tree: open its store with files="
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -29,8 +30,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.fixture
-async def talk(database_url: str) -> AsyncIterator[Conversation]:
-    async with palaver.open(database_url, tenant="acme", user="ada", worker=False) as store:
+async def talk(database_url: str, tmp_path: Path) -> AsyncIterator[Conversation]:
+    async with palaver.open(database_url, tenant="acme", user="ada", files=tmp_path / "files", worker=False) as store:
         yield await store.conversation("k")
 
 

@@ -32,5 +32,5 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def store(engine: str, tmp_path: Path) -> AsyncIterator[Store]:
-    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+    async with palaver.open(url(tmp_path), files=tmp_path / "files", embedder=None, worker=False) as store:
         yield store

@@ -106,7 +106,7 @@ async def test_notes_that_mean_nothing_are_refused(store: Store, list_name: str,
 
 
 async def test_only_what_a_participant_says_here_as_a_user_becomes_a_standing_instruction(tmp_path: Path) -> None:
-    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+    async with palaver.open(url(tmp_path), files=tmp_path / "files", embedder=HashEmbedder(), worker=False) as store:
         talk = await store.conversation()
         await talk.append("user", "Call me Ada, please.")
         await say_it_as_somebody_else(talk)

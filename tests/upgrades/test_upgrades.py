@@ -6,11 +6,14 @@ time (see make.py). A new migration makes these tests fail until the rows of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from tests import postgres_server
+from tests.postgres_server import Server
 from tests.upgrades.make import KEPT, KEY, OWNER, make_postgres
 
 import palaver
@@ -137,6 +140,7 @@ async def test_rows_of_this_release_can_be_kept_for_later_ones(postgres_database
     await everything_is_there(empty_database)
 
 
+SUPABASE = ("authenticated", "anon", "service_role", "authenticator")
 CATALOGUE = """
 SELECT 'column', c.relname, a.attnum::text || ' ' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod),
   a.attnotnull::text, pg_get_expr(d.adbin, d.adrelid))
@@ -165,23 +169,40 @@ async def catalogue(connection: Any) -> set[tuple[Any, ...]]:
     return {tuple(row) for row in await connection.fetch(CATALOGUE)}
 
 
-async def test_every_way_to_the_schema_leads_to_the_same_one(empty_database: str, postgres_database: str) -> None:
-    """From nothing, from each earlier schema, once more over what is there, and pasted into an editor."""
-    async with transports.connected(postgres_database) as connection:
-        wanted = await catalogue(connection)
+async def in_place(connection: Any, way: str) -> set[tuple[Any, ...]]:
+    """The catalogue of a schema that was made in one of the ways."""
+    await connection.execute("DROP SCHEMA IF EXISTS palaver, palaver_api CASCADE")
+    if way == "pasted":
+        await connection.execute(migrate.pasted())
+    elif way != "from nothing":
+        await postgres_at(connection, int(way.removeprefix("from ")))
+    await migrate.migrate(connection)
+    return await catalogue(connection)
+
+
+@pytest.fixture
+def quiet_server(postgres: Server) -> Iterator[str]:
+    """A server of one's own: rights go to roles that are there, and other tests make roles."""
+    try:
+        server = postgres_server.start()
+    except postgres_server.NoPostgres as reason:
+        pytest.skip(str(reason))
+    yield server.url
+    postgres_server.remove(server)
+
+
+@pytest.mark.parametrize("roles", [(), SUPABASE], ids=["plain", "supabase"])
+async def test_every_way_to_the_schema_leads_to_the_same_one(quiet_server: str, roles: tuple[str, ...]) -> None:
+    """From nothing, from each earlier schema, pasted into an editor, and the functions once more over what is there."""
+    async with transports.connected(quiet_server) as connection:
+        for role in roles:
+            await connection.execute(f"CREATE ROLE {role} NOLOGIN NOINHERIT")
+        wanted = await in_place(connection, "from nothing")
         await connection.execute(migrate.script(migrate.known_version()))
         assert await catalogue(connection) == wanted, "the functions, once more"
-    assert {row[0] for row in wanted} >= {"column", "constraint", "index", "policy", "function", "schema"}
-    ways = {"pasted": migrate.pasted()} | {f"from {schema}": "" for schema in earlier(POSTGRES)}
-    for way, sql in ways.items():
-        async with transports.connected(empty_database) as connection:
-            await connection.execute("DROP SCHEMA IF EXISTS palaver, palaver_api CASCADE")
-            if way.startswith("from "):
-                await postgres_at(connection, int(way.split()[1]))
-                await migrate.migrate(connection)
-            else:
-                await connection.execute(sql)
-            assert await catalogue(connection) == wanted, way
+        assert {row[0] for row in wanted} >= {"column", "constraint", "index", "policy", "function", "schema"}
+        for way in ("pasted", *(f"from {schema}" for schema in earlier(POSTGRES))):
+            assert await in_place(connection, way) == wanted, way
 
 
 async def test_a_schema_that_somebody_changed_is_told_from_the_files(postgres_database: str) -> None:
