@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import sys
 
-from palaver.cli import chat, explaining, following, keeping, moving, reading, remembering, removing, working, writing
+from palaver.cli import (
+    chat,
+    explaining,
+    following,
+    keeping,
+    keys,
+    moving,
+    reading,
+    remembering,
+    removing,
+    serving,
+    working,
+    writing,
+)
 from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "chat", "explaining", "following", "keeping", "moving", "reading", "remembering", "removing",
-    "working", "writing",
+    "app", "main", "chat", "explaining", "following", "keeping", "keys", "moving", "reading", "remembering",
+    "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "ls", "show", "search", "branches", "append", "rename", "explain", "recall", "summaries", "compact",
-    "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify", "stats", "doctor", "migrate",
-    "sweep", "worker", "reindex",
+    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "recall", "summaries",
+    "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify", "stats", "doctor",
+    "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 
