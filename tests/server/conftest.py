@@ -51,19 +51,18 @@ def running(settings: ServerSettings) -> Iterator[Running]:
     app = create_app(settings)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
     loops: list[asyncio.AbstractEventLoop] = []
     ready = threading.Event()
 
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started and not task.done():
-            await asyncio.sleep(0.005)
-        ready.set()
-        await task
+    class Announcing(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            loops.append(asyncio.get_running_loop())
+            await super().startup(sockets)
+            ready.set()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    server = Announcing(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
+
+    thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), daemon=True)
     thread.start()
     ready.wait(30)
     assert server.started, "the server did not start"
@@ -142,5 +141,3 @@ def until(stream: Iterator[Sent], kind: str) -> list[Sent]:
 
 def text_of(sent: list[Sent]) -> str:
     return "".join(one.data["text"] for one in sent if one.kind == "delta")
-
-

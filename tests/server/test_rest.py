@@ -6,9 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.server.conftest import ok, running
 
 from palaver.testing.providers import LoopbackProvider, Say
-from tests.server.conftest import ok, running
+
+QUIET = {"titles": False}
 
 # ---- conversations -------------------------------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ def test_an_edit_is_a_branch_that_one_can_leave(client: httpx.Client, talk: str)
     ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "a"}))
     ok(client.post(f"{talk}/turns/{first['id']}/edit", json={"content": "B"}), 201)
     assert [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]] == ["B"]
-    (branch,) = ok(client.get(f"{talk}/branches"))["items"]
+    (branch,) = ok(client.get(f"{talk}/branches", params={"turn": first["id"]}))["items"]
     assert {one["content"] for one in branch["turns"]} == {"A", "B"}
     ok(client.post(f"{talk}/turns/{first['id']}/switch"))
     assert [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]] == ["A", "a"]
@@ -212,8 +214,10 @@ def test_tokens_are_counted_by_day_owner_and_model(client: httpx.Client, talk: s
 
 
 def test_a_file_comes_back_as_it_went_and_never_as_a_page(client: httpx.Client, talk: str) -> None:
-    name = "../../ev\"il\r\n.html"
-    sent = client.post(f"{talk}/attachments", params={"filename": name}, content=b"<script>", headers={"content-type": "text/html"})
+    name = '../../ev"il\r\n.html'
+    sent = client.post(
+        f"{talk}/attachments", params={"filename": name}, content=b"<script>", headers={"content-type": "text/html"}
+    )
     file = ok(sent, 201)
     ok(client.post(f"{talk}/turns", json={"role": "user", "content": "look", "attachments": [file["id"]]}))
     assert ok(client.get(f"{talk}/attachments/{file['id']}"))["bytes"] == 8
@@ -238,7 +242,10 @@ def test_settings_say_who_asks_and_where_the_limits_are(client: httpx.Client) ->
 def test_an_answer_as_json_and_what_was_sent_for_it(settings: Any) -> None:
     with LoopbackProvider() as provider:
         provider.script(Say("You can eat rice.", prompt_tokens=40), Say("Or beans."))
-        with running(settings(model="chat", models=provider.models())) as server, server.client() as client:
+        with (
+            running(settings(model="chat", models=provider.models(), generate=QUIET)) as server,
+            server.client() as client,
+        ):
             talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
             first = ok(client.post(f"{talk}/generate", json={"message": "What can I eat?"}))
             assert first["turn"]["content"] == "You can eat rice."
@@ -253,7 +260,10 @@ def test_an_answer_as_json_and_what_was_sent_for_it(settings: Any) -> None:
 
 
 def test_an_answer_with_an_idempotency_key_is_made_once(settings: Any) -> None:
-    with LoopbackProvider() as provider, running(settings(model="chat", models=provider.models())) as server:
+    with (
+        LoopbackProvider() as provider,
+        running(settings(model="chat", models=provider.models(), generate=QUIET)) as server,
+    ):
         with server.client() as client:
             talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
             headers = {"Idempotency-Key": "once"}

@@ -137,16 +137,7 @@ class Telling:
         marks = self.point.marks
         seq = _seq(frame.turn) if frame.turn else -1
         if frame.kind == "delta":
-            told = marks.get(seq, frame.start)
-            if frame.start > told:
-                raise LookupError(frame.turn)
-            if frame.end <= told:
-                self.point.n = max(self.point.n, frame.n)
-                return None
-            marks[seq] = frame.end
-            self.point.n = max(self.point.n, frame.n)
-            text = frame.text[told - frame.start :]
-            return frame if told == frame.start else delta(frame.turn or "", frame.n, told, text)
+            return self._piece(frame, seq)
         if frame.n <= self.point.n:
             return None
         self.point.n = frame.n
@@ -155,6 +146,25 @@ class Telling:
         elif frame.kind in ("commit", "abort"):
             marks.pop(seq, None)
         return frame
+
+    def _piece(self, frame: Frame, seq: int) -> Frame | None:
+        """What is new of a piece of text. A turn of which nothing is known was sealed before, or begins here."""
+        point, told = self.point, self.point.marks.get(seq)
+        if told is None:
+            if frame.n < point.n:
+                return None
+            if frame.n == point.n:
+                raise LookupError(frame.turn)  # it began while this reader was looking elsewhere
+            told = frame.start
+        if frame.start > told:
+            raise LookupError(frame.turn)
+        point.n = max(point.n, frame.n)
+        if frame.end <= told:
+            return None
+        point.marks[seq] = frame.end
+        return (
+            frame if told == frame.start else delta(frame.turn or "", frame.n, told, frame.text[told - frame.start :])
+        )
 
 
 def _seq(turn: str) -> int:

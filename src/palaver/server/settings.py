@@ -31,7 +31,7 @@ class ServerSettings:
     tenant: str = "default"  # whose data a caller without a key sees, on loopback
     # who may call
     require_auth: bool = False
-    jwt_secret: str | None = None
+    jwt_secret: str | None = field(default=None, repr=False)
     jwks: str | None = None  # a URL, or the path of a file
     jwt_audience: str = "authenticated"
     jwt_issuer: str | None = None
