@@ -60,7 +60,10 @@ def running(settings: ServerSettings) -> Iterator[Running]:
             await super().startup(sockets)
             ready.set()
 
-    server = Announcing(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
+    server = Announcing(config)
 
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of an answer: what was told durably stays, the rest is sealed, and clients find their way back."""
+"""kill -9 in the middle of an answer: what was stored stays, the rest is sealed, and clients find their way back."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(60)]
 WHOLE = "".join(WORDS)
+Child = subprocess.Popen[bytes]
 
 
 def free_port() -> int:
@@ -52,7 +53,7 @@ def process(
         child.communicate()
 
 
-def _wait_until_up(client: httpx.Client, child: subprocess.Popen[bytes]) -> None:
+def _wait_until_up(client: httpx.Client, child: Child) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert child.poll() is None, child.stderr.read() if child.stderr else b""

@@ -28,6 +28,8 @@ DESCRIPTION = (
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
 EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-Id")
+EVENT_STREAM = "text/event-stream"
+SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
@@ -120,12 +122,14 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
         schema = None
         if face.answer is not None and status in (face.status, 200):
             schema = {"$ref": f"#/components/schemas/{face.answer.__name__}"}
+        elif face.media == EVENT_STREAM:
+            schema = SENT
         elif face.media != "application/json":
-            schema = {"type": "string"}
+            schema = {"type": "string", "format": "binary"}
         if schema is not None:
             found[status]["content"] = {face.media: {"schema": schema}}
     if face.name in ("generate", "regenerate"):
-        found[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        found[200]["content"][EVENT_STREAM] = {"schema": SENT}
     for status in face.refusals:
         reference = {"$ref": "#/components/schemas/Problem"}
         found[status] = {
@@ -152,7 +156,8 @@ def _finish_openapi(app: FastAPI) -> None:
         for face in FACES:
             if face.answer is not None:
                 _add_schema(known, face.answer)
-        _add_schema(known, schemas.Problem)
+        for model in (schemas.Problem, schemas.ServerSentEvent):
+            _add_schema(known, model)
         for name in ("HTTPValidationError", "ValidationError"):
             known.pop(name, None)
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "A key or a JWT."}}

@@ -629,6 +629,22 @@ class Settings(Shown):
     agents: list[str]
 
 
+class ServerSentEvent(Shown):
+    """One event of a stream. `data` is JSON."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"event": "delta", "id": "41:7.120", "data": '{"turn": "01K…", "from": 112, "text": "peanuts "}'}
+            ]
+        }
+    )
+    event: str | None = None
+    id: str | None = Field(None, description="Where to go on: send it as Last-Event-ID, or as `?after=`.")
+    data: str | None = None
+    retry: int | str | None = None
+
+
 class Ticket(Shown):
     ticket: str
     expires_in: float
