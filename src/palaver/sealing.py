@@ -13,8 +13,8 @@ from datetime import datetime
 
 from palaver.errors import InvalidInput, VerificationFailed
 from palaver.identity import digest, micros
-from palaver.model import Seal, Tip
-from palaver.ports import Engine
+from palaver.model import Scope, Seal, Tip
+from palaver.ports import Audit, Engine
 
 MIN_KEY = 16  # bytes
 PAGE = 1_000
@@ -47,11 +47,24 @@ async def seal_everything(engine: Engine, key: bytes, now: datetime) -> int:
     return count
 
 
-def check_seals(key: bytes, tenant: str, seals: list[Seal], hashes: dict[int, str]) -> None:
-    """Every seal is ours, and its event is still what was sealed. `hashes` are the log's, by event number."""
+async def check_seals(engine: Engine, key: bytes, scope: Scope, conversation: str) -> int:
+    """Every seal of a log is ours, and its event is still what was sealed. Answers how many there are."""
+    seals = await engine.seals(scope, conversation)
     for seal in seals:
-        row = f"seal over event {seal.tip.n}"
-        if not is_ours(key, tenant, seal):
-            raise VerificationFailed(seal.tip.conversation, row, "it was not made with this key")
-        if hashes.get(seal.tip.n) != seal.tip.hash:
-            raise VerificationFailed(seal.tip.conversation, row, "the log is not the one that was sealed")
+        if not is_ours(key, scope.tenant, seal):
+            raise VerificationFailed(conversation, _row(seal.tip), "it was not made with this key")
+        await check_tip(engine, scope, seal.tip)
+    return len(seals)
+
+
+async def check_tip(engine: Engine, scope: Scope, tip: Tip) -> None:
+    """The log still leads through a tip that was put down earlier."""
+    found = await engine.events(scope, tip.conversation, Audit(after=max(0, tip.n - 1), limit=1))
+    if not found or found[0].n != tip.n:
+        raise VerificationFailed(tip.conversation, _row(tip), "the log was cut short before it")
+    if found[0].hash != tip.hash:
+        raise VerificationFailed(tip.conversation, _row(tip), "the log is not the one that was there then")
+
+
+def _row(tip: Tip) -> str:
+    return f"seal over event {tip.n}"

@@ -18,7 +18,9 @@ from palaver.server import wire
 
 TOLD_WITH_TURN = ("append", "open", "chunk", "commit", "abort")
 DELETED = ("forget", "expire")
-UNWRITTEN = {"content": "", "status": "pending", "finish_reason": None, "tool_calls": [], "sources": [], "tokens": None}
+UNWRITTEN: Mapping[str, Any] = {
+    "content": "", "status": "pending", "finish_reason": None, "tool_calls": [], "sources": [], "tokens": None,
+}  # fmt: skip
 _POINT = re.compile(r"(\d{1,15})(?::(\d{1,15}\.\d{1,15}(?:,\d{1,15}\.\d{1,15}){0,99}))?")
 
 

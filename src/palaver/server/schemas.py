@@ -596,6 +596,7 @@ class Verified(Shown):
     turns: int | None = None
     attachments: int | None = None
     tip: str | None = None
+    seals: int | None = Field(None, description="How many seals were checked, where the server has the key.")
     row: str | None = Field(None, description="The first bad row, when it is not ok.")
     problem: str | None = None
 

@@ -13,6 +13,7 @@ from palaver import drafts
 from palaver.context.plan import POLICIES
 from palaver.errors import VerificationFailed
 from palaver.model import ADMIN
+from palaver.sealing import check_seals
 from palaver.server import schemas, wire
 from palaver.server.edge import ID, CallerOf, Reply, ServicesOf, StoreOf, Talk, items, path_to
 
@@ -41,10 +42,13 @@ async def audit(
     return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
-async def verify(talk: Talk) -> Response:
-    """Recompute every hash and replay the log. A fault is an answer, not an error: it names the first bad row."""
+async def verify(services: ServicesOf, store: StoreOf, talk: Talk) -> Response:
+    """Recompute every hash, replay the log, check its seals. A fault is an answer: it names the first bad row."""
     try:
-        return Reply({"ok": True, **wire.plain(await talk.verify())})
+        verified = wire.plain(await talk.verify())
+        key = services.settings.audit_key
+        seals = await check_seals(store.engine, key.encode(), store.scope, talk.id) if key else None
+        return Reply({"ok": True, **verified, "seals": seals})
     except VerificationFailed as problem:
         return Reply({"ok": False, "conversation": talk.id, "row": problem.row, "problem": problem.problem})
 
