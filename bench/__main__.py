@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import append, context, open, peers, read, size, whole
+from bench import append, context, generate, open, peers, read, size, whole
 from bench.measure import FULL, QUICK, Bench, Result, Sizes, Suite, as_json, show
 
 RESULTS = Path(__file__).parent / "results"
@@ -24,6 +24,7 @@ SUITES: dict[str, Suite] = {
     "peers": peers.run,
     "whole": whole.run,
     "context": context.run,
+    "generate": generate.run,
 }
 
 

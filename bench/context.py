@@ -43,8 +43,8 @@ async def _growing(bench: Bench) -> list[Result]:
     async with AsyncExitStack() as stack:
         talks, raws = {}, {}
         for turns in sizes:
-            await _seed(bench, turns, vectors=turns in recalling)
-            store = await stack.enter_async_context(_open(bench, turns))
+            await seed(bench, turns, vectors=turns in recalling)
+            store = await stack.enter_async_context(open_long(bench, turns))
             talks[turns] = await store.conversation("long")
             raws[turns] = Raw(bench.folder / f"raw-{turns}.db", "NORMAL")
             stack.callback(raws[turns].close)
@@ -92,9 +92,9 @@ async def _growing(bench: Bench) -> list[Result]:
     return [*plain, Figure("context", what, slowest.value, "ms", fastest.value, "the fastest of these", FLAT), *recall]
 
 
-def _open(bench: Bench, turns: int) -> Any:
-    embedder = HashEmbedder(DIMENSIONS)
-    return palaver.open(bench.url(f"context-{turns}.db", "NORMAL"), embedder=embedder, worker=False)
+def open_long(bench: Bench, turns: int, synchronous: str = "NORMAL", **options: Any) -> Any:
+    embedder, url = HashEmbedder(DIMENSIONS), bench.url(f"context-{turns}.db", synchronous)
+    return palaver.open(url, embedder=embedder, worker=False, **options)
 
 
 def _builder(bench: Bench, talk: palaver.Conversation, **options: Any) -> Slice:
@@ -126,9 +126,9 @@ async def _first(bench: Bench, talk: palaver.Conversation) -> float:
 # ---- filling: what the worker would have made of it, only faster ---------------------------------------------------
 
 
-async def _seed(bench: Bench, turns: int, *, vectors: bool) -> None:
+async def seed(bench: Bench, turns: int, *, vectors: bool) -> None:
     """A conversation with its summaries at every level and, where recall is measured, a vector for each passage."""
-    async with _open(bench, turns) as store:
+    async with open_long(bench, turns) as store:
         talk = await store.conversation("long")
         for start in range(0, turns, BATCH):
             contents = bench.texts.messages(min(BATCH, turns - start))

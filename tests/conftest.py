@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import palaver.store
+# Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
+pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
+
+import palaver.store  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

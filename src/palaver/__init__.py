@@ -19,6 +19,7 @@ from palaver.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from palaver import sync as sync
     from palaver.asking import Answered as Answered
+    from palaver.asking import MessageStored as MessageStored
     from palaver.asking import ToolDone as ToolDone
     from palaver.asking import ToolsPlanned as ToolsPlanned
     from palaver.context.explain import Block as Block
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from palaver.context.pack import Context as Context
     from palaver.conversation import Conversation as Conversation
     from palaver.listing import group_by_date as group_by_date
+    from palaver.mcp_tools import MCPTools as MCPTools
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ConversationInfo as ConversationInfo
@@ -69,12 +71,13 @@ _HOMES = {
     "palaver.context.pack": ("Context",),
     "palaver.conversation": ("Conversation",),
     "palaver.listing": ("group_by_date",),
+    "palaver.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
         "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
         "Turn", "Verified", "WorkingMemory",
     ),
-    "palaver.asking": ("Answered", "ToolDone", "ToolsPlanned"),
+    "palaver.asking": ("Answered", "MessageStored", "ToolDone", "ToolsPlanned"),
     "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),

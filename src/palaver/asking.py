@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,10 @@ from palaver.drafts import clean_name
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall, Turn
 from palaver.ports import ReasoningDelta, TextDelta
+from palaver.prompting import options_of
+
+CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
+DECIDED = frozenset({"viewer", "query", "filter_participants", "message"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +50,19 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
     if message is None and (own.get("history") or own.get("attachments") or own.get("idempotency_key")):
         raise InvalidInput("message", "is needed with history, attachments or an idempotency_key")
     rest = {name: value for name, value in keywords.items() if name not in own}
-    refused = rest.keys() & {"viewer", "query", "filter_participants"}
-    if refused:
-        raise InvalidInput(sorted(refused)[0], "is decided by generate and its agents")
+    for name in sorted(rest):
+        if name in DECIDED or name not in CONTEXT_OPTIONS:
+            known = name in CONTEXT_OPTIONS
+            raise InvalidInput(name, "is decided by generate and its agents" if known else "is no option of generate")
+    options_of(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
     return Asked(message=message, context=rest, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStored:
+    """The message is on disk; now it is being answered."""
+
+    turn: Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +89,4 @@ class Answered:
     turn: Turn
 
 
-GenerateEvent = TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered
+GenerateEvent = MessageStored | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered

@@ -67,6 +67,7 @@ from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Re
 from palaver.prompting import MAX_QUERY, fact_score, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.streaming import LOST, TurnWriter
+from palaver.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from palaver.memory.redact import StreamRedactor
@@ -102,6 +103,10 @@ class Conversation:
     @property
     def id(self) -> str:
         return self.info.id
+
+    @property
+    def _telemetry(self) -> Telemetry:
+        return self._store.parts.talking.telemetry
 
     @property
     def key(self) -> str | None:
@@ -454,12 +459,14 @@ class Conversation:
         """
         self._store.require(WRITE)
         self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
-        if isinstance(turn, _Everything):
-            await self._require_owner()
-            removed = await self._engine.forget_conversation(self._scope, self.id)
-        else:
-            removed = await self._engine.forget_turn(self._scope, self.id, _turn_id("turn", turn))
-        await self._store.finish_removal(removed)
+        everything = isinstance(turn, _Everything)
+        with self._telemetry.memory("delete_memory_store" if everything else "delete_memory", self.id):
+            if isinstance(turn, _Everything):
+                await self._require_owner()
+                removed = await self._engine.forget_conversation(self._scope, self.id)
+            else:
+                removed = await self._engine.forget_turn(self._scope, self.id, _turn_id("turn", turn))
+            await self._store.finish_removal(removed)
 
     async def reset(self) -> None:
         """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
@@ -539,7 +546,7 @@ class Conversation:
         raise AssertionError("every answer ends with Answered")
 
     def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
-        """`generate`, told as it happens: TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, and at the end Answered.
+        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered.
 
         Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
         """
@@ -589,7 +596,13 @@ class Conversation:
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
 
     async def _build_context(self, options: Options) -> Context:
-        return await self._store.parts.prompter.build(self._scope, self.id, options)
+        if not options.wants_recall:
+            return await self._store.parts.prompter.build(self._scope, self.id, options)
+        with self._telemetry.memory("search_memory", self.id) as span:
+            context = await self._store.parts.prompter.build(self._scope, self.id, options)
+            quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
+            span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
+            return context
 
     async def _mistrusted(self, options: Options) -> Options:
         """A smaller budget for a model whose provider counts more than we do."""
@@ -634,6 +647,21 @@ class Conversation:
     ) -> list[Hit]:
         if not text.strip() or not k:
             return []
+        with self._telemetry.memory("search_memory", self.id) as span:
+            hits = await self._found(text, k, where, threshold, since, until, include_facts)
+            span.set(gen_ai__memory__record__count=len(hits))
+            return hits
+
+    async def _found(
+        self,
+        text: str,
+        k: int,
+        where: Where,
+        threshold: float | None,
+        since: int | None,
+        until: int | None,
+        include_facts: bool,
+    ) -> list[Hit]:
         recaller = self._store.parts.prompter.recaller
         ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], since=since, until=until)
         totals = ranking.scores.total
@@ -688,6 +716,10 @@ class Conversation:
 
     async def _edit_memory(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
         self._store.require(WRITE)
+        with self._telemetry.memory("upsert_memory", self.id):
+            return await self._edited(edit, *arguments)
+
+    async def _edited(self, edit: Callable[..., WorkingMemory], *arguments: Any) -> WorkingMemory:
         while True:  # until nobody else wrote in between
             before, stored = await self._stored_memory()
             memory = edit(before, *arguments)

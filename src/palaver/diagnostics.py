@@ -14,6 +14,7 @@ from palaver.ports import Engine
 NAMES = frozenset(
     {"model", "id", "type", "role", "name", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"}
 )  # what they hold are names, and no words
+REMEMBERED = 100_000  # texts in which nothing was found
 LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, not kept
 
 
@@ -24,7 +25,7 @@ class Recording:
     engine: Engine
     scope: Scope
     request: Request
-    redact: Callable[[], Redact]
+    redact: Callable[[str], str]
     bodies: int | None
     _begun: asyncio.Task[None] | None = None
     _ready: Request | None = field(default=None)
@@ -42,24 +43,43 @@ class Recording:
 
     async def _put(self, response: Mapping[str, Any] | None) -> None:
         if self._ready is None:
-            body = await asyncio.to_thread(presentable, self.request.body or {}, self.redact())
+            body = await asyncio.to_thread(presentable, self.request.body or {}, self.redact)
             self._ready = replace(self.request, body=body)
         row = replace(self._ready, response=response, turn=self.request.turn)
         await self.engine.put_request(self.scope, row.conversation, row, self.bodies)
 
 
-def presentable(body: Mapping[str, Any], redact: Redact) -> dict[str, Any]:
+@dataclass(slots=True)
+class CleanTexts:
+    """A redactor that knows which texts it found nothing in: most of a prompt is as it was before. It keeps no text."""
+
+    redact: Callable[[], Redact]
+    _clean: set[tuple[int, int]] = field(default_factory=set)
+
+    def __call__(self, text: str) -> str:
+        key = (len(text), hash(text))
+        if key in self._clean:
+            return text
+        shown = self.redact()(text).text
+        if shown == text:
+            if len(self._clean) >= REMEMBERED:
+                self._clean.clear()
+            self._clean.add(key)
+        return shown
+
+
+def presentable(body: Mapping[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
     """The body without secrets, and without the bytes of files. Nothing else is changed."""
     shown: dict[str, Any] = _redacted(_without_files(body), redact)
     return shown
 
 
-def _redacted(value: Any, redact: Redact) -> Any:
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {name: one if name in NAMES else _redacted(one, redact) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_redacted(one, redact) for one in value]
-    return redact(value).text if isinstance(value, str) else value
+    return redact(value) if isinstance(value, str) else value
 
 
 def _without_files(value: Any) -> Any:

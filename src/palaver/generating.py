@@ -14,21 +14,23 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from palaver.asking import Answered, Asked, GenerateEvent, ToolDone, ToolsPlanned
+from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.builtin_tools import built_in
 from palaver.context.handed_in import HandedIn, handed_in
 from palaver.context.pack import Context
-from palaver.context.plan import OVERHEAD_TOKENS
+from palaver.context.plan import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
 from palaver.continuity import Continuity, Link, only_new, still_holds
 from palaver.errors import AppendConflict, BudgetTooSmall, InvalidInput, TurnSuperseded
 from palaver.identity import canonical_json
 from palaver.model import ToolCall, ToolResult, Turn
+from palaver.models.heard import STOPPED, Heard
 from palaver.models.tokens import counter_for
 from palaver.models.windows import default_budget
 from palaver.ports import ChatModel, Quote
+from palaver.processes import is_gone, this_process
 from palaver.prompting import options_of
-from palaver.rounds import STOPPED, Heard, Prompt, Round
+from palaver.rounds import Prompt, Round
 from palaver.talking import Agent, Talking
 from palaver.tools import Ran, Toolbox, shortened, text_of
 
@@ -41,6 +43,7 @@ STOPPED_CALL = "This call was stopped by the user before there was a result."
 SLACK = 5.0  # seconds between the last moment of a tool round and taking it for dead
 HISTORY_SHARE = 3  # a history that is handed in takes a third of the budget at most
 QUOTED_HITS = 40
+TEACHING_SHARE = 4  # a prompt that takes a quarter of its budget says something about counting
 
 
 class Generation:
@@ -192,6 +195,7 @@ class Generation:
         )
         if not self.question.active:
             raise TurnSuperseded(self.question.id, by=self.question.superseded_by)
+        self.tell(MessageStored(self.question))
         if asked.history:
             await self._take_history(self.question.text, asked.history)
 
@@ -234,7 +238,7 @@ class Generation:
 
     def _budget(self) -> tuple[int, int, dict[str, Any]]:
         """The budget of the whole prompt, what of it tools and a handed-in history take, and options for the rest."""
-        if "char_budget" in self.asked.context:
+        if self._counts_characters():
             return 2**31, 0, {}
         budget = self.asked.token_budget or self.limits.token_budget or default_budget(self.model.window)
         specs = [canonical_json([one.name, one.description, dict(one.parameters)]) for one in self.toolbox.specs]
@@ -245,6 +249,13 @@ class Generation:
         if left < 1:
             raise BudgetTooSmall("what the tools say of themselves", needed=extra, budget=budget, unit="tokens")
         return budget, extra, {"token_budget": left}
+
+    def _counts_characters(self) -> bool:
+        """Whether the budget is in characters: asked for, or the policy's own."""
+        options = self.asked.context
+        policy = policy_named(options.get("policy", "balanced"))
+        by_policy = policy.char_budget is not None and self.asked.token_budget is None
+        return options.get("char_budget") is not None or by_policy
 
     def _weight(self, texts: Sequence[str]) -> int:
         count = counter_for(self.model.name)
@@ -299,14 +310,20 @@ class Generation:
     async def _learn(self, prompt: Prompt, round_: Round, turn: Turn) -> None:
         """What a reply teaches: how the provider counts, and where to go on from."""
         heard = round_.heard
-        whole = "previous_response_id" not in round_.current.body and not _has_images(prompt.messages)
-        if heard.usage.prompt is not None and whole:
+        if heard.usage.prompt is not None and self._can_teach(prompt, round_):
             await self.talking.bounds.learn(
                 self.store.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
             )
         if self.continuity != "off" and heard.id is not None and not self.stopped:
             link = self._link(prompt, heard, heard.id, turn)
             self.talking.chains.put(self.store.scope.tenant, self.talk.id, self.actor, link)
+
+    def _can_teach(self, prompt: Prompt, round_: Round) -> bool:
+        """Whether the provider counted what we counted. A prompt that is far from its budget teaches nothing: what a
+        provider adds to each would distort the ratio, and only near the budget does it matter."""
+        same = "previous_response_id" not in round_.current.body and not _has_images(prompt.messages)
+        near = prompt.counted * TEACHING_SHARE >= prompt.context.explanation.budget
+        return same and near and not self._counts_characters()
 
     def _link(self, prompt: Prompt, heard: Heard, id: str, turn: Turn) -> Link:
         return Link(
@@ -324,10 +341,11 @@ class Generation:
 
     # ---- tools
 
-    def tools_until(self, calls: Sequence[ToolCall]) -> str:
-        """The last moment of a round of these calls: one without an end after that was cut off."""
+    def running(self, calls: Sequence[ToolCall]) -> dict[str, str]:
+        """What a round of these calls carries along: until when it runs at most, and where. One without results after
+        that, or whose process is gone, was cut off."""
         longest = timedelta(seconds=self.toolbox.longest(calls, self.limits.tool_timeout) + SLACK)
-        return (self.store.parts.clock.now() + longest).isoformat()
+        return {"tools_until": (self.store.parts.clock.now() + longest).isoformat(), "tools_in": this_process()}
 
     async def _run_tools(self, turn: Turn) -> Turn:
         """Announce the calls, run them, and store their results right behind them."""
@@ -389,12 +407,13 @@ def _answers(turn: Turn, question: Turn) -> bool:
 
 
 def _is_dead(turn: Turn, now: datetime) -> bool:
-    """Whether the one who ran these calls must be gone: the last moment that it allowed itself is over."""
-    until = turn.metadata.get("tools_until")
+    """Whether the one who ran these calls must be gone: its process is, or the last moment that it allowed itself."""
+    until, process = turn.metadata.get("tools_until"), turn.metadata.get("tools_in")
     try:
-        return isinstance(until, str) and datetime.fromisoformat(until) < now
+        is_over = isinstance(until, str) and datetime.fromisoformat(until) < now
     except (ValueError, TypeError):
-        return False
+        is_over = False
+    return is_over or (isinstance(process, str) and is_gone(process))
 
 
 def _has_images(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -354,8 +354,9 @@ class ModelRequest:
 
     `messages` are those of a Context. `settings` go into the body as they are (temperature and so on). With
     `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more.
-    `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. `thoughts` are
-    what the model thought before its tool calls, by the id of the first one, in the provider's own form.
+    `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. The first
+    `stable` messages will stand at the start of the next request, too: worth a cache. `thoughts` are what the model
+    thought before its tool calls, by the id of the first one, in the provider's own form.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -366,6 +367,7 @@ class ModelRequest:
     previous_response_id: str | None = None
     keep: bool = False
     quotes: tuple[Quote, ...] = ()
+    stable: int = 0
     thoughts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from palaver.context.pack import Context
 from palaver.diagnostics import Recording
-from palaver.errors import ContextTooLong, ModelError, PreviousResponseMissing
+from palaver.errors import ContextTooLong, EngineError, Gone, ModelError, NotFound, PreviousResponseMissing
 from palaver.identity import canonical_json
-from palaver.model import Request, TokenUsage, ToolCall, Turn
+from palaver.model import Request, TokenUsage, Turn
+from palaver.models.heard import STOPPED, Heard
 from palaver.models.retrying import ask
 from palaver.ports import (
-    CallReady,
-    Cited,
-    Finished,
     ModelEvent,
     ModelRequest,
     Quote,
     ReasoningDelta,
-    Started,
     TextDelta,
-    Thought,
-    Usage,
 )
 
 if TYPE_CHECKING:
     from palaver.generating import Generation
     from palaver.streaming import TurnWriter
-
-STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,62 +40,6 @@ class Prompt:
     previous: str | None = None
     new: tuple[dict[str, Any], ...] = ()
     quotes: tuple[Quote, ...] = ()
-
-
-@dataclass(slots=True)
-class Heard:
-    """What the model has said so far."""
-
-    began: float = field(default_factory=time.perf_counter)
-    first: float | None = None
-    id: str | None = None
-    model: str | None = None
-    calls: list[ToolCall] = field(default_factory=list)
-    sources: list[Mapping[str, Any]] = field(default_factory=list)
-    thoughts: list[Mapping[str, Any]] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    finish: str | None = None
-    retries: list[dict[str, Any]] = field(default_factory=list)
-
-    def take(self, event: ModelEvent) -> None:
-        if self.first is None and not isinstance(event, Started):
-            self.first = time.perf_counter()
-        if isinstance(event, Started):
-            self.id, self.model = event.id, event.model
-        elif isinstance(event, CallReady):
-            self.calls.append(event.call)
-        elif isinstance(event, Cited):
-            self.sources.append(event.source)
-        elif isinstance(event, Thought):
-            self.thoughts.append(event.block)
-        elif isinstance(event, Usage):
-            self.usage = event
-        elif isinstance(event, Finished):
-            self.finish = event.reason
-
-    @property
-    def reason(self) -> str:
-        """Calls that were not allowed any more are not made; what remains is an end like any other."""
-        return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
-
-    def timings(self) -> dict[str, float | None]:
-        first = None if self.first is None else round(self.first - self.began, 4)
-        return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
-
-    def response(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
-        """What came back, without a word of it."""
-        usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
-        status = getattr(problem, "status", None)
-        return {
-            "id": self.id,
-            "model": self.model,
-            "finish_reason": STOPPED if stopped else self.finish,
-            "usage": {name: value for name, value in usage.items() if value is not None},
-            "timings": self.timings(),
-            "retries": self.retries,
-            "calls": [call.name for call in self.calls],
-            "error": None if problem is None else {"type": type(problem).__name__, "status": status},
-        }
 
 
 class Try:
@@ -205,7 +142,7 @@ class Round:
         generation, heard = self.generation, self.heard
         calls = heard.calls if self.may_call and not generation.stopped else []
         if calls:
-            metadata = {**metadata, "tools_until": generation.tools_until(calls)}
+            metadata = {**metadata, **generation.running(calls)}
             generation.thoughts[calls[0].id] = tuple(heard.thoughts)
         generation.sources += heard.sources
         out.finish(
@@ -222,7 +159,10 @@ class Round:
         """Close the connection, and put the call on record."""
         await self.current.hang_up()
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
-        await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
+        # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
+        # fail an answer that is stored, nor to hide why one failed.
+        with suppress(EngineError, Gone, NotFound):
+            await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
 
 
 def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool) -> dict[str, Any]:
@@ -236,6 +176,7 @@ def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool)
             previous_response_id=prompt.previous if chained else None,
             keep=generation.continuity != "off",
             quotes=prompt.quotes,
+            stable=0 if chained else prompt.context.stable,
             thoughts={id: blocks for id, blocks in generation.thoughts.items() if blocks},
         )
     )
@@ -258,10 +199,8 @@ def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> 
         explanation=explanation,
         quoted=_quoted_elsewhere(prompt, talk.id),
     )
-    worker = store.parts.worker
-    return Recording(
-        store.engine, store.scope, request, lambda: worker.redactor.redact, generation.limits.request_bodies
-    )
+    bodies = generation.limits.request_bodies
+    return Recording(store.engine, store.scope, request, store.parts.worker.clean_texts, bodies)
 
 
 def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from palaver.diagnostics import Recording
+from palaver.diagnostics import CleanTexts, Recording
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
 from palaver.identity import new_salt
 from palaver.memory import working_memory
@@ -103,6 +103,10 @@ class Worker:
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
     models: ModelBook | None = None
+    clean_texts: CleanTexts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clean_texts = CleanTexts(lambda: self.redactor.redact)
 
     @property
     def redactor(self) -> Redactor:
@@ -252,7 +256,7 @@ class Worker:
                 purpose=purpose,
                 body=body,
             )
-            recording = Recording(self.engine, scope, request, lambda: self.redactor.redact, None)
+            recording = Recording(self.engine, scope, request, self.clean_texts, None)
             await recording.end(response, None)
 
         at = self.clock.now()

@@ -8,7 +8,7 @@ import pty
 
 import pytest
 
-from palaver.cli.offline import NOTICE, is_echo
+from palaver.models.offline.chat import NOTICE, is_echo
 
 from .conftest import interrupt, process, running
 
@@ -39,9 +39,9 @@ def test_both_sides_are_stored_and_the_answer_names_its_sources(lines):
     process("chat", "notes", input="The meeting is on Tuesday.\nWhen is the meeting?\n")
     said, _, asked, answer = lines("show", "notes")
     assert [said["content"], asked["content"]] == ["The meeting is on Tuesday.", "When is the meeting?"]
-    assert (answer["role"], answer["actor"], answer["status"]) == ("assistant", "offline", "complete")
+    assert (answer["role"], answer["actor"], answer["status"]) == ("assistant", "assistant", "complete")
     assert answer["sources"] == [{"turn": said["id"]}]
-    assert answer["model"] is None
+    assert (answer["model"], answer["adapter"]) == ("offline", "offline")
 
 
 def test_a_question_asked_often_still_finds_its_answer(lines):

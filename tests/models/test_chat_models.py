@@ -251,6 +251,23 @@ async def test_leaving_early_hangs_up(provider: LoopbackProvider, name: str) -> 
     assert text_of(await said(model)) == "Yes."
 
 
+async def test_claude_is_told_up_to_where_a_long_prompt_stays_the_same(provider: LoopbackProvider) -> None:
+    model = opened(provider, "messages")
+    long = {"role": "user", "content": "word " * 2_000}
+    yes, current = {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Now?"}
+    body = model.body(ModelRequest(messages=(MESSAGES[0], long, yes, current), stable=3))
+    marked = [(m, b) for m, msg in enumerate(body["messages"]) for b in msg["content"] if "cache_control" in b]
+    assert [(place, block["text"]) for place, block in marked] == [(1, "Yes.")]
+    only_system = model.body(ModelRequest(messages=({"role": "system", "content": long["content"]}, current), stable=1))
+    assert only_system["system"][0]["cache_control"] == {"type": "ephemeral"}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "name": "look", "arguments": "{}"}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "rice"}
+    looped = model.body(ModelRequest(messages=(long, yes, current, call, result), stable=2))
+    assert looped["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in str(model.body(ModelRequest(messages=(*MESSAGES, yes, current), stable=3)))
+    await said(model, messages=(MESSAGES[0], long, yes, current), stable=3)
+
+
 # ---- asking again --------------------------------------------------------------------------------------------------
 
 

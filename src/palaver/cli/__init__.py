@@ -6,6 +6,7 @@ import sys
 
 from palaver.cli import (
     chat,
+    diagnosing,
     explaining,
     following,
     keeping,
@@ -22,15 +23,15 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "chat", "explaining", "following", "keeping", "keys", "moving", "reading", "remembering",
-    "removing", "serving", "working", "writing",
+    "app", "main", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving", "reading",
+    "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "recall", "summaries",
-    "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify", "stats", "doctor",
-    "migrate", "sweep", "worker", "reindex",
+    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
+    "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify",
+    "stats", "doctor", "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

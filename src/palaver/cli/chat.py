@@ -1,43 +1,60 @@
-"""chat: a conversation in the terminal that answers from its own memory, without a model."""
+"""chat: a conversation in the terminal, with any model or with none."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palaver.asking import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.cli.app import Call, command
-from palaver.cli.offline import ACTOR, NOTICE, answer, quoting, remembered
+from palaver.cli.explaining import recalled_turns, show_explanation
 from palaver.cli.opening import creating, find_or_create
 from palaver.cli.output import (
+    body,
     clean,
     complain,
     console,
     counted,
     emit,
+    heading,
     match_wire,
     say,
     show_match,
     show_turn,
     wire,
 )
-from palaver.cli.removing import removed
+from palaver.cli.removing import quoting, removed
+from palaver.context.explain import Explanation
 from palaver.errors import PalaverError
+from palaver.models.offline.chat import NOTICE
+from palaver.models.registry import OFFLINE
+from palaver.ports import TextDelta
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
-    from palaver.model import Match
+    from palaver.store import Store
 
 PANEL = "Talk"
 HISTORY = 20
 PROMPT = "you> "
+TOOLS = ("recall", "search_conversations", "read_attachment", "search_attachments")
+BRIEF = 200  # characters of a tool's result
 COMMANDS = {
     "/help": "this list",
     "/history": f"the last {HISTORY} turns, with their ids",
     "/search TEXT": "turns that hold these words",
+    "/explain": "what the model saw for the last answer, and why",
+    "/model": "which model answers",
+    "/model NAME": "let another one answer from here on: openai:…, responses:…, anthropic:…, offline",
+    "/branch": "the places with more than one version",
+    "/branch TURN": "go on from that version",
     "/forget": "forget the whole conversation for good; asks first",
     "/forget TURN": "forget one turn, and the answers that quote it",
     "/quit": "end; everything stays stored",
@@ -48,22 +65,28 @@ COMMANDS = {
 async def chat(
     call: Call,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Which conversation; made when it is not there.")] = "chat",
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who answers, here and now. PALAVER_MODEL says it for always.")
+    ] = None,
+    tools: Annotated[bool, typer.Option(help="Let the model look through this and other conversations.")] = True,
 ) -> None:
-    """Talk in the terminal. No model is used: the answers are quotes from the conversation's own earlier turns.
+    """Talk in the terminal. Without a model the answers are quotes from the conversation's own earlier turns.
 
-    Each line is on disk before it is answered. Lines may also be piped in. /help lists the commands.
+    Each line is on disk before it is answered, and the answer while it comes. Ctrl-C stops an answer and keeps what
+    came. Lines may also be piped in. /help lists the commands.
 
     Examples:
 
       palaver chat
-      palaver chat notes --db notes.db
+      palaver chat notes --model openai:gpt-5
+      OPENAI_BASE_URL=http://localhost:11434/v1 palaver chat --model openai:llama3.2
       echo "What am I allergic to?" | palaver chat notes
     """
     _prepare_stdin()
     # A chat goes on for long: summaries and notes are kept up to date beside it. Its answers need no vectors.
     async with creating(call, embedder="none", worker=True) as store:
         talk, _ = await find_or_create(store, key)
-        session = Session(call, talk, key)
+        session = Session(call, store, talk, key, model, tools)
         session.greet()
         await session.run()
     if session.failed:
@@ -99,19 +122,28 @@ def ask(prompt: str) -> str | None:
 class Session:
     """One sitting. Ends at /quit, at the end of the input, or when the conversation is forgotten."""
 
-    def __init__(self, call: Call, talk: Conversation, name: str) -> None:
-        self.call, self.talk, self.name = call, talk, name
+    def __init__(self, call: Call, store: Store, talk: Conversation, name: str, model: str | None, tools: bool) -> None:
+        self.call, self.store, self.talk, self.name = call, store, talk, name
+        self.chosen, self.tools = model, tools
         self.failed = False
         self.over = False
 
+    @property
+    def model(self) -> str:
+        """Who answers: for this sitting, else as the conversation and the settings say."""
+        models = self.store.parts.talking.models
+        return models.chat(models.chosen(self.talk.info, call=self.chosen)).name
+
     def greet(self) -> None:
-        turns = self.talk.info.turn_count
+        turns, model = self.talk.info.turn_count, self.model
+        notice = NOTICE if model == OFFLINE else None
         if self.call.as_json:
-            self._emit("start", conversation=self.talk.id, key=self.talk.key, turns=turns, model=None, notice=NOTICE)
+            self._emit("start", conversation=self.talk.id, key=self.talk.key, turns=turns, model=model, notice=notice)
             return
+        who = f"{NOTICE} Answers are quotes from this conversation's own earlier turns." if notice else f"With {model}."
         say(
             f"Conversation {self.name}, {counted(turns, 'turn')} so far.",
-            f"{NOTICE} Answers are quotes from this conversation's own earlier turns.",
+            who,
             "/help lists the commands, /quit ends.",
             "",
         )
@@ -127,6 +159,7 @@ class Session:
 
     async def take(self, line: str) -> None:
         word, _, rest = line.partition(" ")
+        rest = rest.strip()
         if not line:
             return
         if not word.startswith("/"):
@@ -137,33 +170,67 @@ class Session:
             self.help()
         elif word == "/history":
             await self.history()
-        elif word == "/search" and rest.strip():
-            await self.search(rest.strip())
+        elif word == "/search" and rest:
+            await self.search(rest)
+        elif word == "/explain":
+            await self.explain()
+        elif word == "/model":
+            await self.switch_model(rest)
+        elif word == "/branch":
+            await self.branch(rest)
         elif word == "/forget":
-            await self.forget(rest.strip())
+            await self.forget(rest)
         else:
             self._say("unknown", f"{line} is not a command; /help lists them. Nothing was stored.", line=line)
 
-    async def reply(self, text: str) -> None:
-        """Store what was said, then the answer. The search comes first, so that it does not find the question."""
-        matches = await remembered(self.talk, text)
-        said = await self.talk.append("user", text)
-        if self.call.as_json:
-            self._emit("turn", **wire(said))
-        await self._answer(matches)
+    # ---- answers
 
-    async def _answer(self, matches: list[Match]) -> None:
+    async def reply(self, text: str) -> None:
+        """Tell the answer as it comes. Ctrl-C stops it and keeps what came."""
+        tools = TOOLS if self.tools and self.model != OFFLINE else ()
         screen = None if self.call.as_json else console()
-        async with self.talk.stream("assistant", actor=ACTOR) as out:
-            for piece in answer(matches):
-                await out.write(piece)
-                if screen is not None:
-                    screen.print(clean(piece), end="", soft_wrap=True)
-            out.finish(adapter=ACTOR, finish_reason="stop", sources=[{"turn": one.turn.id} for one in matches])
-        if screen is not None:
-            say("", "")
-        elif out.turn is not None:
-            self._emit("turn", **wire(out.turn))
+        with self._stopping():
+            async for event in self.talk.generate_stream(text, model=self.chosen, tools=tools):
+                if screen is not None and isinstance(event, TextDelta):
+                    screen.print(clean(event.text), end="", soft_wrap=True)
+                elif isinstance(event, ToolsPlanned | ToolDone):
+                    self._show_tools(event)
+                elif screen is None and isinstance(event, MessageStored | Answered):
+                    self._emit("turn", **wire(event.turn))
+                elif isinstance(event, Answered):
+                    say("", "[stopped]" if event.turn.finish_reason == "stopped" else "")
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """While an answer comes, Ctrl-C means stop."""
+        loop = asyncio.get_running_loop()
+        key = (self.store.scope.tenant, self.talk.id)
+
+        def stop() -> None:
+            for one in tuple(self.store.parts.talking.running.get(key, ())):
+                one.stop()
+
+        try:
+            loop.add_signal_handler(signal.SIGINT, stop)
+        except (NotImplementedError, RuntimeError, ValueError):  # another platform, or not the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def _show_tools(self, event: ToolsPlanned | ToolDone) -> None:
+        if self.call.as_json:
+            if isinstance(event, ToolsPlanned):
+                self._emit("tools", turn=event.turn.id, calls=[wire(call) for call in event.calls])
+            else:
+                self._emit("result", call=event.call.id, is_error=event.is_error)
+        elif isinstance(event, ToolsPlanned):
+            say("", *(clean(f"[{call.name} {call.arguments}]") for call in event.calls))
+        else:
+            text = " ".join(str(event.content).split())[:BRIEF]
+            say(clean(f"[{event.call.name}: {text}]"))
 
     # ---- commands
 
@@ -189,6 +256,42 @@ class Session:
                 show_match(match)
         if not matches:
             self._say("nothing", "Nothing found.")
+
+    async def explain(self) -> None:
+        """Of the last call: what was in the prompt, and why."""
+        latest = [request for request in await self.talk.requests() if request.explanation is not None]
+        if not latest:
+            self._say("nothing", "Nothing was answered yet.")
+            return
+        if self.call.as_json:
+            self._emit("explain", **wire(latest[-1].explanation))
+            return
+        explanation = Explanation.from_dict(latest[-1].explanation or {})
+        show_explanation(explanation, await recalled_turns(self.talk, explanation))
+        say("")
+
+    async def switch_model(self, name: str) -> None:
+        if name:
+            self.store.parts.talking.models.chat(name)  # one that does not exist says so now
+            await self.talk.update(model=name)
+            self.chosen = None
+        self._say("model", f"{self.model} answers.", model=self.model)
+
+    async def branch(self, turn: str) -> None:
+        if turn:
+            await self.talk.switch(turn)
+            self._say("switched", f"Went on from {turn}.", turn=turn)
+            return
+        found = await self.talk.branches()
+        for one in found:
+            if self.call.as_json:
+                self._emit("branch", position=one.position, turns=[wire(version) for version in one.turns])
+                continue
+            say(f"At place {one.position}, {counted(len(one.turns), 'version')}:")
+            for version in one.turns:
+                say(heading(version), *body(version))
+        if not found:
+            self._say("nothing", "There is only one version of everything.")
 
     async def forget(self, turn: str) -> None:
         if turn:

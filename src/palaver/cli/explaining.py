@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.opening import existing, find
 from palaver.cli.output import clean, counted, emit, excerpt, heading, local, marked, note, say, table, wire
+from palaver.errors import TurnGone, TurnNotFound
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -81,7 +83,7 @@ async def explain(
         talk = await find(store, conversation)
         await talk.build_context(budget, query=NO_QUERY, **wanted)  # the one before, to compare with
         context = await talk.build_context(budget, query=query, **wanted)
-        recalled = await _recalled_turns(talk, context.explain())
+        recalled = await recalled_turns(talk, context.explain())
         waiting = await unfinished(store)
     _print(call, context, recalled, text)
     if waiting:
@@ -94,12 +96,17 @@ def _print(call: Call, context: Context, recalled: Mapping[str, Turn], text: boo
     elif text:
         say(context.text)
     else:
-        _show(context.explain(), recalled)
+        show_explanation(context.explain(), recalled)
 
 
-async def _recalled_turns(talk: Conversation, explanation: Explanation) -> dict[str, Turn]:
-    ids = [score["turn"] for block in explanation.blocks for score in block.scores[:SHOWN]]
-    return {id: await talk.turn(id) for id in ids}
+async def recalled_turns(talk: Conversation, explanation: Explanation) -> dict[str, Turn]:
+    """The turns of this conversation that were recalled, by their ids; those that are still here."""
+    scores = [score for block in explanation.blocks for score in block.scores[:SHOWN]]
+    found: dict[str, Turn] = {}
+    for score in scores:
+        with suppress(TurnGone, TurnNotFound):
+            found[score["turn"]] = await talk.turn(score["turn"])
+    return found
 
 
 async def unfinished(store: Store) -> str | None:
@@ -112,7 +119,7 @@ async def unfinished(store: Store) -> str | None:
     return f"Memory is not up to date ({', '.join(kinds)} to do): palaver worker --once brings it there."
 
 
-def _show(explanation: Explanation, recalled: Mapping[str, Turn]) -> None:
+def show_explanation(explanation: Explanation, recalled: Mapping[str, Turn]) -> None:
     unit = explanation.unit
     used = f"{explanation.tokens:,} of {explanation.budget:,} {unit}"
     say(f"{used} ({explanation.policy}, counted by {explanation.counter})", bar(explanation), _legend(explanation), "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from palaver.errors import ConversationNotFound, EngineError, InvalidInput
@@ -49,13 +50,27 @@ def sqlite_path(url: str) -> Path | None:
 
 
 @asynccontextmanager
-async def creating(call: Call, *, embedder: str = "auto", worker: bool = False) -> AsyncIterator[Store]:
+async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, **options: Any) -> AsyncIterator[Store]:
     """The store; an SQLite file that is not there is made.
 
     No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
     """
-    async with open_store(call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker) as store:
+    settings = {**model_settings(), **options}
+    async with open_store(
+        call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker, **settings
+    ) as store:
         yield store
+
+
+def model_settings() -> dict[str, Any]:
+    """Which models the environment names: PALAVER_MODEL answers, PALAVER_FAST_MODEL is "fast", PALAVER_TELEMETRY=1
+    turns spans on. Keys are read by the providers' own clients."""
+    fast = os.environ.get("PALAVER_FAST_MODEL")
+    return {
+        "model": os.environ.get("PALAVER_MODEL") or None,
+        "models": {"fast": fast} if fast else {},
+        "telemetry": os.environ.get("PALAVER_TELEMETRY", "") in ("1", "true", "yes"),
+    }
 
 
 @asynccontextmanager

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from palaver.cli.app import Call, Name, Yes, command
-from palaver.cli.offline import quoting
 from palaver.cli.opening import existing, find
 from palaver.cli.output import console, counted, emit, say, warn
 from palaver.errors import PalaverError, ScrubPending
+from palaver.models.registry import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from palaver.conversation import Conversation
+    from palaver.model import Turn
 
 PANEL = "Delete"
 
@@ -108,3 +109,10 @@ def _done(call: Call, sentence: str, **data: Any) -> None:
         emit(data)
     else:
         say(sentence)
+
+
+async def quoting(talk: Conversation, turn: str) -> list[Turn]:
+    """The offline answers that quote a turn. Whoever forgets the turn must forget these with it."""
+    answers = await talk.history(100_000, include_superseded=True, roles=["assistant"])
+    offline = [one for one in answers if OFFLINE in (one.adapter, one.actor)]
+    return [one for one in offline if any(source.get("turn") == turn for source in one.sources)]

@@ -64,6 +64,20 @@ class Explanation:
             "notes": list(self.notes),
         }
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
+        """What `to_dict` made, as it was; what else is in there is left aside."""
+        own = {name: data[name] for name in ("budget", "tokens", "unit", "counter", "policy", "recall")}
+        return cls(
+            **own,
+            blocks=tuple(Block(**_tupled(one)) for one in data["blocks"]),
+            left_out=tuple(Omission(**_tupled(one)) for one in data["left_out"]),
+            turns_total=data["turns"]["total"],
+            turns_verbatim=data["turns"]["verbatim"],
+            identical_prefix=data.get("identical_prefix"),
+            notes=tuple(data.get("notes", ())),
+        )
+
     def __str__(self) -> str:
         lines = [
             f"{self.tokens:,} of {self.budget:,} {self.unit} ({self.policy}, counted by {self.counter})",
@@ -103,6 +117,10 @@ def _plain(value: Block | Omission) -> dict[str, Any]:
 
 def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _tupled(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
 def _span(start: int | None, end: int | None) -> str:

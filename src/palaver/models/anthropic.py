@@ -42,6 +42,9 @@ try:
 except ImportError as problem:
     raise MissingExtra("anthropic", "This model") from problem
 
+PATH = "/v1/messages"
+WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
+EPHEMERAL = {"type": "ephemeral"}
 MAX_TOKENS = 4_096  # of the answer; the service wants a number
 REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
@@ -96,6 +99,7 @@ class AnthropicMessages:
             body["stream"] = True
         if rendered["system"]:
             body["system"] = rendered["system"]
+        _mark_for_cache(body, request)
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
             body["tool_choice"] = {"type": "auto" if request.may_call else "none"}
@@ -118,27 +122,25 @@ class AnthropicMessages:
             self._clients[loop] = self._connect()
         return self._clients[loop]
 
-    def _arguments(self, body: dict[str, Any]) -> dict[str, Any]:
-        named = ("model", "messages", "max_tokens")
-        rest = {name: value for name, value in body.items() if name not in (*named, "stream")}
-        return {**{name: body[name] for name in named}, "extra_body": rest}
-
     async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        answer = await self._client().messages.create(**self._arguments(body))
-        yield Started(answer.id, answer.model)
-        for block in answer.content:
-            if block.type == "text":
-                yield TextDelta(block.text)
-            elif block.type == "tool_use":
-                yield CallReady(call_of(block.id, block.name, _json(block.input)))
-            elif block.type in ("thinking", "redacted_thinking"):
-                yield Thought(block.model_dump(exclude_none=True))
-        yield _usage(answer.usage, answer.usage)
-        yield Finished(REASONS.get(answer.stop_reason or "end_turn", answer.stop_reason or "stop"))
+        answer: Any = await self._client().post(PATH, body=body, cast_to=object)
+        yield Started(answer["id"], answer.get("model"))
+        for block in answer["content"]:
+            if block["type"] == "text":
+                yield TextDelta(block["text"])
+            elif block["type"] == "tool_use":
+                yield CallReady(call_of(block.get("id"), block.get("name"), _json(block["input"])))
+            elif block["type"] in ("thinking", "redacted_thinking"):
+                yield Thought(block)
+        yield _usage(answer["usage"], answer["usage"])
+        reason = answer.get("stop_reason") or "end_turn"
+        yield Finished(REASONS.get(reason, reason))
 
     async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        """The events of the stream. As plain JSON: the SDK's own types cost more than all the rest, for each token."""
         heard = _Heard()
-        stream = await self._client().messages.create(stream=True, **self._arguments(body))
+        kind = anthropic.AsyncStream[object]
+        stream: Any = await self._client().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
         async with stream:
             async for event in stream:
                 for one in heard.take(event):
@@ -191,35 +193,36 @@ class _Heard:
     blocks: dict[int, _Block] = field(default_factory=dict)
 
     def take(self, event: Any) -> list[ModelEvent]:
-        if event.type == "message_start":
-            self.usage = event.message.usage
-            return [Started(event.message.id, event.message.model)]
-        if event.type == "content_block_start":
-            block = event.content_block
-            self.blocks[event.index] = _Block(block.type, block.model_dump(exclude_none=True))
-            return [TextDelta(block.text)] if block.type == "text" and block.text else []
-        if event.type == "content_block_delta":
-            return self._delta(self.blocks[event.index], event.delta)
-        if event.type == "content_block_stop":
-            return _finished(self.blocks[event.index])
-        if event.type == "message_delta":
-            self.reason = event.delta.stop_reason or self.reason
-            return [_usage(self.usage, event.usage)]
-        if event.type == "message_stop":
+        kind = event["type"]
+        if kind == "content_block_delta":
+            return self._delta(self.blocks[event["index"]], event["delta"])
+        if kind == "message_start":
+            self.usage = event["message"]["usage"]
+            return [Started(event["message"].get("id"), event["message"].get("model"))]
+        if kind == "content_block_start":
+            block = event["content_block"]
+            self.blocks[event["index"]] = _Block(block["type"], block)
+            return [TextDelta(block["text"])] if block["type"] == "text" and block["text"] else []
+        if kind == "content_block_stop":
+            return _finished(self.blocks[event["index"]])
+        if kind == "message_delta":
+            self.reason = event["delta"].get("stop_reason") or self.reason
+            return [_usage(self.usage, event["usage"])]
+        if kind == "message_stop":
             self.over = True
             return [Finished(REASONS.get(self.reason, self.reason))]
         return []
 
     def _delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
-        if delta.type == "text_delta":
-            return [TextDelta(delta.text)]
-        if delta.type == "input_json_delta":
-            block.pieces.append(delta.partial_json)
-        elif delta.type == "thinking_delta":
-            block.pieces.append(delta.thinking)
-            return [ReasoningDelta(delta.thinking)]
-        elif delta.type == "signature_delta":
-            block.signature += delta.signature
+        if delta["type"] == "text_delta":
+            return [TextDelta(delta["text"])]
+        if delta["type"] == "input_json_delta":
+            block.pieces.append(delta["partial_json"])
+        elif delta["type"] == "thinking_delta":
+            block.pieces.append(delta["thinking"])
+            return [ReasoningDelta(delta["thinking"])]
+        elif delta["type"] == "signature_delta":
+            block.signature += delta["signature"]
         return []
 
 
@@ -230,6 +233,31 @@ def _finished(block: _Block) -> list[ModelEvent]:
         signed = {"type": "thinking", "thinking": "".join(block.pieces), "signature": block.signature}
         return [Thought(signed)]
     return [Thought(block.start)] if block.kind == "redacted_thinking" else []
+
+
+def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
+    """Tell the service up to where the prompt will be the same next time; it caches nothing by itself.
+
+    During a tool loop also where it ends now: the next round only adds to it.
+    """
+    prefix = to_anthropic(request.messages[: request.stable])
+    weight = len(prefix["system"]) + sum(len(str(turn["content"])) for turn in prefix["messages"])
+    if not request.stable or weight < WORTH_A_CACHE:
+        return
+    messages = body["messages"]
+    if prefix["messages"]:
+        turn, end = len(prefix["messages"]) - 1, len(prefix["messages"][-1]["content"]) - 1
+        messages[turn] = _marked(messages[turn], end)
+    else:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": EPHEMERAL}]
+    if request.messages[-1]["role"] == "tool":
+        messages[-1] = _marked(messages[-1], len(messages[-1]["content"]) - 1)
+
+
+def _marked(message: dict[str, Any], place: int) -> dict[str, Any]:
+    blocks = list(message["content"])
+    blocks[place] = {**blocks[place], "cache_control": EPHEMERAL}
+    return {**message, "content": blocks}
 
 
 def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,9 +274,9 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _usage(start: Any, end: Any) -> Usage:
     """The service counts what it read from its cache, and what it put there, beside the rest."""
-    cached = start.cache_read_input_tokens or 0
-    prompt = (start.input_tokens or 0) + cached + (start.cache_creation_input_tokens or 0)
-    return Usage(prompt=prompt, completion=end.output_tokens, cached=cached)
+    cached = start.get("cache_read_input_tokens") or 0
+    prompt = (start.get("input_tokens") or 0) + cached + (start.get("cache_creation_input_tokens") or 0)
+    return Usage(prompt=prompt, completion=end.get("output_tokens"), cached=cached)
 
 
 def _json(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from palaver.context.render import to_openai
 from palaver.errors import BadModelResponse
 from palaver.models.answers import call_of, with_settings
-from palaver.models.openai_service import FAILURES, OpenAIService, rest_of
+from palaver.models.openai_service import FAILURES, OpenAIService
 from palaver.models.windows import window_of
 from palaver.ports import (
     CallReady,
@@ -23,6 +23,8 @@ from palaver.ports import (
     ToolSpec,
     Usage,
 )
+
+PATH = "/chat/completions"
 
 
 class OpenAIChat:
@@ -73,29 +75,23 @@ class OpenAIChat:
         raise failure
 
     async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        rest = rest_of(body, "model", "messages", "stream")
-        answer = await self._service.client().chat.completions.create(
-            model=body["model"], messages=body["messages"], extra_body=rest
-        )
-        choice = answer.choices[0]
-        yield Started(answer.id, answer.model)
-        if choice.message.content:
-            yield TextDelta(choice.message.content)
-        calls = [call for call in choice.message.tool_calls or () if call.type == "function"]
+        answer = await self._service.whole(PATH, body)
+        choice = answer["choices"][0]
+        message = choice["message"]
+        yield Started(answer.get("id"), answer.get("model"))
+        if message.get("content"):
+            yield TextDelta(message["content"])
+        calls = [call for call in message.get("tool_calls") or () if "function" in call]
         for call in calls:
-            yield CallReady(call_of(call.id, call.function.name, call.function.arguments))
-        if answer.usage is not None:
-            yield _usage(answer.usage)
-        yield Finished("tool_calls" if calls else choice.finish_reason or "stop")
+            yield CallReady(call_of(call.get("id"), call["function"]["name"], call["function"]["arguments"]))
+        if answer.get("usage"):
+            yield _usage(answer["usage"])
+        yield Finished("tool_calls" if calls else choice.get("finish_reason") or "stop")
 
     async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        rest = rest_of(body, "model", "messages", "stream")
-        stream = await self._service.client().chat.completions.create(
-            model=body["model"], messages=body["messages"], stream=True, extra_body=rest
-        )
         heard = _Heard()
-        async with stream:
-            async for chunk in stream:
+        async with self._service.pieces(PATH, body) as chunks:
+            async for chunk in chunks:
                 for event in heard.take(chunk):
                     yield event
         if heard.reason is None:
@@ -124,34 +120,33 @@ class _Heard:
         events: list[ModelEvent] = []
         if not self.started:
             self.started = True
-            events.append(Started(chunk.id, chunk.model))
-        for choice in chunk.choices or ():
+            events.append(Started(chunk.get("id"), chunk.get("model")))
+        for choice in chunk.get("choices") or ():
             events += self._choice(choice)
-        if chunk.usage is not None:
-            events.append(_usage(chunk.usage))
+        if chunk.get("usage"):
+            events.append(_usage(chunk["usage"]))
         return events
 
     def _choice(self, choice: Any) -> list[ModelEvent]:
         events: list[ModelEvent] = []
-        delta = choice.delta
+        delta = choice.get("delta") or {}
         # What DeepSeek, vLLM and others call what a model thinks aloud; OpenAI has no name for it here.
-        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-        if isinstance(thought, str):
-            events.append(ReasoningDelta(thought))
-        if delta is not None and delta.content:
-            events.append(TextDelta(delta.content))
-        for piece in (delta.tool_calls if delta is not None else None) or ():
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            events.append(ReasoningDelta(str(thought)))
+        if text := delta.get("content"):
+            events.append(TextDelta(text))
+        for piece in delta.get("tool_calls") or ():
             self._call(piece)
-        self.reason = choice.finish_reason or self.reason
+        self.reason = choice.get("finish_reason") or self.reason
         return events
 
     def _call(self, piece: Any) -> None:
-        index = len(self.calls) if piece.index is None else piece.index
-        call = self.calls.setdefault(index, _Call())
-        call.id = call.id or piece.id
-        if piece.function is not None:
-            call.name = call.name or piece.function.name
-            call.arguments.append(piece.function.arguments or "")
+        index = piece.get("index")
+        call = self.calls.setdefault(len(self.calls) if index is None else index, _Call())
+        function = piece.get("function") or {}
+        call.id = call.id or piece.get("id")
+        call.name = call.name or function.get("name")
+        call.arguments.append(function.get("arguments") or "")
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -160,10 +155,9 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _usage(usage: Any) -> Usage:
-    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
-        prompt=usage.prompt_tokens,
-        completion=usage.completion_tokens,
-        cached=read and read.cached_tokens,
-        reasoning=written and written.reasoning_tokens,
+        prompt=usage.get("prompt_tokens"),
+        completion=usage.get("completion_tokens"),
+        cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        reasoning=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
     )

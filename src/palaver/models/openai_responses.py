@@ -9,7 +9,7 @@ from typing import Any
 from palaver.context.render import text_of, to_responses
 from palaver.errors import BadModelResponse
 from palaver.models.answers import call_of, with_settings
-from palaver.models.openai_service import FAILURES, OpenAIService, rest_of
+from palaver.models.openai_service import FAILURES, OpenAIService
 from palaver.models.windows import window_of
 from palaver.ports import (
     CallReady,
@@ -24,6 +24,9 @@ from palaver.ports import (
     Usage,
 )
 
+PATH = "/responses"
+TEXTS = ("response.output_text.delta", "response.refusal.delta")
+THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -85,66 +88,59 @@ class OpenAIResponses:
         raise failure
 
     async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        rest = rest_of(body, "model", "input", "stream")
-        answer: Any = await self._service.client().responses.create(
-            model=body["model"], input=body["input"], extra_body=rest
-        )
-        yield Started(answer.id, answer.model)
-        for item in answer.output:
-            for part in item.content if item.type == "message" else ():
-                if part.type == "output_text":
-                    yield TextDelta(part.text)
+        answer = await self._service.whole(PATH, body)
+        yield Started(answer["id"], answer.get("model"))
+        for part in _parts(answer):
+            if part["type"] == "output_text":
+                yield TextDelta(part["text"])
         for event in self._end(answer):
             yield event
 
     async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        rest = rest_of(body, "model", "input", "stream")
-        stream: Any = await self._service.client().responses.create(  # the SDK knows some sixty kinds of events
-            model=body["model"], input=body["input"], stream=True, extra_body=rest
-        )
-        async with stream:
-            async for event in stream:
-                if event.type == "response.created":
-                    yield Started(event.response.id, event.response.model)
-                elif event.type in ("response.output_text.delta", "response.refusal.delta"):
-                    yield TextDelta(event.delta)
-                elif event.type in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-                    yield ReasoningDelta(event.delta)
-                elif event.type == "error":
-                    raise self._service.refusal(event.code, event.message)
-                elif event.type in ENDS:
-                    for last in self._end(event.response):
+        async with self._service.pieces(PATH, body) as events:
+            async for event in events:
+                kind = event["type"]
+                if kind in TEXTS:
+                    yield TextDelta(event["delta"])
+                elif kind in THOUGHTS:
+                    yield ReasoningDelta(event["delta"])
+                elif kind == "response.created":
+                    yield Started(event["response"]["id"], event["response"].get("model"))
+                elif kind == "error":
+                    raise self._service.refusal(event.get("code"), event.get("message"))
+                elif kind in ENDS:
+                    for last in self._end(event["response"]):
                         yield last
                     return
         raise BadModelResponse(self.name, "was cut off in the middle of its answer")
 
     def _end(self, answer: Any) -> list[ModelEvent]:
         """The calls, the sources and the usage are read from the whole answer: there they are complete."""
-        if answer.status == "failed":
-            error = answer.error
-            raise self._service.refusal(error and error.code, error and error.message)
-        events: list[ModelEvent] = []
-        for item in answer.output:
-            if item.type == "function_call":
-                events.append(CallReady(call_of(item.call_id, item.name, item.arguments)))
-            elif item.type == "message":
-                events += [Cited(source) for part in item.content for source in _sources(part)]
-        calls = any(isinstance(event, CallReady) for event in events)
-        if answer.usage is not None:
-            events.append(_usage(answer.usage))
+        if answer.get("status") == "failed":
+            error = answer.get("error") or {}
+            raise self._service.refusal(error.get("code"), error.get("message"))
+        found = [item for item in answer["output"] if item["type"] == "function_call"]
+        calls = [CallReady(call_of(item.get("call_id"), item.get("name"), item["arguments"])) for item in found]
+        events: list[ModelEvent] = [*calls, *(Cited(source) for part in _parts(answer) for source in _sources(part))]
+        if answer.get("usage"):
+            events.append(_usage(answer["usage"]))
         return [*events, Finished("tool_calls" if calls else _reason(answer))]
 
 
+def _parts(answer: Any) -> list[Any]:
+    return [part for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+
+
 def _reason(answer: Any) -> str:
-    if answer.status != "incomplete":
+    if answer.get("status") != "incomplete":
         return "stop"
-    reason = answer.incomplete_details and answer.incomplete_details.reason
+    reason = (answer.get("incomplete_details") or {}).get("reason")
     return "length" if reason == "max_output_tokens" else reason or "length"
 
 
 def _sources(part: Any) -> list[dict[str, Any]]:
-    found = [note for note in getattr(part, "annotations", None) or () if note.type == "url_citation"]
-    return [{"url": note.url, "title": note.title} for note in found]
+    found = [note for note in part.get("annotations") or () if note["type"] == "url_citation"]
+    return [{"url": note["url"], "title": note.get("title")} for note in found]
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -158,10 +154,9 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _usage(usage: Any) -> Usage:
-    read, written = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
-        prompt=usage.input_tokens,
-        completion=usage.output_tokens,
-        cached=read and read.cached_tokens,
-        reasoning=written and written.reasoning_tokens,
+        prompt=usage.get("input_tokens"),
+        completion=usage.get("output_tokens"),
+        cached=(usage.get("input_tokens_details") or {}).get("cached_tokens"),
+        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
     )

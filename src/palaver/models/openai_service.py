@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -53,11 +54,27 @@ class OpenAIService:
         # Connections belong to the event loop that opened them.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
 
-    def client(self) -> openai.AsyncOpenAI:
+    def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = self._connect()
         return self._clients[loop]
+
+    async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer, as plain JSON."""
+        return await self._client().post(path, body=body, cast_to=object)
+
+    @asynccontextmanager
+    async def pieces(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Any]]:
+        """The events of a stream, as plain JSON.
+
+        The SDK's own types are not used on the way in or out: to make them costs more than all the rest, for each
+        message of a long prompt and for each token of the answer.
+        """
+        kind = openai.AsyncStream[object]
+        stream = await self._client().post(path, body=body, cast_to=object, stream=True, stream_cls=kind)
+        async with stream:
+            yield aiter(stream)
 
     async def aclose(self) -> None:
         client = self._clients.pop(asyncio.get_running_loop(), None)
@@ -99,8 +116,3 @@ class OpenAIService:
         if status == 404:
             return ModelRefused(self.name, "is not known to the service", status=status)
         return ModelRefused(self.name, "refused the request", status=status)
-
-
-def rest_of(body: Mapping[str, Any], *named: str) -> dict[str, Any]:
-    """What goes out beside the named fields. The SDK sends it as it is, also where it does not know a field."""
-    return {name: value for name, value in body.items() if name not in named}

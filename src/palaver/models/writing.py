@@ -10,8 +10,9 @@ from palaver.context.render import fenced, line, shortened
 from palaver.drafts import preview
 from palaver.errors import BadModelResponse
 from palaver.model import Summary, Turn
+from palaver.models.heard import Heard
 from palaver.models.retrying import Retries, ask
-from palaver.ports import ChatModel, Counter, ModelRequest, Started, TextDelta, Usage
+from palaver.ports import ChatModel, Counter, ModelRequest, TextDelta
 
 MAX_TITLE = 80  # characters
 READ_TITLE = 2_000  # characters of each turn that a title is made from
@@ -67,22 +68,18 @@ class ModelWriter:
         messages = ({"role": "system", "content": order}, {"role": "user", "content": quoted})
         body = self.model.body(ModelRequest(messages=messages))
         pieces: list[str] = []
-        response: dict[str, Any] = {"retries": [], "usage": {}}
+        heard = Heard()
         try:
-            async for event in ask(self.model, body, self.retries, response["retries"]):
+            async for event in ask(self.model, body, self.retries, heard.retries):
+                heard.take(event)
                 if isinstance(event, TextDelta):
                     pieces.append(event.text)
-                elif isinstance(event, Started):
-                    response.update(id=event.id, model=event.model)
-                elif isinstance(event, Usage):
-                    response["usage"] = {"prompt": event.prompt, "completion": event.completion}
             if not "".join(pieces).strip():
                 raise BadModelResponse(self.name, "gave an empty answer")
         except Exception as problem:
-            response["error"] = {"type": type(problem).__name__, "status": getattr(problem, "status", None)}
+            await self.told(purpose, body, heard.response(problem))
             raise
-        finally:
-            await self.told(purpose, body, response)
+        await self.told(purpose, body, heard.response(None))
         return "".join(pieces).strip()
 
 

@@ -83,10 +83,13 @@ def previous_missing() -> Fail:
 
 
 class LoopbackProvider:
-    """Follows its script, one step per request; without one, it says "Yes."."""
+    """Follows its script, one step per request; at its end, and without one, it says `otherwise`."""
+
+    otherwise: Step = Say("Yes.")
 
     def __init__(self) -> None:
         self.received: list[Received] = []
+        self.asked = threading.Event()  # set with the first request
         self._steps: list[Step] = []
         self._count = 0
         self._lock = threading.Lock()
@@ -112,9 +115,10 @@ class LoopbackProvider:
     def next(self, received: Received) -> tuple[int, Say | Fail | Garbage]:
         with self._lock:
             self.received.append(received)
+            self.asked.set()
             self._count += 1
             number = self._count
-            step = self._steps.pop(0) if self._steps else Say("Yes.")
+            step = self._steps.pop(0) if self._steps else self.otherwise
         return number, step(received.body) if callable(step) else step
 
     def __enter__(self) -> Self:

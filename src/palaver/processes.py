@@ -1,0 +1,31 @@
+"""Which process does something, in a form that can be stored, and whether it still lives."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+
+
+def this_process() -> str:
+    """The machine, as a short hash of its name, and the number of the process."""
+    return f"{_machine()}:{os.getpid()}"
+
+
+def is_gone(process: str) -> bool:
+    """Whether a process of this machine is certainly gone. Of another machine's, nothing is known."""
+    machine, _, number = process.partition(":")
+    # Elsewhere than on POSIX, signal 0 is not a question.
+    if machine != _machine() or os.name != "posix" or not number.isdecimal() or len(number) > 9:
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # it lives, and belongs to somebody else
+    return False
+
+
+def _machine() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:12]

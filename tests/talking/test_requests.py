@@ -1,0 +1,243 @@
+"""What was really sent: on record, redacted, and gone with the words that it held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palaver
+from palaver import Conversation, Scope, Store
+from palaver.model import Request
+from palaver.testing.providers import Fail, LoopbackProvider, Say
+
+from .conftest import Opener
+
+WORD = "zqxvbnmkjhgf"
+
+
+def traces(folder: Path, word: str) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+async def test_the_body_is_what_the_service_got(opened: Opener, provider: LoopbackProvider, name: str) -> None:
+    provider.script(Say(calls=[("recall", {"query": "tea"})]), Say("Done."))
+    async with opened(model=name) as store:
+        talk = await store.conversation("x")
+        await talk.generate("What can I drink?", tools=["recall"], settings={"temperature": 0.5})
+        requests = await talk.requests()
+        assert [request.body for request in requests] == provider.bodies
+        turns = {turn.id: turn for turn in await talk.history()}
+        assert [turns[request.turn or ""].finish_reason for request in requests] == ["tool_calls", "stop"]
+        for request in requests:
+            assert request.response is not None
+            assert request.explanation is not None
+            assert request.response["usage"]["prompt"] > 0
+            assert request.response["timings"]["total"] >= request.response["timings"]["first_token"]
+            assert request.explanation["tokens"] <= request.explanation["budget"]
+        assert requests[1].explanation is not None
+        assert 0 <= requests[1].explanation["identical_prefix"] <= 1
+        assert requests[0].response is not None
+        assert requests[0].response["calls"] == ["recall"]
+
+
+async def test_secrets_are_redacted_and_nothing_else_is_changed(opened: Opener, provider: LoopbackProvider) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        await talk.generate(f"My key is {secret}, keep it.")
+        (request,) = await talk.requests()
+        assert secret in str(provider.bodies[0])
+        assert secret not in str(request.body)
+        assert "keep it." in str(request.body)
+
+
+async def test_they_are_listed_by_turn_and_by_page(opened: Opener) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        answers = [await talk.generate(f"Message {n}.") for n in range(5)]
+        everything = await store.requests("x")
+        assert [request.turn for request in everything] == [answer.id for answer in answers]
+        assert await talk.requests(2) == everything[3:]
+        assert await talk.requests(2, before=everything[3]) == everything[1:3]
+        assert await talk.requests(turn=answers[1]) == [everything[1]]
+
+
+async def test_only_the_newest_bodies_are_kept(opened: Opener) -> None:
+    async with opened(model="chat", generate={"request_bodies": 2}) as store:
+        for n in range(5):
+            await store.generate("x", f"Message {n}.")
+        assert [request.body is not None for request in await store.requests("x")] == [False] * 3 + [True] * 2
+
+
+async def test_they_are_for_the_owner(opened: Opener) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x", participants=["bob"])
+        await talk.generate("Well?")
+        bob = await store.scoped(Scope.of("default", "bob")).get(talk.id)
+        with pytest.raises(palaver.PermissionDenied):
+            await bob.requests()
+
+
+async def test_a_call_that_failed_is_there_too(opened: Opener, provider: LoopbackProvider) -> None:
+    provider.script(Fail(400, kind="invalid_request_error"))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        with pytest.raises(palaver.ModelRefused):
+            await talk.generate("Well?")
+        (request,) = await talk.requests()
+        assert request.body == provider.bodies[0]
+        assert request.response is not None
+        assert request.response["error"] == {"type": "ModelRefused", "status": 400}
+
+
+# ---- what was forgotten is gone ------------------------------------------------------------------------------------
+
+
+async def say_it(store: Store, **settings: Any) -> Conversation:
+    talk = await store.conversation("victim", **settings)
+    await talk.generate(f"The word is {WORD}.")
+    await talk.generate("And now something else.")
+    assert WORD in str(await talk.requests())
+    return talk
+
+
+@pytest.mark.parametrize("way", ["turn", "reset", "forget"])
+async def test_no_byte_of_it_stays(opened: Opener, tmp_path: Path, way: str) -> None:
+    async with opened(model="chat") as store:
+        talk = await say_it(store)
+        assert traces(tmp_path, WORD)
+        if way == "turn":
+            await talk.forget((await talk.history())[0])
+            requests = await talk.requests()
+            assert [request.body for request in requests] == [None, None]
+            assert all(request.response for request in requests)
+        elif way == "reset":
+            await talk.reset()
+            assert await talk.requests() == []
+        else:
+            await talk.forget()
+        assert traces(tmp_path, WORD) == []
+
+
+async def test_a_turn_said_later_takes_no_earlier_body_with_it(opened: Opener) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        await talk.generate("First.")
+        await talk.generate("Second.")
+        await talk.forget((await talk.history())[2])
+        assert [request.body is not None for request in await talk.requests()] == [True, False]
+
+
+@pytest.mark.parametrize("retention", ["audit-only", "ephemeral"])
+async def test_bodies_go_when_the_words_are_retired(opened: Opener, tmp_path: Path, retention: str) -> None:
+    async with opened(model="chat", summarizer=Blank()) as store:
+        settings = {"retention": retention, "compaction": {"trigger_turns": 4}}
+        talk = await say_it(store, settings=settings)
+        for n in range(6):
+            await talk.generate(f"Something {n}.")
+        await talk.compact()
+        await store.settle()
+        assert WORD not in str(await talk.requests())
+        assert traces(tmp_path, WORD) == []
+
+
+class Blank:
+    name = "blank"
+
+    async def summarize(self, turns: Any, budget: int) -> str:
+        return "They talked."
+
+    async def merge(self, summaries: Any, budget: int) -> str:
+        return "They talked."
+
+
+@pytest.mark.parametrize("way", ["turn", "forget"])
+async def test_quotes_in_other_conversations_go_too(opened: Opener, tmp_path: Path, way: str) -> None:
+    async with opened(model="chat") as store:
+        secret = await store.conversation("secret")
+        said = await secret.append("user", f"The word is {WORD}.")
+        talk = await store.conversation("x")
+        await talk.generate("What is the word?", recall_scope="owner")
+        assert WORD in str((await talk.requests())[0].body)
+        await (secret.forget(said) if way == "turn" else secret.forget())
+        assert (await talk.requests())[0].body is None
+        assert traces(tmp_path, WORD) == []
+
+
+async def test_a_late_row_brings_nothing_back(opened: Opener, tmp_path: Path) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        said = await talk.append("user", f"The word is {WORD}.")
+        elsewhere = await store.conversation("y")
+        quoted = await elsewhere.append("user", f"Also {WORD}.")
+        at = store.parts.clock.now()
+        late = Request(id="r1", conversation=talk.id, at=at, model="m", adapter="a", body={"input": WORD})
+        await talk.forget(said)
+        await store.engine.put_request(store.scope, talk.id, late, None)
+        other = Request(
+            id="r2",
+            conversation=talk.id,
+            at=store.parts.clock.now(),
+            model="m",
+            adapter="a",
+            body={"input": WORD},
+            quoted=((elsewhere.id, quoted.id),),
+        )
+        await elsewhere.forget(quoted)
+        await store.engine.put_request(store.scope, talk.id, other, None)
+        assert [request.body for request in await talk.requests()] == [None, None]
+        assert traces(tmp_path, WORD) == []
+
+
+# ---- counting that learns ------------------------------------------------------------------------------------------
+
+
+async def test_a_provider_that_counts_more_gets_smaller_contexts(opened: Opener, provider: LoopbackProvider) -> None:
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        await talk.append_many([{"role": "user", "content": f"turn {n} " + "word " * 40} for n in range(60)])
+        full = await talk.build_context(2_000, model="openai:test", query="x")
+
+        def twice(body: dict[str, Any]) -> Say:
+            return Say("Yes.", prompt_tokens=2 * full.tokens)
+
+        provider.script(twice)
+        await talk.generate("Well?", token_budget=2_000)
+        bound = await store.engine.counter_bound(store.scope, "openai:test")
+        assert bound is not None
+        assert 1.8 < bound.ratio < 2.2
+        smaller = await talk.build_context(2_000, model="openai:test", query="x")
+        assert smaller.tokens <= 1_000
+        await talk.generate("And?", token_budget=2_000)
+        request = (await talk.requests())[-1]
+        assert request.explanation is not None
+        assert request.explanation["tokens"] * bound.ratio <= 2_000
+    async with opened(model="chat") as store:  # it is stored
+        talk = await store.conversation("x")
+        assert (await talk.build_context(2_000, model="openai:test", query="x")).tokens <= 1_100
+
+
+async def test_a_short_prompt_teaches_nothing(opened: Opener, provider: LoopbackProvider) -> None:
+    """A provider that adds some hundred tokens to every prompt must not shrink the long ones to a quarter."""
+    provider.script(Say("Yes.", prompt_tokens=800))
+    async with opened(model="chat") as store:
+        await store.generate("x", "word " * 80)
+        assert await store.engine.counter_bound(store.scope, "openai:test") is None
+        await store.generate("x", "word " * 80, char_budget=900)
+        assert await store.engine.counter_bound(store.scope, "openai:test") is None
+
+
+async def test_the_bound_goes_up_at_once_and_comes_down_slowly(opened: Opener) -> None:
+    async with opened() as store:
+        bounds = store.parts.talking.bounds
+        for reported, expected in ((1_000, 1.0), (1_500, 1.5), (1_000, 1.475), (900, 1.446)):
+            await bounds.learn(store.scope, "m", counted=1_000, reported=reported)
+            assert await bounds.ratio(store.scope, "m") == pytest.approx(expected, abs=0.001)
+        await bounds.learn(store.scope, "short", counted=10, reported=100)
+        assert await bounds.ratio(store.scope, "short") == 1.0
+        await bounds.learn(store.scope, "less", counted=1_000, reported=500)
+        assert await bounds.ratio(store.scope, "less") == 1.0  # counting too much is the safe mistake
+        other = store.scoped(Scope.of("another", "ada"))
+        assert await bounds.ratio(other.scope, "m") == 1.0
