@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import append, context, generate, open, peers, read, size, whole
+from bench import append, context, generate, open, peers, read, server, size, whole
 from bench.measure import FULL, QUICK, Bench, Result, Sizes, Suite, as_json, show
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,6 +25,7 @@ SUITES: dict[str, Suite] = {
     "whole": whole.run,
     "context": context.run,
     "generate": generate.run,
+    "server": server.run,
 }
 
 

@@ -125,6 +125,20 @@ def test_callers_have_a_pace(settings: Callable[..., ServerSettings]) -> None:
         assert other.get("/api/conversations").status_code == 200
 
 
+def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret="x" * 32, max_streams=1)) as server:
+        key = server.key()
+        with server.client(key) as client, server.client(key) as other:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            with client.stream("GET", f"{talk}/events") as response:
+                stream = events(response)  # kept: letting go of it hangs up
+                next(stream)
+                assert other.get(f"{talk}/events").status_code == 429
+                ok(other.delete(talk))
+                assert list(stream)[-1].kind == "gone"
+            assert other.get(f"{talk}/events").status_code == 410
+
+
 def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings]) -> None:
     with running(settings(require_auth=True, jwt_secret="x" * 32)) as server, server.client("plv.YQ.guess") as client:
         statuses = [client.get("/api/conversations").status_code for _ in range(60)]

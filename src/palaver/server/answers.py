@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from palaver.asking import Answered, GenerateEvent
 from palaver.conversation import Conversation
+from palaver.errors import PalaverError
 from palaver.model import Turn
 from palaver.server.live import Hub
 
@@ -93,7 +94,8 @@ class Answers:
         """Let answers finish; then stop them, with what came; then give up on them, which seals them."""
         await self._wait(seconds)
         for answer in tuple(self._running):
-            await answer.talk.stop()
+            with suppress(PalaverError):  # its conversation may be gone
+                await answer.talk.stop()
         await self._wait(ABANDONED)
         tasks = [answer.task for answer in self._running if answer.task is not None]
         for task in tasks:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
 from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.model import Scope
 from palaver.sealing import clean_sealing_key, seal_everything
 from palaver.server.answers import Answers
-from palaver.server.auth import Authenticator
+from palaver.server.auth import Authenticator, Caller
 from palaver.server.live import Hub
+from palaver.server.problems import Refused
 from palaver.server.settings import ServerSettings
 from palaver.store import Store
 from palaver.store import open as open_store
@@ -25,6 +27,23 @@ class Services:
     authenticator: Authenticator
     hub: Hub
     answers: Answers
+    streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
+
+    def admit(self, caller: Caller) -> None:
+        """One more live stream? A caller that never closes them is refused at some point."""
+        limit = self.settings.max_streams
+        if caller.name != "local" and self.streams[caller.name] >= limit:
+            raise Refused(429, f"at most {limit} open streams", {"Retry-After": "5"}, limit=limit)
+
+    @contextmanager
+    def streaming(self, caller: Caller) -> Iterator[None]:
+        self.streams[caller.name] += 1
+        try:
+            yield
+        finally:
+            self.streams[caller.name] -= 1
+            if not self.streams[caller.name]:
+                del self.streams[caller.name]
 
     @property
     def models(self) -> frozenset[str]:

@@ -47,6 +47,7 @@ class ServerSettings:
     answer_seconds: float = 600.0
     rate: float = 50.0  # requests per second and caller, on average; 0: no limit
     burst: int = 200
+    max_streams: int = 100  # open live streams of one caller, in each process; on loopback without a key: any number
     max_feeds: int = 100  # conversations of one multiplexed stream
     heartbeat: float = 15.0
     ticket_seconds: float = 60.0

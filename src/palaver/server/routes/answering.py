@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from palaver.asking import Answered, GenerateEvent, ToolDone, ToolsPlanned
+from palaver.asking import Answered, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.conversation import Conversation
 from palaver.errors import InvalidInput, PalaverError
 from palaver.model import SYSTEM, Turn
@@ -33,8 +33,8 @@ async def generate(
 ) -> Response:
     """Store the message, build the context, ask the model, store the reply while it comes, run its tools.
 
-    With `stream`, or `Accept: text/event-stream`: frames `delta`, `reasoning`, `tool_calls`, `tool_result`, and at the
-    end `done` or `error`. Hanging up does not end the answer: follow it at `/events`, or stop it at `/stop`.
+    With `stream`, or `Accept: text/event-stream`: frames `message`, `delta`, `reasoning`, `tool_calls`, `tool_result`,
+    and at the end `done` or `error`. Hanging up does not end the answer: follow it at `/events`, or stop it at `/stop`.
     """
     options = _options(services, store, talk, body)
     message = options.pop("message", None)
@@ -108,6 +108,8 @@ async def _frames(talk: Conversation, answer: Answer) -> AsyncIterator[bytes]:
 
 def told(event: GenerateEvent) -> bytes:
     """One event of an answer as a frame. Pure."""
+    if isinstance(event, MessageStored):
+        return sse.frame("message", {"turn": wire.turn(event.turn)})
     if isinstance(event, TextDelta):
         return sse.frame("delta", {"text": event.text})
     if isinstance(event, ReasoningDelta):

@@ -51,9 +51,10 @@ async def follow_conversation(
     turn's `delta` frames make up its text; `commit` and `abort` have the whole turn. `reset` says that the point is not
     in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream.
     """
+    services.admit(caller)
     feed = _Feed(services, caller, talk)
     await feed.begin(last_event_id if last_event_id is not None else after)
-    return sse.EventStream(sse.kept_alive(feed.one(), services.settings.heartbeat, _may_go_on([feed])))
+    return _stream(services, caller, feed.one(), [feed])
 
 
 async def follow_conversations(
@@ -70,12 +71,13 @@ async def follow_conversations(
     if len(conversation) > services.settings.max_feeds:
         limit = services.settings.max_feeds
         raise Refused(413, f"at most {limit} conversations", field="conversation", limit=limit, size=len(conversation))
+    services.admit(caller)
     names = list(dict.fromkeys(conversation))
     feeds = [_Feed(services, caller, await store.get(one)) for one in names]
     points = (last_event_id if last_event_id is not None else after or "").split(";")
     for feed, point in zip(feeds, points + [""] * (len(feeds) - len(points)), strict=False):
         await feed.begin(point or None)
-    return sse.EventStream(sse.kept_alive(_merged(feeds), services.settings.heartbeat, _may_go_on(feeds)))
+    return _stream(services, caller, _merged(feeds), feeds)
 
 
 class _Feed:
@@ -124,6 +126,15 @@ class _Feed:
     async def one(self) -> AsyncIterator[bytes]:
         async for frame, id in self.frames():
             yield sse.frame(frame.kind, frame.data, id)
+
+
+def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes], feeds: list[_Feed]) -> Response:
+    async def counted() -> AsyncIterator[bytes]:
+        with services.streaming(caller):
+            async for one in sse.kept_alive(frames, services.settings.heartbeat, _may_go_on(feeds)):
+                yield one
+
+    return sse.EventStream(counted())
 
 
 def _may_go_on(feeds: list[_Feed]) -> sse.Check:
