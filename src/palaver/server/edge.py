@@ -23,12 +23,15 @@ from palaver.store import Store
 ID = {"max_length": 512, "min_length": 1}
 
 
-def services_of(request: Request) -> Services:
+# Coroutines, though they wait for nothing: FastAPI runs plain functions in a thread, which costs more than the verb.
+
+
+async def services_of(request: Request) -> Services:
     found: Services = request.app.state.services
     return found
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     found: Caller = request.state.caller
     return found
 
@@ -37,7 +40,7 @@ ServicesOf = Annotated[Services, Depends(services_of)]
 CallerOf = Annotated[Caller, Depends(caller_of)]
 
 
-def scoped_store(services: ServicesOf, caller: CallerOf) -> Store:
+async def scoped_store(services: ServicesOf, caller: CallerOf) -> Store:
     """The database, seen by whoever is asking. Every handler gets it from here."""
     return services.store.scoped(caller.scope)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.identity import stamped_seq
@@ -61,6 +61,14 @@ class Frame:
     turn: str | None = None
     start: int = 0
     text: str = ""
+    _encoded: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def encoded(self) -> bytes:
+        """The data as JSON, made once for all readers."""
+        if not self._encoded:
+            self._encoded.append(wire.encode(self.data))
+        return self._encoded[0]
 
     @property
     def end(self) -> int:
@@ -180,7 +188,7 @@ def _joined(frames: list[Frame]) -> list[Frame]:
         last = joined[-1] if joined else None
         if last is not None and frame.kind == last.kind == "delta" and frame.turn == last.turn:
             text = last.text + frame.text
-            joined[-1] = replace(last, n=frame.n, text=text, data={**last.data, "text": text})
+            joined[-1] = delta(last.turn or "", frame.n, last.start, text)
         else:
             joined.append(frame)
     return joined

@@ -169,8 +169,11 @@ class Channel:
 
     # ---- each reader for itself
 
-    async def follow(self, point: Point) -> AsyncIterator[tuple[Frame, str]]:
-        """Every frame after `point`, each with the point after it. Ends with the conversation; raises Closed."""
+    async def follow(self, point: Point, silence: float) -> AsyncIterator[tuple[Frame, str] | None]:
+        """Every frame after `point`, each with the point after it; None after each silence of so many seconds.
+
+        Ends with the conversation; raises Closed.
+        """
         telling, news = Telling(point), asyncio.Event()
         self.readers.add(news)
         try:
@@ -183,9 +186,9 @@ class Channel:
                 index, ahead = self.next_index, self.text_ahead(Teller(point.copy()))
                 for new in filter(None, map(telling.new, ahead)):
                     yield new, str(point)
-                async for frame in self._shared(telling, index, news):
-                    yield frame, str(point)
-                    if frame.is_last:
+                async for shared in self._shared(telling, index, news, silence):
+                    yield None if shared is None else (shared, str(point))
+                    if shared is not None and shared.is_last:
                         return
         finally:
             self.readers.discard(news)
@@ -202,8 +205,10 @@ class Channel:
             if telling.point.n >= self.point.n:
                 return
 
-    async def _shared(self, telling: Telling, index: int, news: asyncio.Event) -> AsyncIterator[Frame]:
-        """Frames of the channel, until the reader has fallen behind."""
+    async def _shared(
+        self, telling: Telling, index: int, news: asyncio.Event, silence: float
+    ) -> AsyncIterator[Frame | None]:
+        """Frames of the channel, until the reader has fallen behind; None when there was none for a while."""
         while True:
             news.clear()
             while self.first_index <= index < self.next_index:
@@ -218,7 +223,11 @@ class Channel:
                 return
             if self.closed:
                 raise Closed from self._failure
-            await news.wait()
+            try:
+                async with asyncio.timeout(silence):
+                    await news.wait()
+            except TimeoutError:
+                yield None
 
 
 class Hub:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -17,13 +17,11 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # a proxy must not wait for more
 }
 
-Check = Callable[[], Awaitable[bool]]
 
-
-def frame(kind: str, data: Mapping[str, Any], id: str | None = None) -> bytes:
+def frame(kind: str, data: Mapping[str, Any] | bytes, id: str | None = None) -> bytes:
     """One event. The data is one line of JSON, which has no line breaks of its own."""
     head = f"event: {kind}\n" + (f"id: {id}\n" if id is not None else "")
-    return head.encode() + b"data: " + wire.encode(data) + b"\n\n"
+    return b"%sdata: %s\n\n" % (head.encode(), data if isinstance(data, bytes) else wire.encode(data))
 
 
 class EventStream(StreamingResponse):
@@ -41,17 +39,14 @@ async def _greeted(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield one
 
 
-async def kept_alive(frames: AsyncIterator[bytes], seconds: float, check: Check | None = None) -> AsyncIterator[bytes]:
-    """The frames, and a comment after each silence. Then `check` is asked whether the reader may go on."""
+async def kept_alive(frames: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """The frames, and a comment after each silence."""
     upcoming: asyncio.Task[bytes | None] | None = None
     try:
         while True:
             upcoming = upcoming or asyncio.ensure_future(_next(frames))
             done, _ = await asyncio.wait([upcoming], timeout=seconds)
             if not done:
-                if check is not None and not await check():
-                    yield frame("denied", {})
-                    return
                 yield PING
                 continue
             found, upcoming = upcoming.result(), None

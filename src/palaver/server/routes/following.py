@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -27,6 +27,7 @@ AfterPoint = Annotated[
     str | None, Query(max_length=20_000, description="An event number or an `id:` of this stream; 0: from the start.")
 ]
 TicketOf = Annotated[str | None, Query(max_length=20_000, description="Instead of a header; see `create_ticket`.")]
+SILENCE = (Frame("silence", 0, {}), "")
 QUEUED = 64  # frames of a multiplexed stream that wait for a slow client
 
 
@@ -54,7 +55,7 @@ async def follow_conversation(
     services.admit(caller)
     feed = _Feed(services, caller, talk)
     await feed.begin(last_event_id if last_event_id is not None else after)
-    return _stream(services, caller, feed.one(), [feed])
+    return _stream(services, caller, feed.one())
 
 
 async def follow_conversations(
@@ -77,7 +78,7 @@ async def follow_conversations(
     points = (last_event_id if last_event_id is not None else after or "").split(";")
     for feed, point in zip(feeds, points + [""] * (len(feeds) - len(points)), strict=False):
         await feed.begin(point or None)
-    return _stream(services, caller, _merged(feeds), feeds)
+    return _stream(services, caller, _merged(feeds))
 
 
 class _Feed:
@@ -104,18 +105,21 @@ class _Feed:
         await self.services.authenticator.still_allowed(self.caller)
         await self.talk.refresh()
 
-    async def frames(self) -> AsyncIterator[tuple[Frame, str]]:
-        """The frames, a reset before them where the point was lost, and a last one that says why it ends."""
+    async def frames(self) -> AsyncIterator[tuple[Frame, str] | None]:
+        """The frames, a reset before them where the point was lost, and a last one that says why it ends.
+
+        None is a silence, after which it was asked whether the caller may still read here.
+        """
         if self.is_lost:
             yield Frame("reset", self.point.n, {"last_event": self.point.n}), str(self.point)
         try:
             async with AsyncExitStack() as stack:
-                hub = self.services.hub
+                hub, silence = self.services.hub, self.services.settings.heartbeat
                 channel: Channel = await stack.enter_async_context(hub.channel(self.talk.info.tenant, self.talk.id))
-                async for frame, id in channel.follow(self.point):
-                    if frame.kind == "update":
+                async for told in channel.follow(self.point, silence):
+                    if told is None or told[0].kind == "update":
                         await self.check()
-                    yield frame, id
+                    yield told
         except Closed:
             yield Frame("closing", self.point.n, {}), str(self.point)
         except Gone:
@@ -124,52 +128,44 @@ class _Feed:
             yield Frame("denied", self.point.n, {}), str(self.point)
 
     async def one(self) -> AsyncIterator[bytes]:
-        async for frame, id in self.frames():
-            yield sse.frame(frame.kind, frame.data, id)
+        async for told in self.frames():
+            yield sse.PING if told is None else sse.frame(told[0].kind, told[0].encoded, told[1])
 
 
-def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes], feeds: list[_Feed]) -> Response:
+def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) -> Response:
     async def counted() -> AsyncIterator[bytes]:
         with services.streaming(caller):
-            async for one in sse.kept_alive(frames, services.settings.heartbeat, _may_go_on(feeds)):
-                yield one
+            async with aclosing(frames):  # type: ignore[type-var]
+                async for one in frames:
+                    yield one
 
     return sse.EventStream(counted())
 
 
-def _may_go_on(feeds: list[_Feed]) -> sse.Check:
-    async def check() -> bool:
-        try:
-            for feed in feeds:
-                await feed.check()
-        except (Gone, NotFound, Refused):
-            return False
-        return True
-
-    return check
-
-
 async def _merged(feeds: list[_Feed]) -> AsyncIterator[bytes]:
     """The frames of all feeds as they come. An id holds the points of all of them, as far as they were sent."""
-    queue: asyncio.Queue[tuple[int, Frame | None, str]] = asyncio.Queue(QUEUED)
+    queue: asyncio.Queue[tuple[int, tuple[Frame, str] | None]] = asyncio.Queue(QUEUED)
 
     async def pump(number: int, feed: _Feed) -> None:
-        async for frame, id in feed.frames():
-            await queue.put((number, frame, id))
-        await queue.put((number, None, ""))
+        async for told in feed.frames():
+            await queue.put((number, told or SILENCE))
+        await queue.put((number, None))
 
     points = [str(feed.point) for feed in feeds]
     tasks = [asyncio.create_task(pump(number, feed)) for number, feed in enumerate(feeds)]
     left = len(feeds)
     try:
         while left:
-            number, frame, id = await queue.get()
-            if frame is None:
+            number, told = await queue.get()
+            if told is None:
                 left -= 1
-                continue
-            points[number] = id
-            data = {**frame.data, "conversation": feeds[number].talk.id}
-            yield sse.frame(frame.kind, data, ";".join(points))
+            elif told is SILENCE:
+                if number == 0:
+                    yield sse.PING
+            else:
+                frame, points[number] = told
+                data = {**frame.data, "conversation": feeds[number].talk.id}
+                yield sse.frame(frame.kind, data, ";".join(points))
     finally:
         for task in tasks:
             task.cancel()
