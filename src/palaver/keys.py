@@ -12,9 +12,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from palaver.drafts import clean_name, optional_name
-from palaver.errors import InvalidInput
-from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight
+from palaver.drafts import clean_limit, clean_name, optional_name
+from palaver.errors import InvalidInput, VerificationFailed
+from palaver.identity import canonical_json, event_hash, genesis, micros
+from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Event, Scope, Sight
 from palaver.ports import KEY_ID
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "plv."
 RIGHTS = (READ, WRITE, SYSTEM, ADMIN)
 MAX_DAYS = 36_500
+MAX_LOG = 10_000  # events in one call
 
 
 async def create_key(
@@ -69,6 +71,28 @@ async def revoke_key(store: Store, id: str) -> ApiKey:
     if key is None:
         raise InvalidInput("id", "there is no key with this id")
     return key
+
+
+async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Event]:
+    """Which keys were made, used, refused and revoked. `turn` of an event is the id of the key."""
+    store.require(ADMIN)
+    return await store.engine.key_events(
+        store.scope, clean_limit("after", after, 2**53), clean_limit("limit", limit, MAX_LOG)
+    )
+
+
+async def check_key_log(store: Store) -> int:
+    """Recompute the chain of the keys' log. Raises VerificationFailed; answers how many events there are."""
+    previous, n = genesis(f"keys of {store.scope.tenant}"), 0
+    while page := await key_log(store, n):
+        for event in page:
+            n += 1
+            payload = canonical_json(dict(event.payload)) if event.payload else None
+            at = micros(event.at)
+            previous = event_hash(previous, n, event.kind, event.turn, event.actor, at, payload, None)
+            if event.n != n or event.hash != previous.hex():
+                raise VerificationFailed("keys", f"event {n}", "it was changed, or something before it was removed")
+    return n
 
 
 def hash_of(key: str) -> bytes:

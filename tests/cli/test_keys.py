@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from typer.testing import Result
 
@@ -34,6 +35,18 @@ def test_a_key_is_revoked_by_its_id(lines: Callable[..., list[dict[str, Any]]], 
 )
 def test_a_key_that_makes_no_sense_is_refused(cli: Callable[..., Result], wrong: tuple[str, str]) -> None:
     assert cli("keys", "create", "x", *wrong).exit_code == 1
+
+
+def test_the_log_of_keys_is_chained(lines: Callable[..., list[dict[str, Any]]], cli: Any, ok: Any) -> None:
+    for name in "ab":
+        ok("keys", "create", name)
+    assert [one["kind"] for one in lines("keys", "log")] == ["create", "create"]
+    db = apsw.Connection("chat.db")
+    db.execute("UPDATE key_events SET key = 'another' WHERE n = 1")
+    db.close()
+    refused = cli("keys", "log")
+    assert refused.exit_code == 1
+    assert "event 1" in refused.stderr
 
 
 def test_a_read_only_key_may_only_read(lines: Callable[..., list[dict[str, Any]]]) -> None:

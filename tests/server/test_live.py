@@ -283,3 +283,81 @@ def test_a_slow_reader_goes_back_to_the_log(client: httpx.Client, server: Runnin
             one = next(stream)
             told += [one.data["turn"]["seq"]] if one.kind == "append" else []
     assert told == list(range(500))
+
+
+# ---- from elsewhere ------------------------------------------------------------------------------------------------
+
+
+def test_what_another_process_writes_is_live_too(server: Running, client: httpx.Client, talk: str) -> None:
+    with following(client, talk, after=1) as stream, palaver.sync.open(server.settings.url, worker=False) as store:
+        other = store.get(talk.rpartition("/")[2])
+        with other.stream("assistant", flush=0.01) as out:
+            for word in WORDS:
+                out.write(word)
+        seen = until(stream, "commit")
+    assert text_of(seen) == WHOLE
+
+
+def test_a_stop_from_another_process_is_obeyed(answering: Running, provider: LoopbackProvider) -> None:
+    never = threading.Event()
+    provider.script(Say(WORDS, hold_after=(10, never)))
+    with answering.client() as client, palaver.sync.open(answering.settings.url, worker=False) as store:
+        talk = new_talk(client)
+        with following(client, talk) as stream:
+            answer = ask(client, talk)
+            until(stream, "delta")
+            store.get(talk.rpartition("/")[2]).ask_to_stop()
+            end = until(stream, "commit")[-1]
+        answer.join()
+        never.set()
+    assert end.data["turn"]["finish_reason"] == "stopped"
+
+
+def test_a_turn_that_a_client_writes_in_pieces_is_live(client: httpx.Client, talk: str) -> None:
+    with following(client, talk, after=1) as stream:
+        turn = ok(client.post(f"{talk}/streams", json={}))["id"]
+        for n, word in enumerate(WORDS[:5]):
+            ok(client.post(f"{talk}/streams/{turn}/chunks", json={"n": n, "text": word}))
+        ok(client.post(f"{talk}/streams/{turn}/commit", json={}))
+        seen = until(stream, "commit")
+    assert text_of(seen) == "".join(WORDS[:5])
+
+
+def test_what_is_redacted_is_never_live_either(answering: Running, provider: LoopbackProvider) -> None:
+    """Memory is ahead of the log, but not ahead of the redactor."""
+    provider.script(Say(["Your card is 41", "11 1111 11", "11 1111", ", is it not?"]))
+    with answering.client() as client:
+        made = ok(client.post("/api/conversations", json={"settings": {"redact": True}}))
+        talk = f"/api/conversations/{made['id']}"
+        with following(client, talk) as stream:
+            answer = ask(client, talk)
+            seen = until(stream, "commit")
+        answer.join()
+    assert text_of(seen) == seen[-1].data["turn"]["content"]
+    assert "1111" not in text_of(seen)
+    assert "is it not?" in text_of(seen)
+
+
+def test_two_answers_at_once_resume_each_at_its_place(answering: Running, provider: LoopbackProvider) -> None:
+    """An id holds a mark for each turn that is being written."""
+    go_on = threading.Event()
+    provider.script(Say(WORDS, hold_after=(10, go_on)), Say(WORDS[::-1], hold_after=(10, go_on)))
+    with answering.client() as client:
+        talk = new_talk(client)
+        seen: list[Sent] = []
+        with following(client, talk) as stream:
+            answers = [ask(client, talk, "one"), ask(client, talk, "two")]
+            while len({one.data["turn"] for one in seen if one.kind == "delta"}) < 2 or len(text_of(seen)) < 120:
+                seen.append(next(stream))
+        with following(client, talk, after=seen[-1].id) as stream:
+            go_on.set()
+            seen += until(stream, "commit")
+            seen += until(stream, "commit")
+        for answer in answers:
+            answer.join()
+    texts: dict[str, str] = {}
+    for one in seen:
+        if one.kind == "delta":
+            assert one.data["from"] == len(texts.get(one.data["turn"], ""))
+            texts[one.data["turn"]] = texts.get(one.data["turn"], "") + one.data["text"]
+    assert sorted(texts.values()) == sorted([WHOLE, "".join(WORDS[::-1])])

@@ -203,6 +203,15 @@ def test_the_log_verifies(client: httpx.Client, talk: str) -> None:
     assert pages == ["create", "append", "stop"]
 
 
+def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any) -> None:
+    chosen = settings(audit_key="a key that is kept elsewhere", seal_every=0.02)
+    with running(chosen) as server, server.client() as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        while not (verified := ok(client.post(f"{talk}/verify")))["seals"]:
+            pass  # until the sealer came by
+        assert verified["ok"]
+
+
 def test_tokens_are_counted_by_day_owner_and_model(client: httpx.Client, talk: str) -> None:
     for tokens in ({"prompt": 10, "completion": 5}, {"prompt": 1}):
         body = {"role": "assistant", "content": "x", "tokens": tokens, "model": "m", "created": "2026-01-02T03:04:05Z"}

@@ -1,4 +1,4 @@
-"""Keys of the server's callers: keys create, list, revoke."""
+"""Keys of the server's callers: keys create, list, revoke, log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palaver.cli.app import Call, app, command
 from palaver.cli.opening import creating, existing
 from palaver.cli.output import emit, say, table, wire
 from palaver.errors import InvalidInput
-from palaver.keys import RIGHTS, create_key, list_keys, revoke_key
+from palaver.keys import RIGHTS, check_key_log, create_key, key_log, list_keys, revoke_key
 from palaver.model import ADMIN, READ, WRITE, Scope, Sight
 
 if TYPE_CHECKING:
@@ -114,6 +114,30 @@ async def revoke(
         emit(_shown(key))
     else:
         say(f"The key {key.id} ({key.name}) works no more.")
+
+
+@command("log", group=group)
+async def log(
+    call: Call,
+    after: Annotated[int, typer.Option(min=0, help="Only what came after this number.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")] = 1_000,
+) -> None:
+    """Print which keys were made, used, refused and revoked, having checked that the log is whole.
+
+    Example:
+
+      palaver keys log --tenant acme
+    """
+    async with existing(call, embedder="none") as store:
+        administrator = _as_administrator(store)
+        await check_key_log(administrator)
+        found = await key_log(administrator, after, limit)
+    for event in found:
+        if call.as_json:
+            emit(wire(event))
+        else:
+            address = event.payload.get("address") or event.payload.get("name") or ""
+            say(f"{event.n:>6}  {event.at:%Y-%m-%d %H:%M:%S}  {event.kind:<7} {event.turn}  {address}")
 
 
 def _shown(key: ApiKey) -> dict[str, object]:

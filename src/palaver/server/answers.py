@@ -9,9 +9,9 @@ from typing import Any
 
 from palaver.asking import Answered, GenerateEvent
 from palaver.conversation import Conversation
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, StoreClosed
 from palaver.model import Turn
-from palaver.server.live import Hub
+from palaver.server.live import Closed, Hub
 
 ABANDONED = 2.0  # seconds that a stopped answer has to put its end on disk
 
@@ -25,13 +25,13 @@ class Answer:
         self.task: asyncio.Task[None] | None = None
         self._news: set[asyncio.Event] = set()
         self._over = False
-        self._problem: BaseException | None = None
+        self._problem: Exception | None = None
 
     def tell(self, event: GenerateEvent) -> None:
         self.told.append(event)
         self._alert()
 
-    def end(self, problem: BaseException | None) -> None:
+    def end(self, problem: Exception | None) -> None:
         self._over, self._problem = True, problem
         self._alert()
 
@@ -78,13 +78,15 @@ class Answers:
         return answer
 
     async def _make(self, answer: Answer, events: Any) -> None:
-        problem: BaseException | None = None
+        problem: Exception | None = None
         try:
             # The channel hears when somebody asks for a stop, in whichever process.
             async with self._hub.channel(answer.talk.info.tenant, answer.talk.id), aclosing(events):
                 async for event in events:
                     answer.tell(event)
-        except BaseException as raised:
+        except (Closed, asyncio.CancelledError):  # the server ends
+            problem = StoreClosed()
+        except Exception as raised:  # for those who listen
             problem = raised
         finally:
             self._running.discard(answer)

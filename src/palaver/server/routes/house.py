@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 import palaver
-from palaver import drafts
+from palaver import drafts, keys
 from palaver.context.plan import POLICIES
 from palaver.errors import VerificationFailed
 from palaver.model import ADMIN
@@ -83,11 +83,11 @@ async def sweep(store: StoreOf, body: schemas.Sweep) -> Response:
     return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
 
 
-async def key_log(store: StoreOf, after: After = 0, limit: Limit = 1_000) -> Response:
+async def key_log(request: Request, store: StoreOf, after: After = 0, limit: Limit = 1_000) -> Response:
     """Which keys were made, used, refused and revoked, and from where. Needs the right `admin`."""
-    store.require(ADMIN)
-    found = await store.engine.key_events(store.scope, after, limit)
-    return Reply({"items": [wire.event(one) for one in found], "next": None})
+    found = await keys.key_log(store, after, limit)
+    more = path_to(request, after=found[-1].n) if len(found) == limit else None
+    return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
 async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
