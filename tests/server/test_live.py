@@ -11,6 +11,7 @@ import httpx
 import pytest
 from tests.server.conftest import Running, Sent, events, ok, running, text_of, until
 
+import palaver.sync
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(40)]
