@@ -14,8 +14,10 @@ from tests import postgres_server
 import palaver
 from palaver import Scope
 from palaver.engines.postgres import migrate, transports
+from palaver.keys import create_key
 from palaver.model import Request
 from palaver.ports import CounterBound
+from palaver.sealing import seal_everything
 
 WORD = "zqbcdfghjklmnp"
 SUPABASE = """
@@ -23,6 +25,8 @@ DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object O
 DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
 """
 DENIED = asyncpg.InsufficientPrivilegeError
+KEYS = {"api_keys", "key_events"}  # for the application itself, and for admins
+NEVER_SIGNED_IN = KEYS | {"seals"}
 
 
 @pytest.fixture
@@ -40,6 +44,8 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
         request = Request(conversation=talk.id, quoted=((talk.id, said.id),), **sent)
         await store.engine.put_request(store.scope, talk.id, request, None)
         await store.engine.put_counter_bound(store.scope, CounterBound(model="m", ratio=1.5, samples=1))
+        await create_key(store.scoped(Scope.of("acme", None)), "phone", user="ada")
+        await seal_everything(store.engine, b"a key that is kept elsewhere", said.created)
         await store.settle()
     connection = await asyncpg.connect(empty_database)
     yield connection
@@ -71,9 +77,9 @@ async def not_for(admin: Any, who: str) -> list[str]:
     """The tables of which a stranger may see nothing. What is known of a model's counting is the whole tenant's."""
     role, claims, settings = STRANGERS[who]
     tenant = settings.get("tenant") if claims is None else claims.get("app_metadata", {}).get("tenant")
-    for_them = {"api_keys"} if role == "authenticated" else set()
-    for_them |= {"counter_bounds"} if tenant == "acme" else set()
-    return [name for name in await tables(admin) if name not in for_them]
+    apart = NEVER_SIGNED_IN if role == "authenticated" else set()
+    apart = apart | ({"counter_bounds"} if tenant == "acme" else set())
+    return [name for name in await tables(admin) if name not in apart]
 
 
 async def visible(admin: Any, names: list[str]) -> dict[str, int]:
@@ -114,12 +120,42 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
     everything = await visible(admin, names)
     assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams"}
     assert everything.keys() >= {"requests", "request_quotes", "counter_bounds"}
-    async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
+    assert everything.keys() >= NEVER_SIGNED_IN
+    hers = {name: count for name, count in everything.items() if name not in KEYS}
+    async with acting(admin, "palaver_app", tenant="acme", sight="tenant", rights="read,admin") as here:
         assert await visible(here, names) == everything
+    async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
+        assert await visible(here, names) == hers
     async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
-        assert await visible(here, names) == everything, "he takes part"
+        assert await visible(here, names) == hers, "he takes part"
+    readable = [name for name in names if name not in NEVER_SIGNED_IN]
     async with acting(admin, "authenticated", ADA) as here:
-        assert await visible(here, [name for name in names if name != "api_keys"]) == everything
+        assert await visible(here, readable) == {name: hers[name] for name in hers if name in readable}
+
+
+@pytest.mark.parametrize("rights", ["read,write", "read,write,system,admin"])
+async def test_keys_and_seals_are_nothing_to_whoever_is_signed_in(admin: Any, rights: str) -> None:
+    claims = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": rights, "palaver_sight": "tenant"}}
+    made = json.dumps({"hash": "\\x00", "name": "x", "scope": "{}", "created": 1})
+    queries = [f"SELECT * FROM palaver.{name}" for name in sorted(NEVER_SIGNED_IN)]
+    queries += [f"DELETE FROM palaver.{name}" for name in sorted(NEVER_SIGNED_IN)]
+    queries += [f"SELECT palaver_api.put_key('{{}}', '{made}', NULL)", "SELECT palaver_api.api_keys('{}')"]
+    queries += ["SELECT palaver_api.log_key('{}', 'use', 'x', 'x')", "SELECT palaver_api.revoke_key('{}', 'x')"]
+    queries += ["SELECT palaver_api.any_key('{}')", "SELECT palaver_api.unsealed('{}', 10)"]
+    for query in queries:
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, "authenticated", claims) as here:
+                await here.execute(query)
+        assert problem.value.sqlstate in ("42501", "PV021"), query
+
+
+async def test_nobody_writes_an_event_that_tells_of_something_else(admin: Any) -> None:
+    talk = await admin.fetchval("SELECT id FROM palaver.conversations")
+    for kind in ("forget", "append", "", None):
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, "authenticated", ADA) as here:
+                await here.fetch("SELECT * FROM palaver_api.announce('{}', $1, $2)", talk, kind)
+        assert problem.value.sqlstate == "PV031"
 
 
 @pytest.mark.parametrize("who", STRANGERS)
@@ -163,6 +199,7 @@ async def test_a_stranger_reaches_nothing_through_the_verbs(admin: Any, who: str
         "forget_turn": (talk, turn),
         "forget_conversation": (talk,),
         "reset": (talk,),
+        "announce": (talk, "stop"),
         "requests": (talk, 50),
         "put_request": (talk, json.dumps({"id": "r", "at": 1, "purpose": "x", "model": "x", "adapter": "x"})),
         "append": (talk, json.dumps([{"id": "0" * 26, "role": "user", "actor": "x", "content": "x", "words": []}])),
@@ -277,6 +314,7 @@ async def test_an_owner_cannot_be_forged_with_plain_sql_either(admin: Any) -> No
 async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: Any) -> None:
     async with acting(admin, "palaver_worker") as here:
         assert await here.fetchval("SELECT tenant FROM palaver.streams") == "acme"
+        assert await here.fetchval("SELECT tenant FROM palaver.conversations") == "acme"
     for name in set(await tables(admin)) - {"jobs", "streams"}:
         with pytest.raises(DENIED):
             async with acting(admin, "palaver_worker") as here:

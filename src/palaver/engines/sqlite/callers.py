@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.rows import Row, event, who
+from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.thread import Q, open_thread
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json, event_hash, from_json, genesis, micros, moment
