@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help run test pgbouncer lint format bench crash replication properties clean
 
 help:
-	@echo "make run     talk to it in the terminal (offline, no key)"
+	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make test    the tests"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
@@ -22,7 +22,7 @@ $(READY): pyproject.toml
 	@touch $(READY)
 
 run: $(READY)
-	$(BIN)/palaver chat
+	$(BIN)/palaver serve
 
 test: $(READY) pgbouncer
 	$(BIN)/python -m pytest -n 2

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import append, context, generate, open, peers, postgres, read, size, whole
+from bench import append, context, generate, open, peers, postgres, read, server, size, whole
 from bench.measure import FULL, QUICK, Bench, Result, Sizes, Suite, as_json, show
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,6 +26,7 @@ SUITES: dict[str, Suite] = {
     "context": context.run,
     "postgres": postgres.run,
     "generate": generate.run,
+    "server": server.run,
 }
 
 

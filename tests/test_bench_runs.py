@@ -16,7 +16,7 @@ def _bench_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
 
 
-@pytest.mark.parametrize("suite", ["append", "read", "open", "size", "whole", "context", "generate"])
+@pytest.mark.parametrize("suite", ["append", "read", "open", "size", "whole", "context", "generate", "server"])
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
     from bench.__main__ import SUITES
     from bench.measure import Bench, Figure, Sizes

@@ -206,6 +206,9 @@ class Verifier:
 
     _on_remember = _on_extract_facts = _on_forget_fact = _on_summarize
 
+    def _on_stop(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
+        """Somebody asked for the end of an answer; how it ended is the next event of its turn."""
+
     def _on_attach(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         """A file was stored; the turn that takes it vouches for its hash."""
 

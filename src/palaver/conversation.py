@@ -565,6 +565,12 @@ class Conversation:
             one.stop()
         return len(running)
 
+    async def ask_to_stop(self, turn: Turn | str | None = None) -> int:
+        """Leave a word in the log for the process that makes an answer here: a server stops it. The event's number."""
+        self._store.require(WRITE)
+        id = None if turn is None else _turn_id("turn", turn)
+        return await self._engine.announce(self._scope, self.id, "stop", id)
+
     async def requests(
         self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None
     ) -> list[Request]:

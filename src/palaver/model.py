@@ -158,6 +158,7 @@ class ConversationInfo:
     turn_count: int = 0
     token_count: int = 0
     next_seq: int = 0
+    last_event: int = 0  # the number that a reader of all this subscribes after
     ttl: float | None = None
     expires_at: datetime | None = None
     created: datetime
@@ -286,6 +287,36 @@ class Request:
         return value if isinstance(value, str) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLine:
+    """Tokens as providers reported them: of one day (UTC), one owner and one model."""
+
+    day: str
+    user: str
+    model: str
+    calls: int
+    prompt: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tip:
+    """The last event of a conversation's log."""
+
+    conversation: str
+    n: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """A tip, signed with a key that is not in the database."""
+
+    tip: Tip
+    at: datetime
+    seal: str
+
+
 # ---- memory --------------------------------------------------------------------------------------------------------
 
 
@@ -386,3 +417,18 @@ class Scope:
         if user is None:
             return cls(tenant, None, frozenset({READ, WRITE, SYSTEM, ADMIN}), "tenant")
         return cls(tenant, user)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """What is known of a key of the server's callers, and never the key itself. `id` is the start of its hash."""
+
+    id: str
+    name: str
+    scope: Scope
+    created: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def works(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

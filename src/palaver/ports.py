@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from palaver.drafts import Draft
 from palaver.model import (
+    ApiKey,
     Attachment,
     Branch,
     ConversationInfo,
@@ -21,9 +22,15 @@ from palaver.model import (
     Scope,
     Stats,
     Summary,
+    Tip,
     ToolCall,
     Turn,
+    UsageLine,
 )
+from palaver.model import Seal as LogSeal
+
+ANNOUNCED = ("stop",)  # kinds of events that somebody may put into the log without changing anything
+KEY_ID = 12  # hexadecimal digits of a key's hash that stand for it
 
 # ---- what travels --------------------------------------------------------------------------------------------------
 
@@ -639,6 +646,37 @@ class Engine(Protocol):
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None: ...
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None: ...
+
+    # keys of the server's callers: stored as their hash, looked up inside the tenant that the key names. Their log is
+    # chained like that of a conversation, one per tenant: create, use, refuse, revoke
+    async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None: ...
+    async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None: ...
+    async def api_keys(self, scope: Scope) -> list[ApiKey]: ...
+    async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None: ...
+    async def any_key(self) -> bool:
+        """Whether any tenant has a key that works now."""
+        ...
+
+    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None: ...
+    async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]: ...
+
+    # what a server adds to the log, and reads off it
+    async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
+        """An event of one of the kinds in ANNOUNCED, for whoever follows the log. Answers its number."""
+        ...
+
+    async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
+        """Tokens that turns and memory work report, newest day first, of conversations that the scope may see."""
+        ...
+
+    async def tenants(self) -> list[str]: ...
+    async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
+        """The ends of the logs, by conversation id after `after`; deleted conversations included."""
+        ...
+
+    async def unsealed(self, tenant: str, limit: int) -> list[Tip]: ...
+    async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None: ...
+    async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]: ...
 
     # the outbox
     def quiet_seconds(self) -> float:

@@ -42,7 +42,21 @@ from palaver.errors import (
 from palaver.identity import is_id, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
 from palaver.memory import compaction, retention
-from palaver.model import ADMIN, READ, WRITE, ConversationInfo, Event, Found, Page, Request, Scope, Stats, Swept, Turn
+from palaver.model import (
+    ADMIN,
+    READ,
+    WRITE,
+    ConversationInfo,
+    Event,
+    Found,
+    Page,
+    Request,
+    Scope,
+    Stats,
+    Swept,
+    Turn,
+    UsageLine,
+)
 from palaver.models.bounds import Bounds
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
@@ -68,6 +82,7 @@ from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
 from palaver.talking import GenerateSettings, Talking, open_talking
+from palaver.unflushed import Unflushed
 from palaver.worker import Extractor, Summarizer, Worker
 
 if TYPE_CHECKING:
@@ -100,6 +115,7 @@ class Parts:
     talking: Talking
     callers: Callers = field(default_factory=Callers)
     held_back: dict[str, HeldBack] = field(default_factory=dict)
+    unflushed: Unflushed = field(default_factory=Unflushed)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
     blobs_chosen: bool = False  # by the application, for all callers
@@ -295,6 +311,16 @@ class Store:
         self.require(READ)
         query = audit_query(after, limit, kinds, actors, turn, since, until)
         return await self.engine.events(self.scope, clean_name("conversation", conversation), query)
+
+    async def usage(self, *, since: Any = None, until: Any = None, limit: int = 10_000) -> list[UsageLine]:
+        """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+        self.require(READ)
+        return await self.engine.usage(
+            self.scope,
+            None if since is None else clean_moment("since", since),
+            None if until is None else clean_moment("until", until),
+            clean_limit("limit", limit, MAX_READ),
+        )
 
     # ---- keeping house
 

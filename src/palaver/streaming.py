@@ -72,6 +72,7 @@ class TurnWriter:
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: PalaverError | None = None
         self._writing = asyncio.Lock()
+        self._live = talk._store.parts.unflushed
         self._redactor = talk.new_stream_redactor() if talk.redacts else None
 
     @property
@@ -106,10 +107,13 @@ class TurnWriter:
         if text:
             self._buffer.append(text)
             self._dirty.set()
+            if self.turn is not None:
+                self._live.wrote(self._talk.id, self.turn.id, text)
 
     async def __aenter__(self) -> Self:
         if self._flush != "end":
             self.turn = await self._talk.append_open(self._role, **self._options)
+            self._live.opened(self._talk.id, self.turn.id)
             self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
         return self
 
@@ -119,11 +123,15 @@ class TurnWriter:
         await self._stop_tasks()
         if self._redactor is not None:
             self._buffer.append(self._redactor.finish())
-        if kind is None:
-            await self._commit_or_abort()
-        else:
-            # Also when this task is being cancelled: the text so far must reach the disk first.
-            await asyncio.shield(self._abort(problem))
+        try:
+            if kind is None:
+                await self._commit_or_abort()
+            else:
+                # Also when this task is being cancelled: the text so far must reach the disk first.
+                await asyncio.shield(self._abort(problem))
+        finally:
+            if self.turn is not None:
+                self._live.sealed(self._talk.id, self.turn.id)
 
     async def _commit_or_abort(self) -> None:
         """A commit that is refused, for what `finish` was given, leaves no turn pending."""

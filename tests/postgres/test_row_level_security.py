@@ -14,6 +14,8 @@ from tests import postgres_server
 import palaver
 from palaver import Scope
 from palaver.engines.postgres import migrate, transports
+from palaver.keys import create_key
+from palaver.sealing import seal_everything
 from palaver.testing.strangers import attack
 from palaver.testing.victim import NoAttack, tables
 
@@ -25,6 +27,10 @@ DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_
 DENIED = asyncpg.InsufficientPrivilegeError
 
 
+KEYS = {"api_keys", "key_events"}  # for the application itself, and for admins
+NEVER_SIGNED_IN = KEYS | {"seals"}
+
+
 @pytest.fixture
 async def admin(empty_database: str) -> AsyncIterator[Any]:
     """A superuser's connection to a database with everything of Ada's in it, made where Supabase's roles are known."""
@@ -34,8 +40,10 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
         await connection.execute(postgres_server.LOGIN)
     async with palaver.open(empty_database, tenant="acme", user="ada", embedder=None) as store:
         talk = await store.conversation("k", title=WORD, participants=["bob"])
-        await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
+        said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
         await talk.append_open("assistant")
+        await create_key(store.scoped(Scope.of("acme", None)), "phone", user="ada")
+        await seal_everything(store.engine, b"a key that is kept elsewhere", said.created)
         await store.settle()
     connection = await asyncpg.connect(empty_database)
     yield connection
@@ -70,13 +78,42 @@ ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
 async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
     names = await tables(admin)
     everything = await visible(admin, names)
-    assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams"}
-    async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
+    assert everything.keys() >= {"conversations", "turns", "events", "passages", "streams", *NEVER_SIGNED_IN}
+    hers = {name: count for name, count in everything.items() if name not in KEYS}
+    async with acting(admin, "palaver_app", tenant="acme", sight="tenant", rights="read,admin") as here:
         assert await visible(here, names) == everything
+    async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
+        assert await visible(here, names) == hers
     async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
-        assert await visible(here, names) == everything, "he takes part"
+        assert await visible(here, names) == hers, "he takes part"
+    readable = [name for name in names if name not in NEVER_SIGNED_IN]
     async with acting(admin, "authenticated", ADA) as here:
-        assert await visible(here, [name for name in names if name != "api_keys"]) == everything
+        assert await visible(here, readable) == {name: hers[name] for name in hers if name in readable}
+
+
+@pytest.mark.parametrize("rights", ["read,write", "read,write,system,admin"])
+async def test_keys_and_seals_are_nothing_to_whoever_is_signed_in(admin: Any, rights: str) -> None:
+    claims = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": rights, "palaver_sight": "tenant"}}
+    made = json.dumps({"hash": "\\x00", "name": "x", "scope": "{}", "created": 1})
+    queries = [f"SELECT * FROM palaver.{name}" for name in sorted(NEVER_SIGNED_IN)]
+    queries += [f"DELETE FROM palaver.{name}" for name in sorted(NEVER_SIGNED_IN)]
+    queries += [f"SELECT palaver_api.put_key('{{}}', '{made}', NULL)", "SELECT palaver_api.api_keys('{}')"]
+    queries += ["SELECT palaver_api.log_key('{}', 'use', 'x', 'x')", "SELECT palaver_api.revoke_key('{}', 'x')"]
+    queries += ["SELECT palaver_api.any_key('{}')", "SELECT palaver_api.unsealed('{}', 10)"]
+    for query in queries:
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, "authenticated", claims) as here:
+                await here.execute(query)
+        assert problem.value.sqlstate in ("42501", "PV021"), query
+
+
+async def test_nobody_writes_an_event_that_tells_of_something_else(admin: Any) -> None:
+    talk = await admin.fetchval("SELECT id FROM palaver.conversations")
+    for kind in ("forget", "append", "", None):
+        with pytest.raises(asyncpg.PostgresError) as problem:
+            async with acting(admin, "authenticated", ADA) as here:
+                await here.fetch("SELECT * FROM palaver_api.announce('{}', $1, $2)", talk, kind)
+        assert problem.value.sqlstate == "PV031"
 
 
 # ---- the published suite -------------------------------------------------------------------------------------------

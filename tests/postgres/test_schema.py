@@ -74,14 +74,17 @@ async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_n
         ("palaver_worker", "jobs"),
         ("palaver_worker", "streams"),
         ("palaver_worker", "doomed_blobs"),
+        ("palaver_worker", "conversations"),
+        ("palaver_worker", "api_keys"),
         ("palaver_index", "passages"),
     }
     columns = await names(
         catalogue,
         """SELECT table_name || '.' || column_name FROM information_schema.column_privileges
-        WHERE grantee = 'palaver_worker' AND table_name = 'doomed_blobs'""",
+        WHERE grantee = 'palaver_worker' AND table_name NOT IN ('jobs', 'streams')""",
     )
-    assert columns == ["doomed_blobs.tenant"], "a path has a name and a file name in it"
+    # A path has a name and a file name in it.
+    assert columns == ["api_keys.expires_at", "api_keys.revoked_at", "conversations.tenant", "doomed_blobs.tenant"]
 
 
 async def test_the_eraser_can_read_no_word_and_write_nothing_but_emptiness(catalogue: Any) -> None:

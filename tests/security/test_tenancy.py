@@ -127,6 +127,7 @@ ON_A_STRANGERS: dict[str, Case] = {
     "generate": lambda talk, v: talk.generate("x"),
     "generate_stream": lambda talk, v: first(talk.generate_stream(None)),
     "stop": lambda talk, v: talk.stop(),
+    "ask_to_stop": lambda talk, v: talk.ask_to_stop(),
     "requests": lambda talk, v: talk.requests(),
 }
 # Not verbs: what the verbs themselves use, and nothing of a conversation is in it.
@@ -204,6 +205,10 @@ async def finds_nothing(store: Store, v: Victim) -> None:
         assert await store.search(text) == []
 
 
+async def reports_nothing(store: Store, victim: Victim) -> None:
+    assert await store.usage() == []
+
+
 async def counts_nothing(store: Store, v: Victim) -> None:
     stats = await store.stats()
     counts = (stats.conversations, stats.turns, stats.tokens, stats.events, stats.attachments, stats.attachment_bytes)
@@ -266,6 +271,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "requests": lambda store, v: not_found(store.requests(v.talk.id)),
     "expire": expires_nothing,
     "stats": counts_nothing,
+    "usage": reports_nothing,
     "restore": brings_in_a_copy_of_its_own,
 }
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.

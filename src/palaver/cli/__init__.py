@@ -10,10 +10,12 @@ from palaver.cli import (
     explaining,
     following,
     keeping,
+    keys,
     moving,
     reading,
     remembering,
     removing,
+    serving,
     working,
     writing,
 )
@@ -21,15 +23,15 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "chat", "diagnosing", "explaining", "following", "keeping", "moving", "reading", "remembering",
-    "removing", "working", "writing",
+    "app", "main", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving", "reading",
+    "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall", "summaries",
-    "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify", "stats",
-    "doctor", "migrate", "sweep", "worker", "reindex",
+    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
+    "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify",
+    "stats", "doctor", "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

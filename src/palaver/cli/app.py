@@ -109,14 +109,14 @@ def common(
 Command = Callable[..., Coroutine[Any, Any, None]]
 
 
-def command(name: str, panel: str) -> Callable[[Command], Command]:
+def command(name: str, panel: str | None = None, group: typer.Typer = app) -> Callable[[Command], Command]:
     """Register an async function as a command. Its first parameter is the Call; the others are typer's.
 
     The common options are added here, so that no command can lack one of them or spell it otherwise.
     """
 
     def register(work: Command) -> Command:
-        app.command(name, rich_help_panel=panel)(_entry(work))
+        group.command(name, rich_help_panel=panel)(_entry(work))
         return work
 
     return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,11 +167,18 @@ async def audit(
 ) -> None:
     """Print the log: who did what, when. It outlives the conversation; then give the id.
 
+    `anchor` in place of a conversation prints the end of every log, to be kept elsewhere: whoever holds such a list can
+    tell later whether a log was cut short or written anew. With PALAVER_AUDIT_KEY each line is signed.
+
     Examples:
 
       palaver audit support/42
       palaver audit support/42 --kind forget --since 2026-01-01
+      palaver audit anchor > tips.jsonl
     """
+    if conversation == ANCHOR:
+        await anchor(call)
+        return
     async with existing(call) as store:
         events = await store.audit(
             await _log_id(store, conversation),
@@ -189,3 +197,26 @@ async def audit(
             say(event_line(event))
     if not events and not call.as_json:
         say("No events.")
+
+
+# ---- anchors -------------------------------------------------------------------------------------------------------
+
+ANCHOR = "anchor"
+
+
+async def anchor(call: Call) -> None:
+    """One line of JSON for each conversation of the tenant: its last event, that event's hash, and a seal."""
+    from palaver.sealing import clean_sealing_key, sealed
+
+    text = os.environ.get("PALAVER_AUDIT_KEY")
+    key = clean_sealing_key(text.encode()) if text else None
+    async with existing(call, embedder="none") as store:
+        now, after = store.parts.clock.now(), ""
+        while tips := await store.engine.tips(store.scope, after, PAGE):
+            seals = [sealed(key, store.scope.tenant, tip, now) for tip in tips] if key else []
+            if seals:
+                await store.engine.put_seals(store.scope.tenant, seals)
+            for number, tip in enumerate(tips):
+                line = {"tenant": store.scope.tenant, "conversation": tip.conversation, "n": tip.n, "tip": tip.hash}
+                emit({**line, "at": now.isoformat(), **({"seal": seals[number].seal} if seals else {})})
+            after = tips[-1].conversation

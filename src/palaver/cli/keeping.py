@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +19,16 @@ from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, sqlite_path
 from palaver.cli.output import complain, counted, emit, note, say, size, table, wire
 from palaver.cli.working import embedder_name
-from palaver.errors import AttachmentNotFound, InvalidInput, MissingExtra, PalaverError, VerificationFailed
+from palaver.errors import (
+    AttachmentNotFound,
+    ConversationNotFound,
+    InvalidInput,
+    MissingExtra,
+    PalaverError,
+    VerificationFailed,
+)
+from palaver.model import Tip
+from palaver.sealing import check_seals, check_tip
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
@@ -48,29 +59,53 @@ async def verify(
     conversations: Annotated[
         list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, all of them.")
     ] = None,
+    anchors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also hold the logs against what `audit anchor` printed.")
+    ] = None,
 ) -> None:
     """Recompute every hash, replay the log and read every file. Names the first bad row of each conversation.
 
-    The exit code is 1 when anything was changed or is missing.
+    With PALAVER_AUDIT_KEY the seals of a server are checked too. The exit code is 1 when anything was changed or is
+    missing.
 
     Examples:
 
       palaver verify
       palaver verify support/42 --json
+      palaver verify --anchors tips.jsonl
     """
     async with existing(call) as store:
         talks = await chosen(store, conversations or [])
-        sound = [await _verified(call, talk) for talk in talks]
+        sound = [await _verified(call, store, talk) for talk in talks]
+        if anchors is not None:
+            sound += [await _anchored(call, store, line) for line in anchors.read_text().splitlines() if line.strip()]
     if not call.as_json:
-        say(f"{counted(sum(sound), 'conversation')} of {len(sound):,} verified.")
+        say(f"{counted(sum(sound[: len(talks)]), 'conversation')} of {len(talks):,} verified.")
     if not all(sound):
         raise typer.Exit(1)
 
 
-async def _verified(call: Call, talk: Conversation) -> bool:
-    name = talk.key or talk.id
+async def _anchored(call: Call, store: Store, line: str) -> bool:
+    """Whether a log still leads through a tip that was kept elsewhere."""
+    try:
+        found = json.loads(line)
+        tip = Tip(conversation=found["conversation"], n=found["n"], hash=found["tip"])
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput("anchors", "is not what `palaver audit anchor` prints") from None
+    try:
+        await check_tip(store.engine, store.scope, tip)
+    except (VerificationFailed, ConversationNotFound) as problem:
+        complain(problem, as_json=call.as_json)
+        return False
+    return True
+
+
+async def _verified(call: Call, store: Store, talk: Conversation) -> bool:
+    name, key = talk.key or talk.id, os.environ.get("PALAVER_AUDIT_KEY")
     try:
         found = await talk.verify()
+        if key:
+            await check_seals(store.engine, key.encode(), store.scope, talk.id)
     except (VerificationFailed, AttachmentNotFound) as problem:
         if call.as_json:
             emit({"conversation": talk.id, "key": talk.key, "ok": False, "problem": str(problem)})

@@ -21,7 +21,7 @@ def who(scope: Scope) -> dict[str, Any]:
 
 def conversation(row: Row) -> ConversationInfo:
     (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
-    turn_count, token_count, next_seq, ttl, expires_at, created, updated = rest
+    turn_count, token_count, next_seq, last_event, ttl, expires_at, created, updated = rest
     return ConversationInfo(
         id=id,
         tenant=tenant,
@@ -38,6 +38,7 @@ def conversation(row: Row) -> ConversationInfo:
         turn_count=turn_count,
         token_count=token_count,
         next_seq=next_seq,
+        last_event=last_event,
         ttl=None if ttl is None else ttl / 1_000_000,
         expires_at=None if expires_at is None else moment(expires_at),
         created=moment(created),

@@ -38,6 +38,7 @@ FILLINGS = {
 # What each argument of a verb is given, in the notation of its type. A new argument needs an entry here, or the suite
 # fails. `verb.name` and `name:type` say it for one verb and for one type.
 ARGUMENTS = {
+    "actor": "x",
     "actors": "{$owner}",
     "after:bigint": "-1",
     "after:text": "$turn",
@@ -68,6 +69,7 @@ ARGUMENTS = {
     "fields": "{title}",
     "first": "0",
     "from_seq": "0",
+    "hash": r"\x00",
     "id": "$file",
     "drop_fact.id": "$fact",
     "in_characters": "false",
@@ -75,6 +77,8 @@ ARGUMENTS = {
     "job": '{"id": $jid, "kind": "embed", "conversation": "$conversation", "attempts": 0, "asked": 1}',
     "keep_salt": "false",
     "key": "$key",
+    "key:jsonb": r'{"hash": "\\x01", "name": "x", "scope": "{}", "created": 1}',
+    "announce.kind": "stop",
     "kind": "embed",
     "kinds": "{append}",
     "known:bigint[]": "{}",
@@ -93,6 +97,7 @@ ARGUMENTS = {
     ' "by": "x"}]',
     "owner": "$owner",
     "path": "$path",
+    "payload": "{}",
     "paths": '{"$path"}',
     "piece": "x",
     "place": "1000",
@@ -108,6 +113,7 @@ ARGUMENTS = {
     "roles": "{user}",
     "samples": "1",
     "seal": '{"content": "x", "token_count": 1}',
+    "seals": r'[{"conversation": "$conversation", "n": 1, "tip": "\\x00", "seal": "\\x00", "at": 1}]',
     "shown": "3",
     "since": "0",
     "size": "1",

@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaver.engines.postgres.transports import Transport, as_json
+from palaver.errors import EngineError
 from palaver.identity import micros
 from palaver.model import Scope
 from palaver.ports import Clock
 
 Row = Mapping[str, Any]
+DENIED = "42501"
 
 
 class Caller:
+    home = ""  # the tenant that the store was opened for
+    for_everybody = True  # until the database says no
+
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport, self.clock = transport, clock
 
@@ -35,3 +40,15 @@ class Caller:
 
     async def read(self, function: str, scope: Scope, **args: Any) -> Sequence[Row]:
         return await self.transport.rows(function, {"who": self.who(scope), **args}, read=True)
+
+    async def as_worker(self, function: str, **args: Any) -> Sequence[Row] | None:
+        """What a worker for all tenants is told; None when this login is none."""
+        if not self.for_everybody:
+            return None
+        try:
+            return await self.write(function, Scope.of(self.home, None), **args)
+        except EngineError as problem:
+            if problem.sqlstate != DENIED:
+                raise
+            self.for_everybody = False
+            return None

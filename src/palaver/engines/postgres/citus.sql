@@ -69,6 +69,8 @@ SELECT create_distributed_table('palaver.requests', 'tenant', colocate_with => '
 SELECT create_distributed_table('palaver.request_quotes', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.counter_bounds', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.api_keys', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.key_events', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.seals', 'tenant', colocate_with => 'palaver.conversations');
 
 DO $$
 DECLARE k record;

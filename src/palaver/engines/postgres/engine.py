@@ -16,6 +16,7 @@ from palaver.engines.postgres.memory import MemoryVerbs
 from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
 from palaver.engines.postgres.requests import RequestVerbs
+from palaver.engines.postgres.serving import ServingVerbs
 from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport, unhex
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
@@ -85,7 +86,7 @@ async def open_postgres(
         await engine.close()
 
 
-class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, OutboxVerbs):
+class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, OutboxVerbs):
     def __init__(self, transport: Transport, clock: Clock, hub: Hub, home: str) -> None:
         super().__init__(transport, clock)
         self.hub, self.home = hub, home
@@ -247,7 +248,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, OutboxVerbs):
 
     async def _looked_after(self) -> Sequence[Mapping[str, Any]]:
         """The tenants in which a stream or a file waits for somebody to look after it; or only the own one."""
-        found = await self._as_worker("waiting")
+        found = await self.as_worker("waiting")
         return await self.write("waiting_here", _everything(self.home)) if found is None else found
 
     # ---- forgetting

@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from palaver.drafts import decode_content, words
 from palaver.engines import embedding
-from palaver.engines.postgres.caller import Caller, Row
+from palaver.engines.postgres.caller import Caller
 from palaver.engines.postgres.rows import index_words
 from palaver.engines.postgres.transports import as_json
-from palaver.errors import DatabaseReadOnly, EngineError
+from palaver.errors import DatabaseReadOnly
 from palaver.identity import moment
 from palaver.model import Scope
 from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
@@ -25,12 +24,9 @@ TO_EMBED = ("pid", "part", "tid", "id", "role", "is_parts", "content", "metadata
 TENANTS = 20  # that a worker who found nothing in one of them looks at
 DROP_BATCH = 1_000
 INDEX_BATCH = 200
-DENIED = "42501"
 
 
 class OutboxVerbs(Caller):
-    home = ""  # the tenant that the store was opened for
-    for_everybody = True  # until the database says no
     _last_append = 0.0
 
     def quiet_seconds(self) -> float:
@@ -51,7 +47,7 @@ class OutboxVerbs(Caller):
 
     async def _with_work(self, tenant: str | None) -> AsyncIterator[str]:
         """The tenants that may have a job: the one that is asked for, or whoever has waited longest."""
-        rows = await self._as_worker("tenants_waiting", most=TENANTS) if tenant is None else None
+        rows = await self.as_worker("tenants_waiting", most=TENANTS) if tenant is None else None
         if rows is None:
             yield self.home if tenant is None else tenant
             return
@@ -59,22 +55,10 @@ class OutboxVerbs(Caller):
             yield row["tenant"]
 
     async def next_job(self, tenant: str | None = None) -> datetime | None:
-        rows = await self._as_worker("next_job_anywhere") if tenant is None else None
+        rows = await self.as_worker("next_job_anywhere") if tenant is None else None
         if rows is None:  # asked of the database that jobs are claimed from, never of a copy that is behind it
             rows = await self.write("next_job", self._inside(tenant))
         return None if rows[0]["due"] is None else moment(rows[0]["due"])
-
-    async def _as_worker(self, function: str, **args: Any) -> Sequence[Row] | None:
-        """What a worker for all tenants is told; None when this login is none."""
-        if not self.for_everybody:
-            return None
-        try:
-            return await self.write(function, self._inside(None), **args)
-        except EngineError as problem:
-            if problem.sqlstate != DENIED:
-                raise
-            self.for_everybody = False
-            return None
 
     def _inside(self, tenant: str | None) -> Scope:
         return Scope.of(self.home if tenant is None else tenant, None)

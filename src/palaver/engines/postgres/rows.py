@@ -15,7 +15,7 @@ from palaver.recall.terms import passages, terms
 Row = Mapping[str, Any]
 INFO = (
     "id", "tenant", "owner", "key", "workspace", "agent", "model", "title", "preview", "participants", "metadata",
-    "settings", "turn_count", "token_count", "next_seq", "ttl", "expires_at", "created", "updated",
+    "settings", "turn_count", "token_count", "next_seq", "next_n", "ttl", "expires_at", "created", "updated",
 )  # fmt: skip
 TURN = TurnRow.__struct_fields__
 EVENT = ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash")
@@ -26,7 +26,7 @@ DRAFT = Draft.__struct_fields__
 
 
 def info(row: Row) -> ConversationInfo:
-    return conversation(tuple(row[name] for name in INFO))
+    return conversation(tuple(row[name] - 1 if name == "next_n" else row[name] for name in INFO))  # the last event's
 
 
 def turn_row(row: Row) -> TurnRow:

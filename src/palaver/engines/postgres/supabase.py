@@ -21,10 +21,9 @@ from postgrest.types import CountMethod
 from supabase import AsyncClient, AsyncClientOptions
 
 from palaver.engines.postgres import migrate
-from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.caller import DENIED, Caller
 from palaver.engines.postgres.engine import PostgresEngine
 from palaver.engines.postgres.failures import failure
-from palaver.engines.postgres.outbox import DENIED
 from palaver.engines.postgres.storage import StorageBlobs
 from palaver.engines.postgres.transports import Json, Transport, connected
 from palaver.engines.postgres.watch import Hub

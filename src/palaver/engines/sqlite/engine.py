@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +14,7 @@ import apsw
 
 from palaver.engines.rows import event, who
 from palaver.engines.sqlite import (
+    callers,
     conversations,
     forgetting,
     memory,
@@ -31,6 +32,7 @@ from palaver.engines.sqlite.watch import Hub
 from palaver.errors import AttachmentNotFound, ConversationNotFound
 from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
+    ApiKey,
     Attachment,
     Branch,
     ConversationInfo,
@@ -42,8 +44,11 @@ from palaver.model import (
     Scope,
     Stats,
     Summary,
+    Tip,
     Turn,
+    UsageLine,
 )
+from palaver.model import Seal as LogSeal
 from palaver.ports import (
     Append,
     Audit,
@@ -365,6 +370,50 @@ class SQLiteEngine:
 
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
         await self.writer.submit(lambda tx: requests.put_bound(tx, scope, bound))
+
+    # ---- the server's callers
+
+    async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None:
+        await self.writer.submit(lambda tx: callers.put_key(tx, scope, key, hash))
+
+    async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None:
+        return await self.readers.run(lambda tx: callers.api_key(tx, tenant, hash))
+
+    async def api_keys(self, scope: Scope) -> list[ApiKey]:
+        return await self.readers.run(lambda tx: callers.api_keys(tx, scope))
+
+    async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None:
+        return await self.writer.submit(lambda tx: callers.revoke_key(tx, scope, id))
+
+    async def any_key(self) -> bool:
+        return await self.readers.run(lambda tx: tx.one(Q.any_key, now=tx.now) is not None)
+
+    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
+        await self.writer.submit(lambda tx: callers.log_key(tx, scope, kind, key, payload))
+
+    async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]:
+        return await self.readers.run(lambda tx: callers.key_events(tx, scope, after, limit))
+
+    async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
+        return await self.writer.submit(lambda tx: callers.announce(tx, scope, conversation, kind, turn))
+
+    async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
+        return await self.readers.run(lambda tx: callers.usage(tx, scope, since, until, limit))
+
+    async def tenants(self) -> list[str]:
+        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.tenants))]
+
+    async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
+        return await self.readers.run(lambda tx: callers.tips(tx, scope, after, limit))
+
+    async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
+        return await self.readers.run(lambda tx: callers.unsealed(tx, tenant, limit))
+
+    async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None:
+        await self.writer.submit(lambda tx: callers.put_seals(tx, tenant, seals))
+
+    async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]:
+        return await self.readers.run(lambda tx: callers.seals(tx, scope, conversation))
 
     # ---- the outbox
 

@@ -13,7 +13,7 @@ c.tenant = :tenant AND (
 
 -- conversation_columns: what a ConversationInfo is made of
 c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
-c.settings, c.turn_count, c.token_count, c.next_seq, c.ttl, c.expires_at, c.created, c.updated
+c.settings, c.turn_count, c.token_count, c.next_seq, c.next_n - 1, c.ttl, c.expires_at, c.created, c.updated
 
 -- turn_columns: what a Turn is made of
 t.tid, t.id, t.seq, t.position, t.parent, t.slot, t.active, t.superseded_by, t.status, t.role, t.actor, t.is_parts,
@@ -797,3 +797,69 @@ SELECT model, ratio, samples FROM counter_bounds WHERE tenant = :tenant AND mode
 -- save_counter_bound: after another answer
 INSERT INTO counter_bounds (tenant, model, ratio, samples, updated) VALUES (:tenant, :model, :ratio, :samples, :now)
 ON CONFLICT (tenant, model) DO UPDATE SET ratio = excluded.ratio, samples = excluded.samples, updated = excluded.updated
+
+-- put_key: a new key of the server
+INSERT INTO api_keys (tenant, hash, name, scope, created, expires_at)
+VALUES (:tenant, :hash, :name, :scope, :created, :expires_at)
+
+-- api_key: the one that a caller shows
+SELECT k.hash, k.name, k.scope, k.created, k.expires_at, k.revoked_at FROM api_keys k
+WHERE k.tenant = :tenant AND k.hash = :hash
+
+-- api_keys: all of a tenant, oldest first
+SELECT k.hash, k.name, k.scope, k.created, k.expires_at, k.revoked_at FROM api_keys k
+WHERE k.tenant = :tenant ORDER BY k.created, k.hash
+
+-- any_key: whether anybody could call at all
+SELECT 1 FROM api_keys k WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT 1
+
+-- revoke_key: for good; the row stays, so that the log has a name for it
+UPDATE api_keys SET revoked_at = :now WHERE tenant = :tenant AND hash = :hash AND revoked_at IS NULL
+
+-- last_key_event: what the next one is chained to
+SELECT e.n, e.at, e.hash FROM key_events e WHERE e.tenant = :tenant ORDER BY e.n DESC LIMIT 1
+
+-- log_key: one event of the keys' log
+INSERT INTO key_events (tenant, n, kind, key, actor, at, payload, hash)
+VALUES (:tenant, :n, :kind, :key, :actor, :at, :payload, :hash)
+
+-- key_events: the keys' log, in order
+SELECT e.n, e.kind, e.key, e.actor, e.at, e.payload, NULL, e.hash FROM key_events e
+WHERE e.tenant = :tenant AND e.n > :after ORDER BY e.n LIMIT :limit
+
+-- usage: tokens by day, owner and model, of answers and of memory work
+SELECT date(u.at / 1000000, 'unixepoch') AS day, u.owner, u.model, count(*), sum(u.prompt), sum(u.completion)
+FROM (
+  SELECT t.created AS at, c.owner AS owner, coalesce(t.model, '') AS model, coalesce(t.prompt_tokens, 0) AS prompt,
+    coalesce(t.completion_tokens, 0) AS completion
+  FROM turns t JOIN conversations c ON c.cid = t.cid
+  WHERE (t.prompt_tokens IS NOT NULL OR t.completion_tokens IS NOT NULL) AND {visible}
+  UNION ALL
+  SELECT r.at, c.owner, r.model, coalesce(json_extract(r.response, '$.usage.prompt'), 0),
+    coalesce(json_extract(r.response, '$.usage.completion'), 0)
+  FROM requests r JOIN conversations c ON c.cid = r.cid
+  WHERE r.purpose <> 'generate' AND r.response IS NOT NULL AND {visible}
+) u
+WHERE (:since IS NULL OR u.at >= :since) AND (:until IS NULL OR u.at < :until)
+GROUP BY day, u.owner, u.model ORDER BY day DESC, u.owner, u.model LIMIT :limit
+
+-- tips: the ends of the logs, deleted conversations included
+SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
+WHERE {allowed} AND c.id > :after ORDER BY c.id LIMIT :limit
+
+-- put_seal: a signed end of a log
+INSERT OR IGNORE INTO seals (tenant, conversation, n, tip, seal, at)
+VALUES (:tenant, :conversation, :n, :tip, :seal, :at)
+
+-- seals: what was signed of one log
+SELECT s.n, s.tip, s.seal, s.at FROM seals s
+WHERE s.tenant = :tenant AND s.conversation = :conversation ORDER BY s.n
+
+-- unsealed: the ends of logs that are not signed yet
+SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
+WHERE c.tenant = :tenant AND NOT EXISTS (
+  SELECT 1 FROM seals s WHERE s.tenant = c.tenant AND s.conversation = c.id AND s.n = c.next_n - 1)
+LIMIT :limit
+
+-- tenants: whose conversations there are
+SELECT DISTINCT c.tenant FROM conversations c

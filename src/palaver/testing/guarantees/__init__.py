@@ -4,7 +4,7 @@ from importlib import import_module
 
 TOPICS = (
     "conversations", "turns", "history", "branches", "streams", "log", "proof", "forgetting", "scopes", "attachments",
-    "searching", "carrying", "bad_input", "answering",
+    "searching", "carrying", "bad_input", "answering", "serving",
 )  # fmt: skip
 
 

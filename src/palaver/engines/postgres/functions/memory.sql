@@ -10,8 +10,8 @@ CREATE OR REPLACE FUNCTION palaver.turn_json(t palaver.turns) RETURNS json LANGU
 -- info_json: what a ConversationInfo is made of
 CREATE OR REPLACE FUNCTION palaver.info_json(c palaver.conversations) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((c).id, (c).tenant, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title,
-    (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count, (c).next_seq, (c).ttl,
-    (c).expires_at, (c).created, (c).updated);
+    (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count, (c).next_seq,
+    (c).next_n - 1, (c).ttl, (c).expires_at, (c).created, (c).updated);
 
 CREATE OR REPLACE FUNCTION palaver.summary_json(s palaver.summaries) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((s).id, (s).level, (s).from_seq, (s).through_seq, (s).text, (s).model, (s).token_count,

@@ -14,7 +14,7 @@ SET LOCAL search_path = palaver, extensions, public;
 
 -- ---- roles ----------------------------------------------------------------------------------------------------------
 -- palaver_app     what the application works as, inside one tenant; it owns nothing
--- palaver_worker  sees which tenants have work waiting, and nothing of what was said
+-- palaver_worker  sees which tenants there are and which have work waiting, and nothing of what was said
 -- palaver_index   owns the look-up of words (see `passages`), and can read nothing else
 -- palaver_eraser  empties what quotes a forgotten turn (see `request_quotes`), and can read no word of it
 
@@ -355,16 +355,41 @@ CREATE TABLE counter_bounds (
   PRIMARY KEY (tenant, model)
 );
 
--- Keys of the server's callers, hashed.
+-- Keys of the server's callers.
 CREATE TABLE api_keys (
   tenant text NOT NULL,
-  hash bytea NOT NULL,
+  hash bytea NOT NULL,                         -- SHA-256 of the key, which itself is nowhere
   name text NOT NULL,
-  scope text NOT NULL,
+  scope text NOT NULL,                         -- user, rights, sight, workspace
   created bigint NOT NULL,
   expires_at bigint,
   revoked_at bigint,
   PRIMARY KEY (tenant, hash)
+);
+
+-- Who was given a key, who used it, who was refused: one log per tenant, chained like that of a conversation.
+CREATE TABLE key_events (
+  tenant text NOT NULL,
+  n bigint NOT NULL,
+  kind text NOT NULL,
+  key text NOT NULL,                           -- the start of its hash
+  actor text NOT NULL,
+  at bigint NOT NULL,
+  payload text,
+  hash bytea NOT NULL,
+  PRIMARY KEY (tenant, n)
+);
+
+-- Ends of logs, signed with a key that is not in this database.
+CREATE TABLE seals (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  n bigint NOT NULL,
+  tip bytea NOT NULL,
+  seal bytea NOT NULL,
+  at bigint NOT NULL,
+  PRIMARY KEY (tenant, cid, n),
+  FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
 
 -- ---- who is asking --------------------------------------------------------------------------------------------------
@@ -464,7 +489,8 @@ BEGIN
     EXECUTE format('CREATE POLICY %I ON palaver.counter_bounds TO %I USING (%s) WITH CHECK (%s)',
       role, role, predicate, predicate);
     FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
-      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs'] LOOP
+      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs', 'seals'] LOOP
+      CONTINUE WHEN role = 'authenticated' AND name = 'seals';
       -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
       predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';
       EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)', role, name, role,
@@ -473,10 +499,13 @@ BEGIN
         format(predicate, source ->> 'tenant', source ->> 'sight',
           CASE WHEN role = 'palaver_app' THEN 'cid = ' || (source ->> 'known') || ' OR' END));
     END LOOP;
-    IF role = 'palaver_app' THEN
-      predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
-      EXECUTE format('CREATE POLICY %I ON palaver.api_keys TO %I USING (%s) WITH CHECK (%s)',
-        role, role, predicate, predicate);
+    IF role = 'palaver_app' THEN  -- keys are for the application itself, and for those who give them out
+      predicate := format('tenant = (SELECT %s) AND ''admin'' = ANY (string_to_array((SELECT %s), '',''))',
+        source ->> 'tenant', source ->> 'rights');
+      FOREACH name IN ARRAY ARRAY['api_keys', 'key_events'] LOOP
+        EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)',
+          role, name, role, predicate, predicate);
+      END LOOP;
     END IF;
   END LOOP;
 END $$;
@@ -485,6 +514,9 @@ END $$;
 CREATE POLICY palaver_worker ON jobs FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON streams FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON doomed_blobs FOR SELECT TO palaver_worker USING (true);
+-- And which tenants there are, and whether any key works: of both it may read no more than that (see the grants).
+CREATE POLICY palaver_worker ON conversations FOR SELECT TO palaver_worker USING (true);
+CREATE POLICY palaver_worker ON api_keys FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_index ON passages FOR SELECT TO palaver_index USING (true);
 -- The eraser finds what quotes a turn, and which turns are forgotten. A body that it writes is an empty one.
 CREATE POLICY palaver_eraser ON turns FOR SELECT TO palaver_eraser USING (true);
@@ -507,7 +539,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA palaver TO %I', role);
   END LOOP;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
-    REVOKE ALL ON palaver.api_keys FROM authenticated;
+    REVOKE ALL ON palaver.api_keys, palaver.key_events, palaver.seals FROM authenticated;
   END IF;
   FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated') LOOP
     EXECUTE format('REVOKE CREATE ON SCHEMA palaver, palaver_api FROM %I', role);
@@ -520,7 +552,8 @@ END $$;
 GRANT USAGE ON SCHEMA palaver, palaver_api TO palaver_worker, palaver_index, palaver_eraser;
 GRANT USAGE ON SCHEMA extensions TO palaver_index;
 GRANT SELECT ON jobs, streams TO palaver_worker;
-GRANT SELECT (tenant) ON doomed_blobs TO palaver_worker;
+GRANT SELECT (tenant) ON doomed_blobs, conversations TO palaver_worker;
+GRANT SELECT (expires_at, revoked_at) ON api_keys TO palaver_worker;
 GRANT SELECT ON passages TO palaver_index;
 GRANT SELECT (tenant, cid, seq, id, status) ON turns TO palaver_eraser;
 GRANT SELECT, DELETE ON request_quotes TO palaver_eraser;

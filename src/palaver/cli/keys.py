@@ -1,0 +1,145 @@
+"""Keys of the server's callers: keys create, list, revoke, log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palaver.cli.app import Call, app, command
+from palaver.cli.opening import creating, existing
+from palaver.cli.output import emit, say, table, wire
+from palaver.errors import InvalidInput
+from palaver.keys import RIGHTS, check_key_log, create_key, key_log, list_keys, revoke_key
+from palaver.model import ADMIN, READ, WRITE, Scope, Sight
+
+if TYPE_CHECKING:
+    from palaver.model import ApiKey
+    from palaver.store import Store
+
+PANEL = "Keep house"
+group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: create, list, revoke.")
+app.add_typer(group, name="keys", rich_help_panel=PANEL)
+
+Rights = Annotated[list[str] | None, typer.Option("--right", help=f"One of {', '.join(RIGHTS)}; may be repeated.")]
+SIGHTS: tuple[Sight, ...] = ("own", "workspace", "tenant")
+
+
+def _as_administrator(store: Store) -> Store:
+    """Who may open the database may make keys; `--user` says whom a key is for."""
+    return store.scoped(Scope.of(store.scope.tenant, None))
+
+
+@command("create", group=group)
+async def create(
+    call: Call,
+    name: Annotated[str, typer.Argument(help="What it is for, such as: phone.", show_default=False)],
+    read_only: Annotated[bool, typer.Option("--read-only", help="May read and nothing else.")] = False,
+    right: Rights = None,
+    sight: Annotated[str | None, typer.Option(help="own, workspace or tenant: which conversations it sees.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="For a sight of one workspace.")] = None,
+    days: Annotated[float | None, typer.Option(help="For so many days; without it, until it is revoked.")] = None,
+) -> None:
+    """Make a key and print it, once: only its hash is stored. With --user it is that person's, else the application's,
+    which acts for all of its users.
+
+    Examples:
+
+      palaver keys create phone --user ada --days 90
+      palaver keys create backend --right read --right write --right admin
+    """
+    usual = (READ, WRITE) if call.user else (READ, WRITE, ADMIN)  # the application acts for all of its users
+    rights = frozenset({READ}) if read_only else frozenset(right or usual)
+    seen = sight or ("own" if call.user else "tenant")
+    if seen not in SIGHTS:
+        raise InvalidInput("sight", f"must be one of {', '.join(SIGHTS)}")
+    async with creating(call, embedder="none") as store:
+        secret, key = await create_key(
+            _as_administrator(store),
+            name,
+            user=call.user,
+            rights=rights,
+            sight=seen,
+            workspace=workspace,
+            days=days,
+        )
+    if call.as_json:
+        emit({"key": secret, **_shown(key)})
+    else:
+        say(secret)
+
+
+@command("list", group=group)
+async def list_(call: Call) -> None:
+    """List the keys of a tenant: what they may do, and until when. The keys themselves are not stored.
+
+    Example:
+
+      palaver keys list --tenant acme
+    """
+    async with existing(call, embedder="none") as store:
+        found = await list_keys(_as_administrator(store))
+        now = store.parts.clock.now()
+    if call.as_json:
+        for key in found:
+            emit(_shown(key))
+        return
+    rows = [
+        (
+            key.id,
+            key.name,
+            key.scope.user or "",
+            ", ".join(one for one in RIGHTS if one in key.scope.rights),
+            key.scope.sight,
+            "works" if key.works(now) else "revoked" if key.revoked_at else "expired",
+        )
+        for key in found
+    ]
+    table(("id", "name", "user", "rights", "sees", "state"), rows)
+
+
+@command("revoke", group=group)
+async def revoke(
+    call: Call, id: Annotated[str, typer.Argument(help="As `keys list` shows it.", show_default=False)]
+) -> None:
+    """End a key, at once and for good.
+
+    Example:
+
+      palaver keys revoke 3f9a0c1b2d4e
+    """
+    async with existing(call, embedder="none") as store:
+        key = await revoke_key(_as_administrator(store), id)
+    if call.as_json:
+        emit(_shown(key))
+    else:
+        say(f"The key {key.id} ({key.name}) works no more.")
+
+
+@command("log", group=group)
+async def log(
+    call: Call,
+    after: Annotated[int, typer.Option(min=0, help="Only what came after this number.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")] = 1_000,
+) -> None:
+    """Print which keys were made, used, refused and revoked, having checked that the log is whole.
+
+    Example:
+
+      palaver keys log --tenant acme
+    """
+    async with existing(call, embedder="none") as store:
+        administrator = _as_administrator(store)
+        await check_key_log(administrator)
+        found = await key_log(administrator, after, limit)
+    for event in found:
+        if call.as_json:
+            emit(wire(event))
+        else:
+            address = event.payload.get("address") or event.payload.get("name") or ""
+            say(f"{event.n:>6}  {event.at:%Y-%m-%d %H:%M:%S}  {event.kind:<7} {event.turn}  {address}")
+
+
+def _shown(key: ApiKey) -> dict[str, object]:
+    data: dict[str, object] = wire(key)
+    return data

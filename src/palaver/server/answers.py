@@ -1,0 +1,110 @@
+"""Answers in the making. They belong to the server and not to a connection: who hangs up may come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+from palaver.asking import Answered, GenerateEvent
+from palaver.conversation import Conversation
+from palaver.errors import PalaverError, StoreClosed
+from palaver.model import Turn
+from palaver.server.live import Closed, Hub
+
+ABANDONED = 2.0  # seconds that a stopped answer has to put its end on disk
+
+
+class Answer:
+    """One answer: what was told so far, for as many listeners as there are."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self.talk = talk
+        self.told: list[GenerateEvent] = []
+        self.task: asyncio.Task[None] | None = None
+        self._news: set[asyncio.Event] = set()
+        self._over = False
+        self._problem: Exception | None = None
+
+    def tell(self, event: GenerateEvent) -> None:
+        self.told.append(event)
+        self._alert()
+
+    def end(self, problem: Exception | None) -> None:
+        self._over, self._problem = True, problem
+        self._alert()
+
+    def _alert(self) -> None:
+        for one in self._news:
+            one.set()
+
+    async def listen(self) -> AsyncIterator[GenerateEvent]:
+        """From the first event on. Raises what the answer failed with."""
+        news, seen = asyncio.Event(), 0
+        self._news.add(news)
+        try:
+            while True:
+                news.clear()
+                while seen < len(self.told):
+                    seen += 1
+                    yield self.told[seen - 1]
+                if self._over:
+                    if self._problem is not None:
+                        raise self._problem
+                    return
+                await news.wait()
+        finally:
+            self._news.discard(news)
+
+    async def turn(self) -> Turn:
+        async for event in self.listen():
+            if isinstance(event, Answered):
+                return event.turn
+        raise AssertionError("every answer ends with Answered")
+
+
+class Answers:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._running: set[Answer] = set()
+
+    def start(self, talk: Conversation, message: Any, options: dict[str, Any]) -> Answer:
+        """Begin an answer. What is wrong with the options is raised here."""
+        events = talk.generate_stream(message, **options)
+        answer = Answer(talk)
+        answer.task = asyncio.create_task(self._make(answer, events), name="palaver-answer")
+        self._running.add(answer)
+        return answer
+
+    async def _make(self, answer: Answer, events: Any) -> None:
+        problem: Exception | None = None
+        try:
+            # The channel hears when somebody asks for a stop, in whichever process.
+            async with self._hub.channel(answer.talk.info.tenant, answer.talk.id), aclosing(events):
+                async for event in events:
+                    answer.tell(event)
+        except (Closed, asyncio.CancelledError):  # the server ends
+            problem = StoreClosed()
+        except Exception as raised:  # for those who listen
+            problem = raised
+        finally:
+            self._running.discard(answer)
+            answer.end(problem)
+
+    async def close(self, seconds: float) -> None:
+        """Let answers finish; then stop them, with what came; then give up on them, which seals them."""
+        await self._wait(seconds)
+        for answer in tuple(self._running):
+            with suppress(PalaverError):  # its conversation may be gone
+                await answer.talk.stop()
+        await self._wait(ABANDONED)
+        tasks = [answer.task for answer in self._running if answer.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait(self, seconds: float) -> None:
+        tasks = [answer.task for answer in self._running if answer.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)

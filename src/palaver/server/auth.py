@@ -1,0 +1,220 @@
+"""Who is asking: a key, a JWT, a ticket for a browser's EventSource, or nobody on loopback. Ends in a Scope."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import jwt
+from starlette.datastructures import Headers
+
+from palaver import keys
+from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight
+from palaver.ports import KEY_ID
+from palaver.server.problems import Refused
+from palaver.server.settings import ServerSettings
+from palaver.store import Store
+
+SIGNED_ELSEWHERE = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+TICKET = "palaver-ticket"
+JWKS_SECONDS = 300.0  # a set of keys is believed so long
+JWKS_PAUSE = 30.0  # and asked for again at most this often, however many unknown keys are named
+USE_SECONDS = 3_600.0  # the use of a key from one address is noted once in this time
+MAX_TOKEN = 16_384  # bytes
+NOTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is asking. `name` is for limits and logs; it is no secret."""
+
+    scope: Scope
+    name: str
+    key: str | None = None
+
+
+def unauthorized(detail: str) -> Refused:
+    return Refused(401, detail, {"WWW-Authenticate": 'Bearer realm="palaver"'})
+
+
+@dataclass(slots=True)
+class Authenticator:
+    settings: ServerSettings
+    store: Store
+    _noted: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _jwks: dict[str, Any] = field(default_factory=dict)
+    _jwks_at: float = -1e9
+    _jwks_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def caller(self, headers: Headers, ticket: str | None, address: str) -> Caller:
+        """Raises 401. `ticket` is given where one is taken."""
+        token = _credentials(headers)
+        if token is None and ticket:
+            return await self._by_ticket(ticket, address)
+        if token is None:
+            if self.settings.needs_auth:
+                raise unauthorized("Send a key or a JWT: Authorization: Bearer …")
+            return Caller(Scope.of(self.settings.tenant, None), "local")
+        if len(token) > MAX_TOKEN:
+            raise unauthorized("That is neither a key nor a JWT")
+        return await (self._by_key(token, address) if token.startswith(keys.PREFIX) else self._by_jwt(token))
+
+    async def still_allowed(self, caller: Caller) -> None:
+        """For a connection that stays open: whether its key still works. Raises 401."""
+        if caller.key is not None:
+            found = [one for one in await self.store.engine.api_keys(caller.scope) if one.id == caller.key]
+            if not found or not found[0].works(self.store.parts.clock.now()):
+                raise unauthorized("This key works no more")
+
+    # ---- keys
+
+    async def _by_key(self, token: str, address: str) -> Caller:
+        tenant = keys.tenant_of(token)
+        key = None if tenant is None else await self.store.engine.api_key(tenant, keys.hash_of(token))
+        if key is None:
+            raise unauthorized("This key is not known")
+        return await self._taken(key, address)
+
+    async def _taken(self, key: ApiKey, address: str) -> Caller:
+        if not key.works(self.store.parts.clock.now()):
+            await self._note("refuse", key, address)
+            raise unauthorized("This key was revoked" if key.revoked_at is not None else "This key has expired")
+        await self._note("use", key, address)
+        return Caller(key.scope, f"key:{key.id}", key.id)
+
+    async def _note(self, kind: str, key: ApiKey, address: str) -> None:
+        """Put it into the keys' log: once an hour for each address, not for every request."""
+        entry, now = (kind, key.id, address), time.monotonic()
+        if now - self._noted.get(entry, -1e9) < USE_SECONDS:
+            return
+        if len(self._noted) >= NOTED:
+            self._noted.clear()
+        self._noted[entry] = now
+        await self.store.engine.log_key(key.scope, kind, key.id, {"address": address})
+
+    # ---- JWTs
+
+    async def _by_jwt(self, token: str) -> Caller:
+        if not self.settings.has_jwt:
+            raise unauthorized("This is no key of this server, and it takes no JWTs")
+        try:
+            key, algorithms = await self._signing_key(jwt.get_unverified_header(token))
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=algorithms,
+                audience=self.settings.jwt_audience,
+                issuer=self.settings.jwt_issuer,
+                options={"require": ["exp", "sub", "aud"]},
+            )
+        except jwt.PyJWTError as problem:
+            raise unauthorized(f"This JWT is not accepted ({type(problem).__name__})") from None
+        scope = self._claimed(claims)
+        return Caller(scope, f"jwt:{scope.tenant}/{scope.user}")
+
+    async def _signing_key(self, header: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """The key is chosen by us, the algorithms are those of that key: a token cannot choose a weaker way."""
+        algorithm = header.get("alg")
+        if algorithm == "HS256" and self.settings.jwt_secret:
+            return self.settings.jwt_secret, ["HS256"]
+        if algorithm in SIGNED_ELSEWHERE and self.settings.jwks:
+            return await self._published(str(header.get("kid", ""))), [str(algorithm)]
+        raise jwt.InvalidAlgorithmError
+
+    async def _published(self, kid: str) -> Any:
+        async with self._jwks_lock:
+            age = time.monotonic() - self._jwks_at
+            if age > JWKS_SECONDS or (kid not in self._jwks and age > JWKS_PAUSE):
+                try:
+                    self._jwks = await asyncio.to_thread(_read_jwks, cast(str, self.settings.jwks))
+                except (OSError, jwt.PyJWTError):
+                    if not self._jwks:
+                        raise Refused(503, "The keys of the JWTs cannot be read now", {"Retry-After": "5"}) from None
+                self._jwks_at = time.monotonic()
+        if kid not in self._jwks:
+            raise jwt.InvalidKeyError
+        return self._jwks[kid]
+
+    def _claimed(self, claims: Mapping[str, Any]) -> Scope:
+        """`sub` is the user. Nothing is believed from `user_metadata`: people edit it themselves."""
+        granted = claims.get("app_metadata")
+        granted = granted if isinstance(granted, Mapping) else {}
+        tenant = self._tenant(claims, granted)
+        user = claims["sub"]
+        if not isinstance(tenant, str) or not tenant or not user:
+            raise unauthorized(f"This JWT names no {self.settings.jwt_tenant_claim}")
+        rights = str(granted.get("palaver_rights") or "read,write").split(",")
+        sight = granted.get("palaver_sight")
+        workspace = granted.get("palaver_workspace")
+        return Scope(
+            tenant,
+            str(user),
+            frozenset(one.strip() for one in rights) & {READ, WRITE, SYSTEM, ADMIN},
+            cast(Sight, sight) if sight in ("own", "workspace", "tenant") else "own",
+            workspace if isinstance(workspace, str) else None,
+        )
+
+    def _tenant(self, claims: Mapping[str, Any], granted: Mapping[str, Any]) -> Any:
+        name = self.settings.jwt_tenant_claim
+        if name.split(".")[0] == "user_metadata":
+            return None
+        value: Any = claims
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value or granted.get(name) or self.settings.jwt_tenant
+
+    # ---- tickets
+
+    def ticket(self, caller: Caller) -> str:
+        """What a browser's EventSource may put into a URL, for a short time, to read events."""
+        scope = caller.scope
+        claims = {
+            "aud": TICKET,
+            "exp": time.time() + self.settings.ticket_seconds,
+            "name": caller.name,
+            "key": caller.key,
+            "scope": [scope.tenant, scope.user, scope.sight, scope.workspace],
+        }
+        return jwt.encode(claims, self.settings.ticket_secret, algorithm="HS256")
+
+    async def _by_ticket(self, ticket: str, address: str) -> Caller:
+        try:
+            claims = jwt.decode(ticket[:MAX_TOKEN], self.settings.ticket_secret, algorithms=["HS256"], audience=TICKET)
+        except jwt.PyJWTError:
+            raise unauthorized("This ticket is over, or none of ours: get a new one") from None
+        tenant, user, sight, workspace = claims["scope"]
+        caller = Caller(Scope(tenant, user, frozenset({READ}), sight, workspace), claims["name"], claims["key"])
+        await self.still_allowed(caller)
+        return caller
+
+
+def _credentials(headers: Headers) -> str | None:
+    """`Authorization: Bearer …`, or `x-api-key`, which Anthropic's clients send."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    if kind:
+        if kind.lower() != "bearer" or not token.strip():
+            raise unauthorized("Use Authorization: Bearer …")
+        return token.strip()
+    return headers.get("x-api-key")
+
+
+def _read_jwks(place: str) -> dict[str, Any]:
+    """Public keys by their id."""
+    if "://" in place:
+        if not place.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+            raise OSError("the keys of JWTs are read over https only")
+        with urllib.request.urlopen(place, timeout=5) as answer:
+            text = answer.read(1_000_000).decode()
+    else:
+        text = Path(place).read_text()
+    return {key.key_id or "": key.key for key in jwt.PyJWKSet.from_json(text).keys}
+
+
+def known_by(key: str) -> str:
+    """How a key is called in logs."""
+    return keys.hash_of(key).hex()[:KEY_ID]

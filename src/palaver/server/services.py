@@ -1,0 +1,100 @@
+"""What all requests share while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from palaver.errors import EngineUnavailable, InvalidInput
+from palaver.model import Scope
+from palaver.sealing import clean_sealing_key, seal_everything
+from palaver.server.answers import Answers
+from palaver.server.auth import Authenticator, Caller
+from palaver.server.live import Hub
+from palaver.server.problems import Refused
+from palaver.server.settings import ServerSettings
+from palaver.store import Store
+from palaver.store import open as open_store
+
+
+@dataclass(slots=True)
+class Services:
+    settings: ServerSettings
+    store: Store
+    authenticator: Authenticator
+    hub: Hub
+    answers: Answers
+    streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
+
+    def admit(self, caller: Caller) -> None:
+        """One more live stream? A caller that never closes them is refused at some point."""
+        limit = self.settings.max_streams
+        if caller.name != "local" and self.streams[caller.name] >= limit:
+            raise Refused(429, f"at most {limit} open streams", {"Retry-After": "5"}, limit=limit)
+
+    @contextmanager
+    def streaming(self, caller: Caller) -> Iterator[None]:
+        self.streams[caller.name] += 1
+        try:
+            yield
+        finally:
+            self.streams[caller.name] -= 1
+            if not self.streams[caller.name]:
+                del self.streams[caller.name]
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The models that callers may name: those that whoever runs this server has named."""
+        book = self.store.parts.talking.models
+        return frozenset({book.default, *book.names, *book.agents.values(), *book.workspaces.values()})
+
+    def begin_shutdown(self) -> None:
+        """Live readers leave at once, so that the server can end; answers get a moment longer."""
+        self.hub.close()
+
+
+@asynccontextmanager
+async def open_services(settings: ServerSettings) -> AsyncIterator[Services]:
+    """The database and everything around it. Refuses to serve others without a way to tell them apart."""
+    async with open_store(
+        settings.url,
+        scope=Scope.of(settings.tenant, None),
+        embedder=settings.embedder,
+        model=settings.model,
+        models=settings.models,
+        agents=settings.agents,
+        workspaces=settings.workspaces,
+        generate=settings.generate,
+    ) as store:
+        if settings.needs_auth and not settings.has_jwt and not await store.engine.any_key():
+            raise InvalidInput(
+                "host",
+                f"{settings.host} is not only this machine, and nobody has a key: run `palaver keys create NAME`, "
+                "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
+            )
+        hub = Hub(store)
+        services = Services(settings, store, Authenticator(settings, store), hub, Answers(hub))
+        sealer = asyncio.create_task(_seal_now_and_then(services), name="palaver-sealer")
+        try:
+            yield services
+        finally:
+            services.begin_shutdown()
+            await services.answers.close(settings.shutdown_seconds)
+            sealer.cancel()
+            await asyncio.gather(sealer, return_exceptions=True)
+
+
+async def _seal_now_and_then(services: Services) -> None:
+    settings, store = services.settings, services.store
+    if settings.audit_key is None:
+        return
+    key = clean_sealing_key(settings.audit_key.encode())
+    while True:
+        try:
+            await seal_everything(store.engine, key, store.parts.clock.now())
+        except EngineUnavailable:
+            pass  # the next round does it
+        await asyncio.sleep(settings.seal_every)

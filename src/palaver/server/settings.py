@@ -1,0 +1,156 @@
+"""What the server is told: by `palaver serve`, by PALAVER_* in the environment, by a file. Read only here."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from palaver.errors import InvalidInput
+from palaver.store import DEFAULT_URL
+
+PORT = 8484
+MEGABYTE = 1_000_000
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Times are seconds, sizes bytes. Whatever is not said is closed, short and small."""
+
+    url: str = DEFAULT_URL
+    host: str = "127.0.0.1"
+    port: int = PORT
+    workers: int = 1
+    tenant: str = "default"  # whose data a caller without a key sees, on loopback
+    # who may call
+    require_auth: bool = False
+    jwt_secret: str | None = field(default=None, repr=False)
+    jwks: str | None = None  # a URL, or the path of a file
+    jwt_audience: str = "authenticated"
+    jwt_issuer: str | None = None
+    jwt_tenant_claim: str = "tenant"
+    jwt_tenant: str | None = None  # for tokens without that claim; None: they are refused
+    hosts: tuple[str, ...] = ()  # names of this server, beside where it listens
+    origins: tuple[str, ...] = ()  # whose pages may call it, beside its own
+    # how much
+    max_body: int = 16 * MEGABYTE
+    max_upload: int = 51 * MEGABYTE
+    body_seconds: float = 30.0
+    request_seconds: float = 60.0
+    answer_seconds: float = 600.0
+    rate: float = 50.0  # requests per second and caller, on average; 0: no limit
+    burst: int = 200
+    max_streams: int = 100  # open live streams of one caller, in each process; on loopback without a key: any number
+    max_feeds: int = 100  # conversations of one multiplexed stream
+    heartbeat: float = 15.0
+    ticket_seconds: float = 60.0
+    ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    shutdown_seconds: float = 10.0
+    # the log
+    audit_key: str | None = field(default=None, repr=False)
+    seal_every: float = 60.0
+    # models
+    embedder: str = "auto"
+    model: str | None = None
+    any_model: bool = False  # whether callers may name models that are not configured here
+    models: Mapping[str, Any] = field(default_factory=dict)
+    agents: Mapping[str, Any] = field(default_factory=dict)
+    workspaces: Mapping[str, str] = field(default_factory=dict)
+    generate: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def on_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def needs_auth(self) -> bool:
+        return self.require_auth or not self.on_loopback
+
+    @property
+    def has_jwt(self) -> bool:
+        return bool(self.jwt_secret or self.jwks)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What a Host header may say, without the port."""
+        own = LOOPBACK_NAMES if self.on_loopback else ()
+        listening = () if self.host in ("0.0.0.0", "::") else (self.host,)
+        return frozenset(name.lower() for name in (*own, *listening, *self.hosts))
+
+    def check(self) -> ServerSettings:
+        if self.jwt_secret is not None and len(self.jwt_secret.encode()) < 32:
+            raise InvalidInput("jwt_secret", "must be at least 32 bytes long, as HS256 demands")
+        if self.workers < 1:
+            raise InvalidInput("workers", "must be 1 or more")
+        if self.workers > 1 and self.url.startswith(("sqlite:", "memory:")):
+            raise InvalidInput("workers", "one file has one server process: use Postgres for more than one")
+        if "*" in self.origins:
+            raise InvalidInput("origins", "must name each origin; a star would let every page in")
+        return self
+
+    # ---- from process to process
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> ServerSettings:
+        return cls(**_typed(json.loads(text)))
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_settings(environment: Mapping[str, str], config: str | None, **given: Any) -> ServerSettings:
+    """A file, then the environment, then what was given: later ones win."""
+    named = config or environment.get("PALAVER_CONFIG")
+    found: dict[str, Any] = _from_file(Path(named)) if named else {}
+    for one in fields(ServerSettings):
+        text = environment.get(f"PALAVER_{one.name.upper()}")
+        if text:
+            found[one.name] = _from_text(one.name, text)
+    found.update({name: value for name, value in given.items() if value is not None})
+    return replace(ServerSettings(), **_typed(found)).check()
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as problem:
+        raise InvalidInput("config", f"{path} cannot be read ({type(problem).__name__})") from None
+    found = {**data.pop("server", {}), **data}
+    known = {one.name for one in fields(ServerSettings)}
+    if unknown := found.keys() - known:
+        raise InvalidInput(f"config.{sorted(unknown)[0]}", f"is not known; there are {', '.join(sorted(known))}")
+    return found
+
+
+def _from_text(name: str, text: str) -> Any:
+    kind = str(ServerSettings.__annotations__[name])
+    try:
+        if kind.startswith("Mapping"):
+            return json.loads(text)
+        if kind.startswith("tuple"):
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        if kind == "bool":
+            return text.lower() in ("1", "true", "yes", "on")
+        return int(text) if kind == "int" else float(text) if kind == "float" else text
+    except ValueError:
+        raise InvalidInput(f"PALAVER_{name.upper()}", "cannot be read") from None
+
+
+def _typed(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

@@ -1,0 +1,146 @@
+"""A real server on a free port of this machine, and a real client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from palaver.keys import create_key
+from palaver.model import Scope
+from palaver.server.app import create_app
+from palaver.server.settings import ServerSettings
+
+
+@dataclass
+class Running:
+    """A server that runs, and clients of it."""
+
+    url: str
+    app: FastAPI
+    settings: ServerSettings
+    loop: asyncio.AbstractEventLoop
+
+    def client(self, key: str | None = None, **options: Any) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+
+    def do(self, work: Any) -> Any:
+        """Run a coroutine on the server's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+
+    def key(self, tenant: str = "acme", user: str | None = "ada", rights: str = "read write", **more: Any) -> str:
+        store = self.app.state.services.store.scoped(Scope.of(tenant, None))
+        made = create_key(store, "test", user=user, rights=frozenset(rights.split()), **more)
+        return self.do(made)[0]
+
+
+@contextmanager
+def running(settings: ServerSettings) -> Iterator[Running]:
+    app = create_app(settings)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    loops: list[asyncio.AbstractEventLoop] = []
+    ready = threading.Event()
+
+    class Announcing(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            loops.append(asyncio.get_running_loop())
+            await super().startup(sockets)
+            ready.set()
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
+    server = Announcing(config)
+
+    thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), daemon=True)
+    thread.start()
+    ready.wait(30)
+    assert server.started, "the server did not start"
+    try:
+        yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", app, settings, loops[0])
+    finally:
+        loops[0].call_soon_threadsafe(app.state.services.begin_shutdown)
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., ServerSettings]:
+    def make(**given: Any) -> ServerSettings:
+        return ServerSettings(url=f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL", embedder="none", **given)
+
+    return make
+
+
+@pytest.fixture
+def server(settings: Callable[..., ServerSettings]) -> Iterator[Running]:
+    with running(settings()) as one:
+        yield one
+
+
+@pytest.fixture
+def client(server: Running) -> Iterator[httpx.Client]:
+    with server.client() as one:
+        yield one
+
+
+@pytest.fixture
+def talk(client: httpx.Client) -> str:
+    """The path of a conversation."""
+    return f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+
+
+def ok(response: httpx.Response, status: int | None = None) -> Any:
+    assert response.status_code == status if status else response.is_success, response.text
+    return response.json() if response.content else None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One server-sent event."""
+
+    kind: str
+    data: Any
+    id: str | None = None
+
+
+def events(response: httpx.Response) -> Iterator[Sent]:
+    """What a stream sends, as a browser would read it."""
+    fields: dict[str, str] = {}
+    for line in response.iter_lines():
+        if line.startswith(":"):
+            continue
+        if not line:
+            if "data" in fields:
+                yield Sent(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))
+            fields = {}
+            continue
+        name, _, value = line.partition(":")
+        fields[name] = value.removeprefix(" ")
+
+
+def until(stream: Iterator[Sent], kind: str) -> list[Sent]:
+    """Everything up to the first event of that kind."""
+    found = []
+    for one in stream:
+        found.append(one)
+        if one.kind == kind:
+            return found
+    raise AssertionError(f"the stream ended without {kind}: {[one.kind for one in found]}")
+
+
+def text_of(sent: list[Sent]) -> str:
+    return "".join(one.data["text"] for one in sent if one.kind == "delta")

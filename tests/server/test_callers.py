@@ -1,0 +1,354 @@
+"""Who may call: keys, JWTs, tickets, and nobody at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from tests.server.conftest import Running, events, ok, running
+
+from palaver.errors import InvalidInput
+from palaver.keys import list_keys, revoke_key, tenant_of
+from palaver.model import Scope
+from palaver.server.settings import ServerSettings, read_settings
+from palaver.server.table import FACES
+
+SECRET = "a-secret-of-at-least-thirty-two-bytes"
+
+
+@pytest.fixture
+def guarded(settings: Callable[..., ServerSettings]) -> Iterator[Running]:
+    """A server that asks everybody who they are."""
+    with running(settings(require_auth=True, jwt_secret=SECRET)) as one:
+        yield one
+
+
+def token(**changes: Any) -> str:
+    claims = {
+        "sub": "ada",
+        "aud": "authenticated",
+        "role": "authenticated",
+        "exp": time.time() + 60,
+        "app_metadata": {"tenant": "acme"},
+        **changes,
+    }
+    return jwt.encode({name: value for name, value in claims.items() if value is not None}, SECRET, algorithm="HS256")
+
+
+def status(
+    server: Running, credential: str | None, method: str = "GET", path: str = "/api/conversations", **more: Any
+) -> int:
+    with server.client(credential) as client:
+        return client.request(method, path, **more).status_code
+
+
+# ---- keys ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_key_no_route_answers(guarded: Running) -> None:
+    with guarded.client() as client:
+        for face in FACES:
+            path = "/api" + face.path.format(
+                conversation="x", turn="x", attachment="x", fact="x", list="goals", index=0
+            )
+            refused = client.request(face.method, path)
+            assert refused.status_code in (401, 429), face.name
+            assert "www-authenticate" in refused.headers or refused.status_code == 429
+
+
+def test_the_first_refusal_says_how(guarded: Running) -> None:
+    with guarded.client() as client:
+        refused = client.get("/api/conversations")
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_key_opens_its_own_tenant_as_its_own_user(guarded: Running) -> None:
+    key = guarded.key("acme", "ada")
+    with guarded.client(key) as client:
+        made = ok(client.post("/api/conversations", json={}))
+        assert (made["tenant"], made["owner"]) == ("acme", "ada")
+        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["read", "write"]
+
+
+@pytest.mark.parametrize("broken", ["plv.", "plv.YWNtZQ.wrong", "plv.!!.x", "nonsense", "plv.YWNtZQ", "Bearer"])
+def test_what_is_no_key_is_refused(guarded: Running, broken: str) -> None:
+    assert status(guarded, broken) == 401
+
+
+def test_a_key_works_until_it_expires_or_is_revoked(guarded: Running) -> None:
+    store = guarded.app.state.services.store.scoped(Scope.of("acme", None))
+    short, long = guarded.key(days=0.000_001), guarded.key()
+    time.sleep(0.1)  # the key lives for less than that
+    assert status(guarded, short) == 401
+    assert status(guarded, long) == 200
+    for key in guarded.do(list_keys(store)):
+        guarded.do(revoke_key(store, key.id))
+    assert status(guarded, long) == 401
+
+
+def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
+    full, reading = guarded.key(), guarded.key(rights="read")
+    with guarded.client(full) as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        turn = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "x"}))["id"]
+    filled = {
+        "conversation": talk.rpartition("/")[2],
+        "turn": turn,
+        "attachment": "x",
+        "fact": "x",
+        "list": "goals",
+        "index": 0,
+    }
+    bodies: dict[str, Any] = {
+        "append_turn": {"role": "user", "content": "x"},
+        "append_turns": {"turns": [{"role": "user", "content": "x"}]},
+        "write_chunk": {"n": 0, "text": "x"},
+        "add_note": {"text": "x"},
+        "correct_note": {"text": "x"},
+        "recall": {"query": "x"},
+        "generate": {"message": "x"},
+    }
+    reads = {"recall", "build_context", "verify", "create_ticket"}
+    with guarded.client(reading) as client:
+        for face in FACES:
+            if face.method == "GET" or face.name in reads:
+                continue
+            params = {"filename": "x"} if face.name == "upload_attachment" else {}
+            path = "/api" + face.path.format(**filled)
+            answer = client.request(face.method, path, json=bodies.get(face.name, {}), params=params)
+            assert answer.status_code == 403, (face.name, answer.text)
+        assert ok(client.get(f"{talk}/turns"))["items"][0]["content"] == "x"
+        assert client.post(f"{talk}/recall", json={"query": "x"}).status_code == 200
+
+
+def test_role_system_needs_its_own_right_in_every_disguise(guarded: Running) -> None:
+    with guarded.client(guarded.key()) as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        system = {"role": "system", "content": "obey"}
+        assert client.post(f"{talk}/turns", json=system).status_code == 403
+        assert client.post(f"{talk}/turns/batch", json={"turns": [system]}).status_code == 403
+        assert client.post(f"{talk}/streams", json={"role": "system"}).status_code == 403
+        assert client.post(f"{talk}/generate", json={"message": "x", "instructions": "obey"}).status_code == 403
+        assert client.post(f"{talk}/context", json={"instructions": "obey"}).status_code == 403
+    with guarded.client(guarded.key(rights="read write system")) as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        assert client.post(f"{talk}/turns", json=system).status_code == 201
+
+
+def test_the_use_of_keys_is_on_record(guarded: Running) -> None:
+    admin = guarded.key(user=None, rights="read write admin", sight="tenant")
+    revoked = guarded.key()
+    store = guarded.app.state.services.store.scoped(Scope.of("acme", None))
+    last = guarded.do(list_keys(store))[-1]
+    guarded.do(revoke_key(store, last.id))
+    assert status(guarded, revoked) == 401
+    with guarded.client(admin) as client:
+        log = ok(client.get("/api/keys/log"))["items"]
+    told = [(one["kind"], one["turn"] == last.id) for one in log]
+    assert ("revoke", True) in told
+    assert ("refuse", True) in told
+    assert ("use", False) in told
+    assert revoked not in json.dumps(log)
+    assert status(guarded, guarded.key(), path="/api/keys/log") == 403
+
+
+def test_a_key_is_stored_nowhere(guarded: Running, tmp_path: Path) -> None:
+    key = guarded.key()
+    assert status(guarded, key) == 200
+    assert tenant_of(key) == "acme"
+    secret = key.rpartition(".")[2].encode()
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            assert secret not in file.read_bytes(), file
+
+
+# ---- JWTs ----------------------------------------------------------------------------------------------------------
+
+
+def test_supabase_claims_become_a_scope(guarded: Running) -> None:
+    with guarded.client(token()) as client:
+        made = ok(client.post("/api/conversations", json={}))
+    assert (made["tenant"], made["owner"]) == ("acme", "ada")
+
+
+def unsigned() -> str:
+    return jwt.encode({"sub": "ada", "aud": "authenticated", "exp": time.time() + 60, "tenant": "acme"}, None, "none")
+
+
+def tampered() -> str:
+    head, body, signature = token().split(".")
+    other = token(sub="eve").split(".")[1]
+    return f"{head}.{other}.{signature}" if other != body else ""
+
+
+BAD: dict[str, Callable[[], str]] = {
+    "alg none": unsigned,
+    "tampered": tampered,
+    "wrong key": lambda: jwt.encode(
+        {"sub": "ada", "aud": "authenticated", "exp": time.time() + 60, "tenant": "acme"}, SECRET[::-1], "HS256"
+    ),
+    "wrong algorithm": lambda: jwt.encode(
+        {"sub": "ada", "aud": "authenticated", "exp": time.time() + 60, "tenant": "acme"}, SECRET * 2, "HS512"
+    ),
+    "wrong audience": lambda: token(aud="somebody-else"),
+    "no audience": lambda: token(aud=None),
+    "expired": lambda: token(exp=time.time() - 1),
+    "no expiry": lambda: token(exp=None),
+    "not yet": lambda: token(nbf=time.time() + 60),
+    "nobody": lambda: token(sub=None),
+    "no tenant": lambda: token(app_metadata={}),
+    "tenant chosen by the user": lambda: token(app_metadata={}, user_metadata={"tenant": "acme"}),
+    "three dots": lambda: "a.b.c",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_jwt_is_refused(guarded: Running, bad: str) -> None:
+    assert status(guarded, BAD[bad]()) == 401
+
+
+def test_rights_come_from_the_issuer_only(guarded: Running) -> None:
+    granted = token(app_metadata={"tenant": "acme", "palaver_rights": "read", "palaver_sight": "tenant"})
+    claimed = token(user_metadata={"palaver_rights": "admin"}, palaver_rights="admin")
+    assert status(guarded, granted, "POST", json={}) == 403
+    with guarded.client(claimed) as client:
+        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["read", "write"]
+
+
+def test_keys_of_another_issuer_by_jwks(settings: Callable[..., ServerSettings], tmp_path: Path) -> None:
+    """And the public key is no secret: signing with it as if it were one is refused."""
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key()))
+    curve = ec.generate_private_key(ec.SECP256R1())
+    other = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key()))
+    jwks = tmp_path / "jwks.json"
+    keys = [{**public, "kid": "one", "alg": "RS256", "use": "sig"}, {**other, "kid": "two", "alg": "ES256"}]
+    jwks.write_text(json.dumps({"keys": keys}))
+    claims = {
+        "sub": "ada",
+        "aud": "authenticated",
+        "exp": datetime.now(UTC) + timedelta(minutes=1),
+        "org": {"id": "acme"},
+    }
+    with running(settings(require_auth=True, jwks=str(jwks), jwt_tenant_claim="org.id")) as server:
+        good = jwt.encode(claims, private, "RS256", headers={"kid": "one"})
+        assert status(server, good) == 200
+        assert status(server, jwt.encode(claims, curve, "ES256", headers={"kid": "two"})) == 200
+        assert status(server, jwt.encode(claims, private, "RS256", headers={"kid": "three"})) == 401
+        stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        assert status(server, jwt.encode(claims, stranger, "RS256", headers={"kid": "one"})) == 401
+        confused = jwt.encode(claims, public["n"], "HS256", headers={"kid": "one"})
+        assert status(server, confused) == 401
+
+
+# ---- tickets -------------------------------------------------------------------------------------------------------
+
+
+def test_a_ticket_reads_events_and_nothing_else(guarded: Running) -> None:
+    with guarded.client(guarded.key()) as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        ticket = ok(client.post("/api/tickets"))["ticket"]
+    with guarded.client() as browser:
+        with browser.stream("GET", f"{talk}/events", params={"ticket": ticket}) as response:
+            assert next(events(response)).kind == "create"
+        assert browser.get(talk, params={"ticket": ticket}).status_code == 401
+        assert browser.get(f"{talk}/turns", params={"ticket": ticket}).status_code == 401
+        assert browser.get(f"{talk}/events", params={"ticket": ticket + "x"}).status_code == 401
+    assert status(guarded, ticket) == 401
+
+
+def test_a_ticket_ends_soon_and_with_its_key(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret=SECRET, ticket_seconds=-1.0)) as server:
+        with server.client(server.key()) as client:
+            ticket = ok(client.post("/api/tickets"))["ticket"]
+        assert status(server, None, path="/api/events", params={"ticket": ticket, "conversation": "x"}) == 401
+
+
+def test_a_revoked_key_ends_its_streams(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret=SECRET, heartbeat=0.1)) as server:
+        key = server.key()
+        store = server.app.state.services.store.scoped(Scope.of("acme", None))
+        with server.client(key) as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            with client.stream("GET", f"{talk}/events") as response:
+                stream = events(response)
+                next(stream)
+                server.do(revoke_key(store, server.do(list_keys(store))[0].id))
+                assert [one.kind for one in stream] == ["denied"]
+
+
+def test_one_who_leaves_a_conversation_hears_no_more(guarded: Running) -> None:
+    with guarded.client(guarded.key(user="ada")) as ada, guarded.client(guarded.key(user="bob")) as bob:
+        talk = f"/api/conversations/{ok(ada.post('/api/conversations', json={'participants': ['bob']}))['id']}"
+        with bob.stream("GET", f"{talk}/events") as response:
+            stream = events(response)
+            next(stream)
+            ok(ada.patch(talk, json={"participants": []}))
+            ok(ada.post(f"{talk}/turns", json={"role": "user", "content": "not for bob"}))
+            assert [one.kind for one in stream] == ["denied"]
+
+
+# ---- where it listens ----------------------------------------------------------------------------------------------
+
+
+def test_beyond_loopback_it_does_not_start_without_a_way_to_tell_callers_apart(tmp_path: Path) -> None:
+    from palaver.server.services import open_services
+
+    async def start(**given: Any) -> None:
+        async with open_services(ServerSettings(url=f"sqlite:///{tmp_path}/x.db", host="0.0.0.0", **given)):
+            pass
+
+    import asyncio
+
+    with pytest.raises(InvalidInput, match="palaver keys create"):
+        asyncio.run(start())
+    asyncio.run(start(jwt_secret=SECRET))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_on_loopback_no_key_is_needed(host: str) -> None:
+    assert not ServerSettings(host=host).needs_auth
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", "127.0.0.1.example.org"])
+def test_elsewhere_one_is(host: str) -> None:
+    assert ServerSettings(host=host).needs_auth
+
+
+def test_several_workers_need_more_than_a_file() -> None:
+    with pytest.raises(InvalidInput, match="Postgres"):
+        read_settings({}, None, workers=2, url="sqlite:///x.db")
+    assert read_settings({}, None, workers=2, url="postgresql://h/d").workers == 2
+
+
+def test_settings_come_from_file_then_environment_then_command(tmp_path: Path) -> None:
+    file = tmp_path / "palaver.toml"
+    file.write_text('[server]\nport = 1\nhosts = ["a.example"]\nrate = 2.5\n[models.fast]\nmodel = "openai:small"\n')
+    found = read_settings({"PALAVER_PORT": "2", "PALAVER_ORIGINS": "https://a, https://b"}, str(file), host="127.0.0.1")
+    assert (found.port, found.hosts, found.rate) == (2, ("a.example",), 2.5)
+    assert found.origins == ("https://a", "https://b")
+    assert found.models == {"fast": {"model": "openai:small"}}
+    assert ServerSettings.from_text(found.to_text()) == found
+    file.write_text("[server]\nsurprise = 1\n")
+    with pytest.raises(InvalidInput, match="surprise"):
+        read_settings({}, str(file))
+
+
+def test_a_short_secret_and_an_origin_for_all_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="32 bytes"):
+        read_settings({}, None, jwt_secret="short")
+    with pytest.raises(InvalidInput, match="star"):
+        read_settings({}, None, origins=("*",))
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(ServerSettings(jwt_secret=SECRET, audit_key=SECRET))
+    assert SECRET not in shown

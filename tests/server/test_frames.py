@@ -1,0 +1,108 @@
+"""Frames from a log: told once, in order, from any point. Random logs and random cuts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.identity import new_id, stamp
+from palaver.model import Event, Turn
+from palaver.server.frames import Frame, Point, Teller, Telling
+
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+TEXT = "abcdefghijklmnopqrstuvwxyz"
+
+
+def a_log(sizes: list[list[int]]) -> tuple[list[Event], dict[str, Turn]]:
+    """Streams that are written by turns, piece by piece, then committed; as the log and the rows tell it."""
+    ids = [stamp(new_id(), seq) for seq in range(len(sizes))]
+    log: list[tuple[str, str, dict[str, int]]] = [("open", id, {}) for id in ids]
+    lengths = dict.fromkeys(ids, 0)
+    for round_ in range(max(map(len, sizes), default=0)):
+        for id, pieces in zip(ids, sizes, strict=True):
+            if round_ < len(pieces):
+                start, end = lengths[id], lengths[id] + pieces[round_]
+                log.append(("chunk", id, {"from": start, "to": end}))
+                lengths[id] = end
+    log += [("commit", id, {}) for id in ids]
+    rows = {
+        id: Turn(
+            id=id, conversation="c", seq=seq, position=seq, role="assistant", actor="bot",
+            content=(TEXT * 20)[: lengths[id]], created=NOW,
+        )
+        for seq, id in enumerate(ids)
+    }  # fmt: skip
+    events = [
+        Event(n=n, conversation="c", kind=kind, actor="bot", at=NOW, turn=id, payload=payload)
+        for n, (kind, id, payload) in enumerate(log, 1)
+    ]
+    return events, rows
+
+
+def texts(frames: list[Frame]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for frame in frames:
+        if frame.kind == "delta":
+            assert len(found.get(frame.turn or "", "")) == frame.start
+            found[frame.turn or ""] = found.get(frame.turn or "", "") + frame.text
+    return found
+
+
+SIZES = st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=3)
+
+
+@given(SIZES, st.data())
+def test_cut_anywhere_and_resumed_every_character_is_told_once(sizes: list[list[int]], data: st.DataObject) -> None:
+    events, rows = a_log(sizes)
+    reader = Telling(Point())
+    told = [new for frame in Teller(Point()).page(events, rows) if (new := reader.new(frame))]
+    cut = data.draw(st.integers(0, len(told)))
+    first = told[:cut]
+    replay = Telling(Point())
+    for frame in first:
+        replay.new(frame)
+    point = Point.parse(str(replay.point))
+    assert point is not None
+    rest = Teller(point).page(events[point.n :], rows)
+    whole = first + rest
+    assert texts(whole) == {id: row.text for id, row in rows.items() if row.text}
+    assert [f.kind for f in whole if f.kind != "delta"] == [f.kind for f in told if f.kind != "delta"]
+
+
+@given(SIZES, st.data())
+def test_text_from_memory_is_not_told_again_by_the_log(sizes: list[list[int]], data: st.DataObject) -> None:
+    """A writer is ahead of the log by any number of characters, at any moment."""
+    events, rows = a_log(sizes)
+    teller, told = Teller(Point()), []
+    for event in events:
+        told += teller.page([event], rows)
+        if event.kind != "commit" and data.draw(st.booleans()):
+            row = rows[event.turn or ""]
+            length = data.draw(st.integers(0, len(row.text)))
+            told += teller.written(row.id, lambda offset, row=row, length=length: row.text[offset:length], length)
+    assert texts(told) == {id: row.text for id, row in rows.items() if row.text}
+
+
+@given(SIZES, st.integers(0, 40), st.integers(0, 40))
+def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], late: int, early: int) -> None:
+    """A reader who caught up from the log and then shares frames that begin earlier hears nothing twice."""
+    events, rows = a_log(sizes)
+    teller = Teller(Point())
+    shared = [frame for event in events for frame in teller.page([event], rows)]
+    reader = Telling(Point())
+    mine = [new for frame in shared[:late] if (new := reader.new(frame))]
+    mine += [new for frame in shared[min(early, late) :] if (new := reader.new(frame))]
+    assert texts(mine) == {id: row.text for id, row in rows.items() if row.text}
+
+
+@given(st.integers(0, 10**12), st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**7), max_size=5))
+def test_a_point_is_read_as_it_was_written(n: int, marks: dict[int, int]) -> None:
+    assert Point.parse(str(Point(n, marks))) == Point(n, marks)
+
+
+@given(st.text(max_size=40))
+def test_any_other_text_is_no_point(text: str) -> None:
+    point = Point.parse(text)
+    assert point is None or Point.parse(str(point)) == point

@@ -1,0 +1,273 @@
+"""What stands before every request: names, origins, sizes, pace, time, and what answers never show."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.conftest import Running, events, ok, running, until
+
+from palaver.server.settings import ServerSettings
+from palaver.testing.providers import LoopbackProvider, Say
+
+
+def address(server: Running) -> tuple[str, int]:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def raw(server: Running, data: bytes, *, more: bytes | None = None) -> bytes:
+    """What the server says to bytes that no client would send."""
+    with socket.create_connection(address(server), timeout=20) as line:
+        line.sendall(data)
+        if more is not None:
+            line.sendall(more)
+        answer = b""
+        while block := line.recv(65_536):
+            answer += block
+            if b"\r\n\r\n" in answer and b"Connection: close" not in data:
+                break
+        return answer
+
+
+# ---- names and origins ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8484", "127.0.0.1.evil.example", "localhost.evil", ""])
+def test_a_name_that_is_not_ours_is_refused(client: httpx.Client, host: str) -> None:
+    """DNS rebinding: a page elsewhere whose name suddenly leads to loopback."""
+    assert client.get("/api/conversations", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9", "[::1]:8484", "LOCALHOST:1"])
+def test_names_of_this_machine_are_ours(client: httpx.Client, host: str) -> None:
+    assert client.get("/api/conversations", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "file://"])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_pages_of_other_origins_may_not_call(client: httpx.Client, origin: str, method: str) -> None:
+    answer = client.request(method, "/api/conversations", headers={"Origin": origin, "Content-Type": "text/plain"})
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_our_own_page_and_named_origins_may(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(origins=("https://app.example",))) as server, server.client() as client:
+        assert client.post("/api/conversations", json={}, headers={"Origin": server.url}).status_code == 201
+        headers = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+        asked = client.options("/api/conversations", headers=headers)
+        assert asked.headers["access-control-allow-origin"] == "https://app.example"
+        assert "access-control-allow-credentials" not in asked.headers
+
+
+def test_two_hosts_are_none(server: Running) -> None:
+    request = b"GET /api/conversations HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\nConnection: close\r\n\r\n"
+    assert raw(server, request).startswith(b"HTTP/1.1 400")
+
+
+# ---- sizes and times -----------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(max_body=1_000)) as server:
+        head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n"
+        answer = raw(server, head + b"Connection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"limit":1000' in answer
+
+
+def test_a_body_that_grows_too_large_is_cut_off(settings: Callable[..., ServerSettings]) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1_000
+
+    with running(settings(max_body=10_000)) as server, server.client() as client:
+        refused = client.post("/api/conversations", content=endless(), headers={"Content-Type": "application/json"})
+        assert refused.status_code == 413
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(body_seconds=0.2)) as server:
+        head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        answer = raw(server, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n", more=b"{")
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_an_answer_that_takes_too_long_is_given_up_but_made(settings: Callable[..., ServerSettings]) -> None:
+    go_on = threading.Event()
+    with LoopbackProvider() as provider:
+        provider.script(Say("At last.", hold=go_on))
+        chosen = settings(model="chat", models=provider.models(), answer_seconds=0.3, generate={"titles": False})
+        with running(chosen) as server, server.client() as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            assert client.post(f"{talk}/generate", json={"message": "?"}).status_code == 504
+            with client.stream("GET", f"{talk}/events") as response:
+                go_on.set()
+                assert until(events(response), "commit")[-1].data["turn"]["content"] == "At last."
+
+
+def test_callers_have_a_pace(settings: Callable[..., ServerSettings]) -> None:
+    with (
+        running(settings(require_auth=True, jwt_secret="x" * 32, rate=0.001, burst=3)) as server,
+        server.client(server.key()) as client,
+        server.client(server.key("globex")) as other,
+    ):
+        answers = [client.get("/api/conversations") for _ in range(4)]
+        assert [one.status_code for one in answers] == [200, 200, 200, 429]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert other.get("/api/conversations").status_code == 200
+
+
+def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret="x" * 32, max_streams=1)) as server:
+        key = server.key()
+        with server.client(key) as client, server.client(key) as other:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            with client.stream("GET", f"{talk}/events") as response:
+                stream = events(response)  # kept: letting go of it hangs up
+                next(stream)
+                assert other.get(f"{talk}/events").status_code == 429
+                ok(other.delete(talk))
+                assert list(stream)[-1].kind == "gone"
+            assert other.get(f"{talk}/events").status_code == 410
+
+
+def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret="x" * 32)) as server, server.client("plv.YQ.guess") as client:
+        statuses = [client.get("/api/conversations").status_code for _ in range(60)]
+    assert statuses[0] == 401
+    assert 429 in statuses
+
+
+# ---- headers -------------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_has_an_id_and_safe_headers(client: httpx.Client, talk: str) -> None:
+    for path in ("/", talk, "/nowhere", f"{talk}/turns/none"):
+        answer = client.get(path, headers={"X-Request-Id": "mine-1"})
+        assert answer.headers["x-request-id"] == "mine-1"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize("id", ["a b", "x" * 65, "ü", "a;b", "<script>"])
+def test_a_request_id_is_taken_only_when_it_is_harmless(client: httpx.Client, id: str) -> None:
+    answer = client.get("/api/settings", headers={b"X-Request-Id": id.encode()})
+    assert answer.headers["x-request-id"] != id
+
+
+def test_nothing_a_caller_says_becomes_a_header(client: httpx.Client, talk: str) -> None:
+    hostile = "a\r\nX-Injected: yes"
+    for path in (
+        f"/api/conversations?cursor={hostile}",
+        f"/api/conversations?workspace={hostile}&limit=1",
+        f"{talk}/turns?before={hostile}",
+        f"/api/conversations/{hostile}",
+    ):
+        answer = client.get(httpx.URL(path.replace("\r", "%0d").replace("\n", "%0a")))
+        assert "x-injected" not in answer.headers
+        assert answer.status_code < 500
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/../etc/passwd", "/api/conversations/..%2f..%2fetc%2fpasswd", "/..%2f..%2fetc/passwd", "/static/../../x",
+     "/api/conversations/%2e%2e/%2e%2e/x", "/api/conversations/%00", "/%ff%fe"],
+)  # fmt: skip
+def test_paths_lead_nowhere_but_to_routes(server: Running, path: str) -> None:
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    answer = raw(server, request)
+    assert answer.split(b" ")[1] in (b"400", b"404", b"422"), answer[:200]
+    assert b"root:" not in answer
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "..\\..\\x", "/etc/passwd", "a\x00b", "x" * 300, "nul", "…/ü.txt"]
+)
+def test_hostile_file_names_stay_names(client: httpx.Client, server: Running, talk: str, name: str) -> None:
+    answer = client.post(f"{talk}/attachments", params={"filename": name}, content=b"x")
+    assert answer.status_code in (201, 413, 422)
+    if answer.status_code == 201:
+        folder = server.app.state.services.store.blobs.folder.resolve()
+        files = [one for one in folder.parent.rglob("*") if one.is_file() and "server.db" not in one.name]
+        assert all(one.resolve().is_relative_to(folder) for one in files)
+
+
+# ---- what it never does --------------------------------------------------------------------------------------------
+
+
+def test_an_image_by_url_is_fetched_by_nobody_here(settings: Callable[..., ServerSettings]) -> None:
+    """SSRF: the address goes to the model as it is; this server never opens it."""
+    visits: list[str] = []
+
+    class Trap(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            visits.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    trap = HTTPServer(("127.0.0.1", 0), Trap)
+    threading.Thread(target=trap.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{trap.server_port}/metadata"
+    with LoopbackProvider() as provider:
+        chosen = settings(model="chat", models=provider.models(), generate={"titles": False})
+        with running(chosen) as server, server.client() as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            parts = [{"type": "text", "text": "Look"}, {"type": "image", "url": url}]
+            ok(client.post(f"{talk}/generate", json={"message": parts}))
+            ok(client.post(f"{talk}/context", json={}))
+    trap.shutdown()
+    trap.server_close()
+    assert visits == []
+
+
+def test_logs_and_refusals_hold_nothing_that_was_said(client: httpx.Client, talk: str, caplog: Any) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "the-secret-word"
+    answers = [
+        client.post(f"{talk}/turns", json={"role": "user", "content": secret}),
+        client.post(f"{talk}/turns", json={"role": "user", "content": secret + "\x00"}),
+        client.post(f"{talk}/turns", json={"role": secret, "content": secret}),
+        client.post(f"{talk}/turns", content=f'{{"role": "user", "content": "{secret}'.encode()),
+        client.get("/api/search", params={"q": secret}),
+        client.post(f"{talk}/recall", json={"query": secret, "k": -1}),
+        client.get(f"{talk}/turns", params={"since": secret}),
+    ]
+    refused = [one.text for one in answers if one.status_code >= 400]
+    assert len(refused) == 5
+    assert not [text for text in refused if secret in text]
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith("http")]
+    assert ours
+    assert not [line for line in ours if secret in line]
+
+
+def test_a_fault_of_ours_says_nothing_of_what_it_held(
+    server: Running, talk: str, caplog: Any, monkeypatch: Any
+) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the-secret-word")
+
+    monkeypatch.setattr(server.app.state.services.store.engine, "usage", broken)
+    with server.client() as client:
+        answer = client.get("/api/usage")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "the-secret-word" not in answer.text + caplog.text
+
+
+def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "append_turn" in page.text
+    assert "src=" not in page.text
+    assert "http://" not in page.text
+    assert "https://" not in page.text

@@ -1,0 +1,313 @@
+"""The verbs over HTTP: what goes in comes out, and what is refused says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.conftest import ok, running
+
+from palaver.testing.providers import LoopbackProvider, Say
+
+QUIET = {"titles": False}
+
+# ---- conversations -------------------------------------------------------------------------------------------------
+
+
+def test_a_key_names_one_conversation(client: httpx.Client) -> None:
+    first = client.post("/api/conversations", json={"key": "support/42", "title": "Peanuts"})
+    assert first.status_code == 201
+    client.post(f"/api/conversations/{first.json()['id']}/turns", json={"role": "user", "content": "Hi"})
+    again = client.post("/api/conversations", json={"key": "support/42"})
+    assert again.status_code == 200
+    assert again.json()["id"] == first.json()["id"]
+    assert ok(client.get("/api/conversations/find", params={"key": "support/42"}))["title"] == "Peanuts"
+    assert client.get(first.headers["location"]).json()["id"] == first.json()["id"]
+
+
+def test_lists_go_on_from_page_to_page_and_know_their_dates(client: httpx.Client) -> None:
+    made = [ok(client.post("/api/conversations", json={"title": f"No {n}"}))["id"] for n in range(7)]
+    seen, path = [], "/api/conversations?limit=3&group=date&timezone=Europe/Berlin"
+    while path:
+        answer = client.get(path)
+        page = ok(answer)
+        assert [id for group in page["groups"] for id in group["conversations"]] == [one["id"] for one in page["items"]]
+        seen += [one["id"] for one in page["items"]]
+        assert (answer.links.get("next") is None) == (page["next"] is None)
+        path = page["next"]
+    assert seen == made[::-1]
+
+
+def test_search_says_where_the_words_stand(client: httpx.Client, talk: str) -> None:
+    client.post(f"{talk}/turns", json={"role": "user", "content": "I am allergic to peanuts."})
+    (found,) = ok(client.get("/api/search", params={"q": "peanut"}))["items"]
+    (match,) = found["matches"]
+    start, end = match["spans"][0]
+    assert match["turn"]["content"][start:end] == "peanuts"
+    assert len(ok(client.get(f"{talk}/search", params={"q": "allergic"}))["items"]) == 1
+
+
+def test_a_change_is_partial_and_null_clears(client: httpx.Client, talk: str) -> None:
+    client.patch(talk, json={"title": "One", "metadata": {"a": 1}})
+    changed = ok(client.patch(talk, json={"title": None}))
+    assert (changed["title"], changed["metadata"]) == (None, {"a": 1})
+
+
+def test_what_was_deleted_is_gone_and_its_log_stays(client: httpx.Client, talk: str) -> None:
+    client.post(f"{talk}/turns", json={"role": "user", "content": "secret"})
+    assert client.delete(talk).status_code in (202, 204)
+    assert client.get(talk).status_code == 410
+    kinds = [one["kind"] for one in ok(client.get(f"{talk}/audit"))["items"]]
+    assert kinds[-1] == "forget"
+
+
+def test_reset_forgets_and_keeps(client: httpx.Client, talk: str) -> None:
+    client.post(f"{talk}/turns", json={"role": "user", "content": "x"})
+    assert ok(client.post(f"{talk}/reset"))["turn_count"] == 0
+    assert ok(client.get(f"{talk}/turns"))["items"] == []
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_idempotency_key_stores_once(client: httpx.Client, talk: str) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "Hi"}, headers=headers))
+    second = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "Hi"}, headers=headers))
+    assert first["id"] == second["id"]
+    other = client.post(f"{talk}/turns", json={"role": "user", "content": "Ho"}, headers=headers)
+    assert (other.status_code, other.json()["type"]) == (409, "urn:palaver:problem:idempotency-conflict")
+
+
+def test_an_append_can_insist_on_what_it_saw(client: httpx.Client, talk: str) -> None:
+    etag = client.get(f"{talk}/turns").headers["etag"]
+    first = client.post(f"{talk}/turns", json={"role": "user", "content": "1"}, headers={"If-Match": etag})
+    late = client.post(f"{talk}/turns", json={"role": "user", "content": "2"}, headers={"If-Match": etag})
+    assert (first.status_code, late.status_code) == (201, 412)
+    late = client.post(f"{talk}/turns", json={"role": "user", "content": "2", "expected_seq": 0})
+    assert (late.status_code, late.json()["expected"], late.json()["found"]) == (409, 0, 1)
+
+
+def test_a_page_that_did_not_change_is_not_sent_again(client: httpx.Client, talk: str) -> None:
+    for path in (talk, f"{talk}/turns"):
+        etag = client.get(path).headers["etag"]
+        assert client.get(path, headers={"If-None-Match": etag}).status_code == 304
+        client.patch(talk, json={"title": f"for {path}"})
+        assert client.get(path, headers={"If-None-Match": etag}).status_code == 200
+
+
+def test_history_is_read_in_both_directions(client: httpx.Client, talk: str) -> None:
+    turns = [{"role": "user", "content": str(n)} for n in range(10)]
+    ok(client.post(f"{talk}/turns/batch", json={"turns": turns}), 201)
+    back, path = [], f"{talk}/turns?limit=3"
+    while path:
+        page = ok(client.get(path))
+        back = [one["content"] for one in page["items"]] + back
+        path = page["older"]
+    assert back == [str(n) for n in range(10)]
+    first = ok(client.get(f"{talk}/turns?limit=10"))["items"][0]
+    forth, path = [first["content"]], f"{talk}/turns?limit=4&after={first['id']}"
+    while path:
+        page = ok(client.get(path))
+        forth += [one["content"] for one in page["items"]]
+        path = page["newer"]
+    assert forth == back
+
+
+def test_an_edit_is_a_branch_that_one_can_leave(client: httpx.Client, talk: str) -> None:
+    first = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "A"}))
+    ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "a"}))
+    ok(client.post(f"{talk}/turns/{first['id']}/edit", json={"content": "B"}), 201)
+    assert [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]] == ["B"]
+    (branch,) = ok(client.get(f"{talk}/branches", params={"turn": first["id"]}))["items"]
+    assert {one["content"] for one in branch["turns"]} == {"A", "B"}
+    ok(client.post(f"{talk}/turns/{first['id']}/switch"))
+    assert [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]] == ["A", "a"]
+
+
+def test_a_forgotten_turn_is_a_stub(client: httpx.Client, talk: str) -> None:
+    turn = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "secret"}))
+    assert client.delete(f"{talk}/turns/{turn['id']}").status_code in (202, 204)
+    left = client.get(f"{talk}/turns/{turn['id']}")
+    assert "secret" not in left.text
+    assert "secret" not in client.get(f"{talk}/turns?include_superseded=true").text
+
+
+def test_a_turn_in_pieces(client: httpx.Client, talk: str) -> None:
+    turn = ok(client.post(f"{talk}/streams", json={"actor": "bot"}), 201)
+    path = f"{talk}/streams/{turn['id']}"
+    assert ok(client.post(f"{path}/chunks", json={"n": 0, "text": "You can "}))["next"] == 1
+    assert ok(client.post(f"{path}/chunks", json={"n": 0, "text": "You can "}))["next"] == 1
+    assert ok(client.post(f"{path}/chunks", json={"n": 1, "text": "eat rice."}))["next"] == 2
+    assert client.post(f"{path}/renew").status_code == 204
+    done = ok(client.post(f"{path}/commit", json={"tokens": {"prompt": 3, "completion": 4}}))
+    assert (done["content"], done["status"], done["actor"]) == ("You can eat rice.", "complete", "bot")
+    assert client.post(f"{path}/chunks", json={"n": 2, "text": "!"}).status_code == 409
+    other = ok(client.post(f"{talk}/streams", json={}))
+    assert ok(client.post(f"{talk}/streams/{other['id']}/abort"))["status"] == "aborted"
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_said_is_recalled_and_explained(client: httpx.Client, talk: str) -> None:
+    said = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "I am allergic to peanuts."}))
+    hits = ok(client.post(f"{talk}/recall", json={"query": "allergic", "include_facts": False}))["items"]
+    assert hits[0]["turn"]["id"] == said["id"]
+    for shape in ("neutral", "openai", "responses", "anthropic"):
+        body = {"token_budget": 500, "query": "What can I eat?", "format": shape}
+        context = ok(client.post(f"{talk}/context", json=body))
+        assert context["tokens"] <= 500
+        assert said["id"] in context["turn_ids"]
+        assert context["explanation"]["budget"] == 500
+    small = client.post(f"{talk}/context", json={"token_budget": 1})
+    assert (small.status_code, small.json()["budget"]) == (422, 1)
+
+
+def test_notes_are_added_corrected_and_dropped(client: httpx.Client, talk: str) -> None:
+    assert ok(client.post(f"{talk}/memory/goals", json={"text": "Ship"}), 201)["goals"][0]["text"] == "Ship"
+    assert ok(client.put(f"{talk}/memory/goals/0", json={"text": "Ship it"}))["goals"][0]["text"] == "Ship it"
+    assert ok(client.delete(f"{talk}/memory/goals/0"))["goals"] == []
+    assert client.put(f"{talk}/memory/goals/9", json={"text": "x"}).status_code == 422
+    assert client.post(f"{talk}/memory/secrets", json={"text": "x"}).status_code == 422
+
+
+def test_facts_and_summaries(client: httpx.Client, talk: str) -> None:
+    for n in range(12):
+        ok(client.post(f"{talk}/turns", json={"role": "user", "content": f"My name is Ada. Line {n}. " * 20}))
+    facts = ok(client.post(f"{talk}/facts/extract"))["items"] or ok(client.get(f"{talk}/facts"))["items"]
+    assert facts
+    assert client.delete(f"{talk}/facts/{facts[0]['id']}").status_code in (202, 204)
+    assert client.delete(f"{talk}/facts/{facts[0]['id']}").status_code == 404
+    assert ok(client.post(f"{talk}/summarize"))["items"]
+    assert ok(client.post(f"{talk}/compact", json={}))["summaries"] >= 0
+    assert ok(client.get(f"{talk}/summaries"))["items"]
+    page = ok(client.get(f"{talk}/turns", params={"include_summaries": True, "limit": 100}))
+    assert {"seq", "level"} <= {name for one in page["items"] for name in one}
+
+
+# ---- the log, usage, files -----------------------------------------------------------------------------------------
+
+
+def test_the_log_verifies(client: httpx.Client, talk: str) -> None:
+    ok(client.post(f"{talk}/turns", json={"role": "user", "content": "x"}))
+    ok(client.post(f"{talk}/stop"), 202)
+    verified = ok(client.post(f"{talk}/verify"))
+    assert (verified["ok"], verified["turns"]) == (True, 1)
+    pages, path = [], f"{talk}/audit?limit=1"
+    while path:
+        page = ok(client.get(path))
+        pages += [one["kind"] for one in page["items"]]
+        path = page["next"]
+    assert pages == ["create", "append", "stop"]
+
+
+def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any) -> None:
+    chosen = settings(audit_key="a key that is kept elsewhere", seal_every=0.02)
+    with running(chosen) as server, server.client() as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        while not (verified := ok(client.post(f"{talk}/verify")))["seals"]:
+            pass  # until the sealer came by
+        assert verified["ok"]
+
+
+def test_tokens_are_counted_by_day_owner_and_model(client: httpx.Client, talk: str) -> None:
+    for tokens in ({"prompt": 10, "completion": 5}, {"prompt": 1}):
+        body = {"role": "assistant", "content": "x", "tokens": tokens, "model": "m", "created": "2026-01-02T03:04:05Z"}
+        ok(client.post(f"{talk}/turns", json=body))
+    expected = {"day": "2026-01-02", "user": "", "model": "m", "calls": 2, "prompt": 11, "completion": 5}
+    assert ok(client.get("/api/usage"))["items"] == [expected]
+    assert ok(client.get("/api/usage", params={"since": "2026-01-03T00:00:00Z"}))["items"] == []
+    assert ok(client.get("/api/stats"))["turns"] == 2
+
+
+def test_a_file_comes_back_as_it_went_and_never_as_a_page(client: httpx.Client, talk: str) -> None:
+    name = '../../ev"il\r\n.html'
+    sent = client.post(
+        f"{talk}/attachments", params={"filename": name}, content=b"<script>", headers={"content-type": "text/html"}
+    )
+    file = ok(sent, 201)
+    ok(client.post(f"{talk}/turns", json={"role": "user", "content": "look", "attachments": [file["id"]]}))
+    assert ok(client.get(f"{talk}/attachments/{file['id']}"))["bytes"] == 8
+    back = client.get(f"{talk}/attachments/{file['id']}/content")
+    assert back.content == b"<script>"
+    assert back.headers["content-type"] == "application/octet-stream"
+    assert back.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
+    assert "\n" not in back.headers["content-disposition"]
+    assert "sandbox" in back.headers["content-security-policy"]
+
+
+def test_settings_say_who_asks_and_where_the_limits_are(client: httpx.Client) -> None:
+    found = ok(client.get("/api/settings"))
+    assert found["caller"]["tenant"] == "default"
+    assert found["limits"]["file_bytes"] == 50_000_000
+    assert ok(client.post("/api/sweep", json={}))["turns"] == 0
+
+
+# ---- answers -------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_as_json_and_what_was_sent_for_it(settings: Any) -> None:
+    with LoopbackProvider() as provider:
+        provider.script(Say("You can eat rice.", prompt_tokens=40), Say("Or beans."))
+        with (
+            running(settings(model="chat", models=provider.models(), generate=QUIET)) as server,
+            server.client() as client,
+        ):
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            first = ok(client.post(f"{talk}/generate", json={"message": "What can I eat?"}))
+            assert first["turn"]["content"] == "You can eat rice."
+            assert first["usage"]["prompt"] == 40
+            assert first["explanation"]["tokens"] > 0
+            (request,) = ok(client.get(f"{talk}/requests", params={"turn": first["turn"]["id"]}))["items"]
+            assert request["id"] == first["request"]
+            second = ok(client.post(f"{talk}/turns/{first['turn']['id']}/regenerate", json={}))
+            assert second["turn"]["content"] == "Or beans."
+            shown = [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]]
+            assert shown == ["What can I eat?", "Or beans."]
+
+
+def test_an_answer_with_an_idempotency_key_is_made_once(settings: Any) -> None:
+    with (
+        LoopbackProvider() as provider,
+        running(settings(model="chat", models=provider.models(), generate=QUIET)) as server,
+    ):
+        with server.client() as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            headers = {"Idempotency-Key": "once"}
+            answers = [ok(client.post(f"{talk}/generate", json={"message": "?"}, headers=headers)) for _ in range(2)]
+            assert answers[0]["turn"]["id"] == answers[1]["turn"]["id"]
+        assert len(provider.received) == 1
+
+
+def test_callers_choose_only_among_the_models_of_the_server(client: httpx.Client, talk: str) -> None:
+    refused = client.post(f"{talk}/generate", json={"message": "Hi", "model": "openai:gpt-5"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "model")
+    client.patch(talk, json={"model": "openai:gpt-5"})
+    assert client.post(f"{talk}/generate", json={"message": "Hi"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/turns", {"role": "pope", "content": "x"}, "role"),
+        ("/turns", {"role": "user", "content": "x\x00"}, "content"),
+        ("/turns", {"role": "user", "content": "x", "surprise": 1}, "surprise"),
+        ("/turns", {"role": "user", "content": "x", "metadata": {"a": "x" * 70_000}}, "metadata"),
+        ("/turns", {"role": "tool"}, "tool_results"),
+        ("/context", {"policy": "nonsense"}, "policy"),
+        ("/recall", {"query": "x", "k": -1}, "k"),
+        ("/generate", {"message": "x", "settings": {"messages": []}}, "settings.messages"),
+    ],
+)
+def test_a_refusal_names_the_field(client: httpx.Client, talk: str, path: str, body: Any, field: str) -> None:
+    refused = client.post(talk + path, json=body)
+    assert refused.status_code in (413, 422)
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert refused.json()["field"] == field
+
+
+def test_a_limit_is_named_with_its_number(client: httpx.Client, talk: str) -> None:
+    refused = client.post(f"{talk}/turns", json={"role": "user", "content": "x" * 5_000_001}).json()
+    assert (refused["status"], refused["limit"], refused["unit"]) == (413, 5_000_000, "bytes")

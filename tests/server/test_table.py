@@ -1,0 +1,52 @@
+"""Every verb has a face, or a reason why not."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from palaver import errors
+from palaver.conversation import Conversation
+from palaver.server import problems
+from palaver.server.table import FACES, WITHOUT_FACE
+from palaver.store import Store
+
+
+def public_verbs() -> set[str]:
+    return {
+        f"{owner.__name__}.{name}"
+        for owner in (Store, Conversation)
+        for name, value in vars(owner).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+
+
+def test_every_public_verb_has_a_face_or_a_reason() -> None:
+    faced = {verb for face in FACES for verb in face.verbs}
+    assert public_verbs() - faced - WITHOUT_FACE.keys() == set()
+
+
+def test_the_table_names_only_verbs_that_exist() -> None:
+    named = {verb for face in FACES for verb in face.verbs} | WITHOUT_FACE.keys()
+    assert named - public_verbs() == set()
+
+
+def test_no_verb_has_both_a_face_and_an_excuse() -> None:
+    assert {verb for face in FACES for verb in face.verbs} & WITHOUT_FACE.keys() == set()
+
+
+def test_operations_have_names_of_their_own_and_say_what_they_do() -> None:
+    names = [face.name for face in FACES]
+    assert len(set(names)) == len(names)
+    assert [face.name for face in FACES if not face.handler.__doc__] == []
+
+
+ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+
+@pytest.mark.parametrize("kind", [one for one in ERRORS if one is not errors.ScrubPending], ids=lambda k: k.__name__)
+def test_every_error_has_a_status_and_a_title(kind: type[errors.PalaverError]) -> None:
+    status, slug = problems.status_of(kind.__new__(kind))
+    assert status in problems.TITLES
+    assert slug
