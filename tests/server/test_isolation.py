@@ -24,12 +24,6 @@ BODIES: dict[str, Any] = {
 NAMING = [face for face in FACES if "{conversation}" in face.path]
 
 
-@pytest.fixture
-def server_url(database_url: str) -> str:
-    """On each engine in turn."""
-    return database_url
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("isolation")
