@@ -78,9 +78,15 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Callable[..., ServerSettings]:
+def server_url(tmp_path: Path) -> str:
+    """SQLite; a module that is about more than HTTP asks for every engine instead."""
+    return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+
+
+@pytest.fixture
+def settings(server_url: str) -> Callable[..., ServerSettings]:
     def make(**given: Any) -> ServerSettings:
-        return ServerSettings(url=f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL", embedder="none", **given)
+        return ServerSettings(url=server_url, embedder="none", **given)
 
     return make
 

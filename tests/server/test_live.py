@@ -19,6 +19,12 @@ WHOLE = "".join(WORDS)
 
 
 @pytest.fixture
+def server_url(database_url: str) -> str:
+    """On each engine in turn."""
+    return database_url
+
+
+@pytest.fixture
 def provider() -> Iterator[LoopbackProvider]:
     with LoopbackProvider() as one:
         yield one

@@ -144,6 +144,7 @@ FACES: tuple[Face, ...] = (
 
 WITHOUT_FACE: Mapping[str, str] = {
     "Store.scoped": "the scope comes with the key or the JWT of each request",
+    "Store.signed_in": "each request brings its own key or JWT",
     "Store.require": "a check inside the verbs",
     "Store.require_owner": "a check inside the verbs",
     "Store.changes": "checks fields for the verbs",
