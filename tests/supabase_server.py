@@ -19,7 +19,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import jwt
-from tests.postgres_server import _free_port
+from tests.postgres_server import free_port
 
 PACKAGES = ("@supabase/lite@0.10.0", "@hono/node-server@1.19.18", "postgres@3.4.9")
 LAUNCHER = Path(__file__).with_name("supabase_lite.mjs")
@@ -150,7 +150,7 @@ def start(postgres: str) -> Lite:
     folder = installed()
     launcher = folder / f"launcher-{secrets.token_hex(4)}.mjs"
     launcher.write_text(LAUNCHER.read_text())
-    port, keys = _free_port(), [secrets.token_urlsafe(32) for _ in range(3)]
+    port, keys = free_port(), [secrets.token_urlsafe(32) for _ in range(3)]
     jwt_secret, publishable, secret = keys[0], f"sb_publishable_{keys[1]}", f"sb_secret_{keys[2]}"
     process = subprocess.Popen(
         ["node", str(launcher)],

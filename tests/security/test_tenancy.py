@@ -277,7 +277,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
 HOUSEKEEPING = {
     "scoped", "require", "require_owner", "changes", "settle", "finish_removal", "delete_doomed_blobs", "writing_blobs",
-    "held_back",
+    "held_back", "signed_in",
 }  # fmt: skip
 
 
