@@ -15,8 +15,13 @@ from palaver.model import Scope
 from palaver.store import Store, _store_of
 from palaver.testing import GUARANTEES, Guarantee
 
-# Signed in, one lives by the database's clock, which no guarantee can set; and users have no such names.
+# Signed in, one lives by the database's clock, which no guarantee can set; users have no such names; and keys and seals
+# are nothing to them.
 ONLY_THE_APPLICATION = {
+    "a_key_ends_when_its_time_is_over_or_it_is_revoked",
+    "a_key_is_found_by_its_hash_in_its_own_tenant",
+    "every_log_that_grew_is_sealed_once",
+    "the_log_of_keys_is_chained",
     "a_conversation_expires",
     "a_dead_writers_stream_is_sealed",
     "a_sign_of_life_extends_the_lease",
