@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.errors import ModelUnavailable
 from palaver.model import Fact, Scope, Turn
+from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, Where
 from palaver.recall.terms import terms
 
@@ -140,7 +141,8 @@ class Recaller:
     @property
     def note(self) -> str:
         if self.embedder is None:
-            return 'by words alone: no embedder (pip install "palaver[local]")'
+            how = "none is in use" if embedder_available() else 'pip install "palaver[local]"'
+            return f"by words alone: no embedder ({how})"
         if self.out_of_reach:
             return f"by words alone: {self.embedder.name} could not answer"
         return f"by words and meaning ({self.embedder.name})"

@@ -98,7 +98,7 @@ class Round:
             async with out:
                 await generation.interruptible(self._listen(out))
                 self._finish(out, metadata)
-        except BaseException as problem:
+        except BaseException as problem:  # passed on; the call is on record, however it ended
             await self._end(out.turn, problem)
             raise
         assert out.turn is not None

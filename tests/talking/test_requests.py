@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.model import Request
+from palaver.ports import ModelEvent
+from palaver.testing import ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 from .conftest import Opener, Traces
@@ -236,3 +240,31 @@ async def test_the_bound_goes_up_at_once_and_comes_down_slowly(opened: Opener) -
         assert await bounds.ratio(store.scope, "less") == 1.0  # counting too much is the safe mistake
         other = store.scoped(Scope.of("another", "ada"))
         assert await bounds.ratio(other.scope, "m") == 1.0
+
+
+class Silent(ScriptedModel):
+    """Is asked, and says nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(["Rice."])
+        self.may_speak = asyncio.Event()
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        await self.may_speak.wait()
+        async for event in super().stream(body):
+            yield event
+
+
+async def test_a_call_is_on_record_before_anything_came_back(opened: Opener) -> None:
+    silent = Silent()
+    async with opened(model="m", models={"m": silent}) as store:
+        talk = await store.conversation("x")
+        asking = asyncio.create_task(talk.generate("Food?"))
+        async with asyncio.timeout(30):
+            while not (found := await talk.requests()):
+                pass
+        assert (found[0].response, "Food?" in repr(found[0].body)) == (None, True)
+        silent.may_speak.set()
+        assert (await asking).text == "Rice."
+        (request,) = await talk.requests()
+        assert request.response is not None

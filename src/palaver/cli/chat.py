@@ -84,7 +84,7 @@ async def chat(
     """
     _prepare_stdin()
     # A chat goes on for long: summaries and notes are kept up to date beside it. Its answers need no vectors.
-    async with creating(call, embedder="none", worker=True) as store:
+    async with creating(call, worker=True) as store:
         talk, _ = await find_or_create(store, key)
         session = Session(call, store, talk, key, model, tools)
         session.greet()

@@ -76,7 +76,7 @@ class ModelWriter:
                     pieces.append(event.text)
             if not "".join(pieces).strip():
                 raise BadModelResponse(self.name, "gave an empty answer")
-        except Exception as problem:
+        except Exception as problem:  # passed on; the call is on record, however it ended
             await self.told(purpose, body, heard.response(problem))
             raise
         await self.told(purpose, body, heard.response(None))
