@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,11 +12,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import docs_page, problems, schemas
+from palaver.server import dialects, docs_page, problems, schemas
+from palaver.server.faces import schemas as foreign
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
 from palaver.server.services import open_services
 from palaver.server.settings import PASSED_ON, ServerSettings
@@ -29,6 +31,11 @@ DESCRIPTION = (
 )
 EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-Id")
 EVENT_STREAM = "text/event-stream"
+REFUSALS = {
+    "problem": ("Problem", "application/problem+json"),
+    "openai": ("OpenAIError", "application/json"),
+    "anthropic": ("AnthropicError", "application/json"),
+}
 SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 
@@ -52,16 +59,27 @@ def create_app(settings: ServerSettings) -> FastAPI:
         redoc_url=None,
         separate_input_output_schemas=False,
         exception_handlers={
-            PalaverError: problems.on_error,
-            HTTPException: problems.on_refusal,
-            RequestValidationError: problems.on_validation,
-            Exception: problems.on_surprise,
+            PalaverError: _in_dialect(problems.on_error),
+            HTTPException: _in_dialect(problems.on_refusal),
+            RequestValidationError: _in_dialect(problems.on_validation),
+            Exception: _in_dialect(problems.on_surprise),
         },
     )
     app.include_router(_router(FACES))
     app.add_api_route("/", _docs(app), include_in_schema=False)
     _finish_openapi(app)
     return app
+
+
+def _in_dialect(handler: Callable[[Request, Exception], Awaitable[Response]]) -> Any:
+    """The refusal as the clients of that path read it."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        response = await handler(request, error)
+        is_problem = isinstance(response, problems.Problem)
+        return dialects.in_dialect(request.url.path, response) if is_problem else response  # type: ignore[arg-type]
+
+    return handle
 
 
 def from_environment() -> FastAPI:
@@ -96,10 +114,10 @@ def _middleware(settings: ServerSettings) -> list[Middleware]:
 
 
 def _router(faces: tuple[Face, ...]) -> APIRouter:
-    router = APIRouter(prefix="/api")
+    router = APIRouter()
     for face in faces:
         router.add_api_route(
-            face.path,
+            face.prefix + face.path,
             face.handler,
             methods=[face.method],
             operation_id=face.name,
@@ -110,8 +128,17 @@ def _router(faces: tuple[Face, ...]) -> APIRouter:
             response_model=None,
             response_class=Response,
             responses=_responses(face),
+            openapi_extra=_body(face),
         )
     return router
+
+
+def _body(face: Face) -> dict[str, Any] | None:
+    """The body of a request that the handler reads by itself."""
+    if face.body is None:
+        return None
+    schema = {"$ref": f"#/components/schemas/{face.body.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
@@ -128,13 +155,13 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
             schema = {"type": "string", "format": "binary"}
         if schema is not None:
             found[status]["content"] = {face.media: {"schema": schema}}
-    if face.name in ("generate", "regenerate"):
+    if face.streams:
         found[200]["content"][EVENT_STREAM] = {"schema": SENT}
     for status in face.refusals:
-        reference = {"$ref": "#/components/schemas/Problem"}
+        shape, media = REFUSALS[face.dialect]
         found[status] = {
             "description": problems.TITLES[status],
-            "content": {"application/problem+json": {"schema": reference}},
+            "content": {media: {"schema": {"$ref": f"#/components/schemas/{shape}"}}},
         }
     return found
 
@@ -154,9 +181,9 @@ def _finish_openapi(app: FastAPI) -> None:
         parts = document.setdefault("components", {})
         known = parts.setdefault("schemas", {})
         for face in FACES:
-            if face.answer is not None:
-                _add_schema(known, face.answer)
-        for model in (schemas.Problem, schemas.ServerSentEvent):
+            for model in filter(None, (face.answer, face.body)):
+                _add_schema(known, model)
+        for model in (schemas.Problem, schemas.ServerSentEvent, foreign.OpenAIError, foreign.AnthropicError):
             _add_schema(known, model)
         for name in ("HTTPValidationError", "ValidationError"):
             known.pop(name, None)

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.errors import PalaverError
 from palaver.identity import new_id
-from palaver.server import problems
+from palaver.server import dialects, problems
 from palaver.server.auth import Authenticator
 from palaver.server.problems import Refused
 from palaver.server.settings import ServerSettings
@@ -28,11 +28,12 @@ from palaver.server.settings import ServerSettings
 log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-API = ("/api",)  # what needs a caller; the other faces join here
+API = ("/api", "/v1")  # what needs a caller
 EVENTS = re.compile(r"/api/(?:events|conversations/[^/]+/events)")
 UPLOADS = re.compile(r"/api/conversations/[^/]+/attachments")
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
+    r"|/api/chat|/v1/(?:chat/completions|responses|messages)"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -45,7 +46,7 @@ CALLERS = 10_000  # whose pace is remembered
 
 
 async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
-    await problems.of_refusal(refusal)(scope, receive, send)
+    await dialects.in_dialect(scope["path"], problems.of_refusal(refusal))(scope, receive, send)
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Envelope:
         try:
             await self.app(scope, receive, dressed)
         except Exception as problem:  # the last place where it can be answered
-            response = await problems.on_surprise(None, problem)  # type: ignore[arg-type]
+            response = dialects.in_dialect(scope["path"], await problems.on_surprise(None, problem))  # type: ignore[arg-type]
             if not started:
                 await response(scope, receive, dressed)
         finally:
@@ -163,7 +164,7 @@ class Gate:
             await _refuse(refusal, scope, receive, send)
             return
         except PalaverError as problem:  # the database is out of reach
-            await problems.of_error(problem)(scope, receive, send)
+            await dialects.in_dialect(scope["path"], problems.of_error(problem))(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -173,7 +174,8 @@ class Gate:
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [None])[0]
         taken = ticket if scope["method"] == "GET" and EVENTS.fullmatch(scope["path"]) else None
         try:
-            caller = await authenticator.caller(Headers(scope=scope), taken, address)
+            of_sdk = dialects.FOREIGN.match(scope["path"]) is not None
+            caller = await authenticator.caller(Headers(scope=scope), taken, address, of_sdk=of_sdk)
         except Refused:
             _check_pace(self.strangers, address)
             raise

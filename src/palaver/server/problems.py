@@ -32,6 +32,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.VerificationFailed: (500, "verification-failed"),
     errors.MissingExtra: (501, "missing-extra"),
     errors.ModelError: (502, "model-error"),
+    errors.ModelRefused: (502, "model-refused"),
     errors.ModelUnavailable: (503, "model-unavailable"),
     errors.StoreClosed: (503, "unavailable"),
     errors.EngineError: (500, "database-error"),
@@ -175,7 +176,7 @@ async def on_validation(_: Request, error: Exception) -> Response:
     return of_validation(error)
 
 
-async def on_surprise(_: Request, error: Exception) -> Response:
+async def on_surprise(_: Request, error: Exception) -> Problem:
     """A fault of ours. Its text may hold anything, so only its kind is logged."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.model import Scope
@@ -15,6 +17,7 @@ from palaver.server.answers import Answers
 from palaver.server.auth import Authenticator, Caller
 from palaver.server.live import Hub
 from palaver.server.problems import Refused
+from palaver.server.retries import Retries
 from palaver.server.settings import ServerSettings
 from palaver.store import Store
 from palaver.store import open as open_store
@@ -28,6 +31,9 @@ class Services:
     hub: Hub
     answers: Answers
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
+    retries: Retries[Any] = field(default_factory=Retries)
+    # Histories of clients are taken in one after another, in each conversation.
+    taking_in: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def admit(self, caller: Caller) -> None:
         """One more live stream? A caller that never closes them is refused at some point."""

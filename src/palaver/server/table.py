@@ -12,7 +12,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from palaver.server import schemas
-from palaver.server.routes import answering, attachments, conversations, following, house, memory, streams, turns
+from palaver.server.dialects import STATUSES
+from palaver.server.faces import schemas as foreign
+from palaver.server.routes import (
+    answering,
+    attachments,
+    conversations,
+    following,
+    house,
+    memory,
+    openai_chat,
+    streams,
+    turns,
+)
 
 CONVERSATION = "/conversations/{conversation}"
 TURN = CONVERSATION + "/turns/{turn}"
@@ -38,6 +50,10 @@ class Face:
     status: int = 200
     also: tuple[int, ...] = ()  # statuses beside the usual ones
     media: str = "application/json"
+    prefix: str = "/api"
+    dialect: str = "problem"  # how it refuses
+    streams: bool = False  # also as server-sent events
+    body: type[BaseModel] | None = None  # where the handler reads it by itself
 
     @property
     def name(self) -> str:
@@ -46,7 +62,8 @@ class Face:
     @property
     def refusals(self) -> tuple[int, ...]:
         named = NAMED if "{conversation}" in self.path else ()
-        return tuple(sorted({*ALWAYS, *named, *(one for one in self.also if one >= 400)}))
+        usual = {*ALWAYS, *named, *(one for one in self.also if one >= 400)}
+        return tuple(sorted(usual if self.dialect == "problem" else {STATUSES.get(one, one) for one in usual}))
 
 
 def _face(verbs: str, call: str, handler: Callable[..., Any], answer: Any, tag: str, **more: Any) -> Face:
@@ -54,9 +71,14 @@ def _face(verbs: str, call: str, handler: Callable[..., Any], answer: Any, tag: 
     return Face(tuple(verbs.split()), method, path, handler, answer, tag, **more)
 
 
+def _openai(verbs: str, call: str, handler: Callable[..., Any], answer: Any, **more: Any) -> Face:
+    return _face(verbs, call, handler, answer, "OpenAI", prefix="/v1", dialect="openai", **more)
+
+
 C, T, S, M, A, L, F, H = (
     "Conversations", "Turns", "Streaming append", "Memory", "Answers", "Live", "Attachments", "House",
 )  # fmt: skip
+G = "Conversation.generate Conversation.generate_stream"
 
 FACES: tuple[Face, ...] = (
     # conversations
@@ -113,9 +135,9 @@ FACES: tuple[Face, ...] = (
     _face("Conversation.drop_note", f"DELETE {NOTES}/{{index}}", memory.drop_note, schemas.WorkingMemory, M),
     # answers
     _face("Conversation.generate Conversation.generate_stream Store.generate Store.generate_stream",
-          f"POST {CONVERSATION}/generate", answering.generate, schemas.Answer, A, also=(409, 501, 502)),
+          f"POST {CONVERSATION}/generate", answering.generate, schemas.Answer, A, also=(409, 501, 502), streams=True),
     _face("Conversation.generate Conversation.generate_stream", f"POST {TURN}/regenerate", answering.regenerate,
-          schemas.Answer, A, also=(409, 501, 502)),
+          schemas.Answer, A, also=(409, 501, 502), streams=True),
     _face("Conversation.ask_to_stop Conversation.stop", f"POST {CONVERSATION}/stop", answering.stop, schemas.Stopping,
           A, status=202),
     # live
@@ -140,6 +162,11 @@ FACES: tuple[Face, ...] = (
     _face("Store.sweep Store.expire", "POST /sweep", house.sweep, schemas.Swept, H, also=(202,)),
     _face("", "GET /keys/log", house.key_log, schemas.Events, H),
     _face("", "GET /settings", house.get_settings, schemas.Settings, H),
+    # what other clients speak
+    _openai(G, "POST /chat/completions", openai_chat.create_chat_completion, foreign.ChatCompletion,
+            body=foreign.NewChatCompletion, streams=True, also=(404, 502)),
+    _openai("", "GET /models", openai_chat.list_models, foreign.ModelList),
+    _openai("", "GET /models/{model}", openai_chat.get_model, foreign.Model, also=(404,)),
 )  # fmt: skip
 
 WITHOUT_FACE: Mapping[str, str] = {
