@@ -10,13 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from palaver.asking import Answered, MessageStored, Prompted, TurnOpened
 from palaver.conversation import Conversation
-from palaver.errors import AppendConflict, ConversationNotFound, InvalidInput, TurnSuperseded
+from palaver.errors import (
+    AppendConflict,
+    ConversationNotFound,
+    InvalidInput,
+    ModelUnavailable,
+    TurnNotFound,
+    TurnSuperseded,
+)
 from palaver.generating import CLIENT_CALLS
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
@@ -29,15 +36,17 @@ from palaver.server.answers import Answer
 from palaver.server.auth import Caller
 from palaver.server.faces.histories import Plan, data_of, is_at_the_end, open_calls, planned
 from palaver.server.faces.neutral import Ask, Said, arguments_text, result_text, settings_for
-from palaver.server.faces.story import INPUT, TOLD_BY, Beat, Story
+from palaver.server.faces.story import INPUT, TOLD_BY, Beat, Story, failures
 from palaver.server.problems import Refused
-from palaver.server.retries import SECONDS
+from palaver.server.retries import MOST, SECONDS
 from palaver.server.services import Services
 from palaver.store import Store
 
 TRIES = 5  # to take in a history while others write
 MARGIN = 16  # turns that are read beyond as many as the client sends, before all are
 MAX_TURNS = 100_000
+BEHIND = 200
+LATE = 60.0  # seconds
 RECENT = 50  # turns among which the first try of a request is looked for
 EXCHANGE = "exchange"  # in the metadata of a message: what it came with
 CONVERSATION_PREFIX = "conv_"
@@ -167,7 +176,10 @@ class Exchange:
 async def followed(talk: Conversation, input: Turn) -> AsyncGenerator[Beat]:
     """An answer from the log, as far as it is there, and then live. Ends with it."""
     (asked,) = await talk.audit(turn=input, kinds=("append",), limit=1)
-    story = Story(input.id)
+    turns = await behind(talk, input)
+    if not any(turn.metadata.get(INPUT) == input.id for turn in turns) and is_late(input):
+        raise ModelUnavailable("the model", "was never asked: whoever was about to is gone")
+    story = Story(input.id, failed=failures(input.id, turns))
     async with aclosing(talk.subscribe(after=asked.n)) as events:  # type: ignore[type-var]
         async for event in events:
             if event.turn is None or event.kind not in TOLD_BY:
@@ -176,6 +188,11 @@ async def followed(talk: Conversation, input: Turn) -> AsyncGenerator[Beat]:
                 yield beat
             if story.over:
                 return
+
+
+def is_late(input: Turn) -> bool:
+    """Whether the answer to an input must have begun by now, if there is to be one."""
+    return datetime.now(UTC) - input.created > timedelta(seconds=LATE)
 
 
 # ---- making one ----------------------------------------------------------------------------------------------------
@@ -201,12 +218,34 @@ class Exchanges:
         exchange: Exchange = made[0]
         repeated = made[1]
         if not repeated:
+            self._remember(exchange)
             return exchange
         if exchange.talk is not None and exchange.input is not None:
             await exchange.talk.turn(exchange.input)  # what was forgotten is not told again
         if exchange.failed:
             exchange.answer = await self._answered_again(exchange)
         return exchange
+
+    def _remember(self, exchange: Exchange) -> None:
+        """For those who come back to it by its name."""
+        recent = self.services.recent
+        recent[exchange.id] = exchange
+        while len(recent) > MOST:
+            recent.popitem(last=False)
+
+    async def named(self, id: str) -> Exchange:
+        """A stored exchange by its name: as it is told here, or from the log."""
+        conversation, turn = referred(id)
+        talk = await self.store.get(conversation)
+        input = await talk.turn(turn)
+        noted = input.metadata.get(EXCHANGE)
+        if not isinstance(noted, Mapping) or input.status == "forgotten":
+            raise TurnNotFound(turn)
+        known: Exchange | None = self.services.recent.get(id)
+        if known is not None and not known.failed:
+            return replace(known, talk=talk, input=input)
+        ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
+        return Exchange(id, ask, int(input.created.timestamp()), talk, input)
 
     async def _begin(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
         if ask.instructions:
@@ -298,10 +337,10 @@ class Exchanges:
             expected = (await talk.refresh()).next_seq
             stored, plan = await self._planned(ask, talk)
         _check_results(stored, plan)
-        drafts = [await _draft(talk, one) for one in plan.new]
+        drafts = [await draft_of(talk, one) for one in plan.new]
         for draft in drafts[: len(drafts) - plan.own]:
             draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
-        kept = {**ask.kept, "mark": mark, "shape": ask.shape}
+        kept = {**ask.kept, "mark": mark, "shape": ask.shape, "own": plan.own}
         drafts[-1]["metadata"] = {**drafts[-1]["metadata"], EXCHANGE: kept}
         return await _append(talk, drafts, plan.replaces, expected), plan
 
@@ -366,8 +405,14 @@ class Exchanges:
 
 async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:
     """The assistant's turns that answer an input, in order; of several answers the last."""
-    found: list[Turn] = await talk.history(200, after=input, include_superseded=True)
+    found = await behind(talk, input)
     return [turn for turn in found if turn.role == "assistant" and turn.metadata.get(INPUT) == input.id]
+
+
+async def behind(talk: Conversation, input: Turn) -> list[Turn]:
+    """What was stored after an input: the turns of its answer are among them."""
+    found: list[Turn] = await talk.history(BEHIND, after=input, include_superseded=True)
+    return found
 
 
 async def _append(
@@ -382,7 +427,7 @@ async def _append(
     return (await talk.append_many(rest, expected_seq=turn.seq + 1))[-1] if rest else turn
 
 
-async def _draft(talk: Conversation, said: Said) -> dict[str, Any]:
+async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
     """A message as a turn. Files that were sent along become attachments."""
     draft: dict[str, Any] = {"role": said.role, "content": said.content, "metadata": dict(said.metadata)}
     if said.calls:

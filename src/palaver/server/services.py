@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ class Services:
     answers: Answers
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
     retries: Retries[Any] = field(default_factory=Retries)
+    recent: OrderedDict[str, Any] = field(default_factory=OrderedDict)  # exchanges of late, by name
     # Histories of clients are taken in one after another, in each conversation.
     taking_in: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 

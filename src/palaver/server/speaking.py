@@ -10,12 +10,13 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from palaver.context.plan import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.errors import ModelUnavailable, PalaverError
 from palaver.server import dialects, sse, wire
 from palaver.server.auth import Caller
 from palaver.server.edge import Reply
 from palaver.server.exchange import Exchange, Exchanges
-from palaver.server.faces.neutral import Ask
+from palaver.server.faces.neutral import Ask, arguments_text, result_text
 from palaver.server.faces.story import Beat, Cut
 from palaver.server.problems import Refused
 from palaver.server.retries import COUNT, fingerprint, is_retry
@@ -108,3 +109,13 @@ def named_frame(value: Mapping[str, Any]) -> bytes:
 
 def whole(exchange: Exchange, value: Any) -> Response:
     return Reply(value, headers=exchange.headers())
+
+
+def counted(ask: Ask, count: Callable[[str], int]) -> int:
+    """What a request weighs, by our own count."""
+    texts = [ask.instructions or "", *(one.text for one in ask.said)]
+    texts += [arguments_text(call.arguments) for one in ask.said for call in one.calls]
+    texts += [result_text(result.content) for one in ask.said for result in one.results]
+    texts += [f"{tool.name} {tool.description} {arguments_text(dict(tool.parameters))}" for tool in ask.tools]
+    images = sum(len(one.files) for one in ask.said)
+    return sum(count(text) + OVERHEAD_TOKENS for text in texts if text) + images * IMAGE_TOKENS

@@ -36,7 +36,7 @@ class AnthropicError(BaseModel):
     error: AnthropicErrorBody
 
 
-# ---- Chat Completions, models --------------------------------------------------------------------------------------
+# ---- Chat Completions ----------------------------------------------------------------------------------------------
 
 
 class NewChatCompletion(Open):
@@ -61,6 +61,85 @@ class ChatCompletion(Open):
     model: str
     choices: list[Json]
     usage: Json
+
+
+# ---- Responses and Conversations -----------------------------------------------------------------------------------
+
+
+class NewResponse(Open):
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{"model": "offline", "input": "What can I eat?"}]}
+    )
+    model: str
+    input: str | list[Json]
+    instructions: str | None = None
+    conversation: str | Json | None = None
+    previous_response_id: str | None = None
+    store: bool | None = Field(None, description="True unless said otherwise, as with the provider.")
+    stream: bool | None = None
+    tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
+    metadata: dict[str, str] | None = None
+
+
+class ResponseObject(Open):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: str
+    model: str
+    output: list[Json]
+
+
+class Deleted(BaseModel):
+    id: str
+    object: str
+    deleted: Literal[True]
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class NewOpenAIConversation(Open):
+    items: list[Json] | None = Field(None, max_length=20)
+    metadata: dict[str, str] | None = None
+
+
+class ConversationMetadata(Open):
+    metadata: dict[str, str]
+
+
+class OpenAIConversation(BaseModel):
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: Json
+
+
+class NewItems(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{"items": [{"type": "message", "role": "user", "content": "Hello"}]}]},
+    )
+    items: list[Json] = Field(max_length=20)
+
+
+class Item(Open):
+    id: str
+    type: str
+
+
+class ItemList(BaseModel):
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+# ---- models --------------------------------------------------------------------------------------------------------
 
 
 class Model(BaseModel):

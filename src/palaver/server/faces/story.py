@@ -37,6 +37,7 @@ class Story:
     running: dict[str, ToolCall] = field(default_factory=dict)
     waiting: Turn | None = None  # has calls for the client, and others that still run here
     over: bool = False
+    failed: frozenset[str] = frozenset()
 
     def take(self, event: Event, turn: Turn) -> list[Beat]:
         """What an event tells. `turn` is the one that it is about, as it is now."""
@@ -44,7 +45,7 @@ class Story:
             return []
         if turn.role == "tool":
             return self._results(turn)
-        if turn.metadata.get(INPUT) != self.input:
+        if turn.metadata.get(INPUT) != self.input or turn.id in self.failed:
             return []
         beats: list[Beat] = []
         if turn.id not in self.told:
@@ -58,6 +59,21 @@ class Story:
             self.over = True
             return [*beats, *self._text(turn, len(turn.text)), Cut(turn)]
         return beats
+
+    def told_by(self, turn: Turn) -> list[Beat]:
+        """What a turn tells, as it is now."""
+        if self.over:
+            return []
+        if turn.role == "tool":
+            return self._results(turn)
+        if turn.metadata.get(INPUT) != self.input or turn.status == "forgotten" or turn.id in self.failed:
+            return []
+        self.told[turn.id] = 0
+        beats = [TurnOpened(turn), *self._text(turn, len(turn.text))]
+        if turn.status == "complete":
+            return beats + self._committed(turn)
+        self.over = turn.status == "aborted"
+        return [*beats, Cut(turn)] if self.over else beats
 
     def _text(self, turn: Turn, end: int) -> list[Beat]:
         start, self.told[turn.id] = self.told[turn.id], max(end, self.told[turn.id])
@@ -89,6 +105,21 @@ def told(input: str, events: Iterable[Event], turns: Mapping[str, Turn]) -> list
     story = Story(input)
     about = [(event, turns.get(event.turn or "")) for event in events]
     return [beat for event, turn in about if turn is not None for beat in story.take(event, turn)]
+
+
+def from_turns(input: str, turns: Iterable[Turn]) -> list[Beat]:
+    """The same from the turns behind an input alone: in one piece each, and as far as they are."""
+    found = list(turns)
+    story, beats = Story(input, failed=failures(input, found)), list[Beat]()
+    for turn in found:
+        beats += story.told_by(turn)
+    return beats
+
+
+def failures(input: str, turns: Iterable[Turn]) -> frozenset[str]:
+    """Turns of tries that were cut and made again: they are not part of the story."""
+    ids = [(turn.id, turn.status) for turn in turns if turn.role == "assistant" and turn.metadata.get(INPUT) == input]
+    return frozenset(id for id, status in ids[:-1] if status == "aborted")
 
 
 @dataclass(slots=True)
