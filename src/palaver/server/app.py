@@ -29,7 +29,16 @@ DESCRIPTION = (
     "Conversations that never end, in prompts that always fit. Every refusal is a problem detail (RFC 9457) that names "
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
-EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-Id")
+EXPOSED = (
+    "ETag", "Link", "Location", "Retry-After", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens",
+    "X-Recalled-Turns", "X-Vercel-AI-UI-Message-Stream",
+)  # fmt: skip
+# What the SDKs of providers send from a page.
+OF_SDKS = (
+    "X-Api-Key", "Anthropic-Version", "Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access",
+    "X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version", "X-Stainless-Retry-Count",
+    "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout", "X-Stainless-Helper-Method",
+)  # fmt: skip
 EVENT_STREAM = "text/event-stream"
 REFUSALS = {
     "problem": ("Problem", "application/problem+json"),
@@ -100,6 +109,8 @@ def _middleware(settings: ServerSettings) -> list[Middleware]:
             "If-Match",
             "If-None-Match",
             "Last-Event-ID",
+            "X-Conversation-Id",
+            *OF_SDKS,
         ),
         expose_headers=EXPOSED,
         max_age=600,
@@ -168,7 +179,8 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
 
 def _meaning(status: int) -> str:
     return {
-        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done", 304: "As the client has it already",
+        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done, or nothing to tell",
+        304: "As the client has it already",
     }[status]  # fmt: skip
 
 

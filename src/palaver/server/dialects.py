@@ -67,7 +67,8 @@ def shaped(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def of_error(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
     """An error that comes when the answer has begun already."""
-    return shaped(path, details_of(error))
+    details = details_of(error)
+    return shaped(path, details) if FOREIGN.match(path) else (details["status"], details)
 
 
 def details_of(error: Exception) -> dict[str, Any]:

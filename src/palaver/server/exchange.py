@@ -80,6 +80,15 @@ async def conversation_named(store: Store, name: str) -> Conversation:
         return await store.conversation(name)
 
 
+async def conversation_known(store: Store, name: str) -> Conversation | None:
+    """The same, but none is made."""
+    id = name.removeprefix(CONVERSATION_PREFIX)
+    try:
+        return await (store.get(id) if is_id(id) else store.find(name))
+    except ConversationNotFound:
+        return None
+
+
 def model_named(services: Services, ask: Ask, talk: Conversation | None) -> str | None:
     """The configured model that a client means: by our name for it, or by the provider's. None: whichever is chosen."""
     book = services.store.parts.talking.models

@@ -15,7 +15,9 @@ from palaver.server import schemas
 from palaver.server.dialects import STATUSES
 from palaver.server.faces import schemas as foreign
 from palaver.server.routes import (
+    ai_sdk,
     answering,
+    anthropic,
     attachments,
     conversations,
     following,
@@ -193,6 +195,14 @@ FACES: tuple[Face, ...] = (
     _openai("Conversation.turn", f"GET {CONVERSATION}/items/{{item}}", openai_conversations.get_item, foreign.Item),
     _openai("Conversation.forget Conversation.append", f"DELETE {CONVERSATION}/items/{{item}}",
             openai_conversations.delete_item, foreign.OpenAIConversation, also=(202,)),
+    _face(G, "POST /messages", anthropic.create_message, foreign.MessageObject, "Anthropic", prefix="/v1",
+          dialect="anthropic", body=foreign.NewMessage, streams=True, also=(404, 502)),
+    _face("Conversation.build_context", "POST /messages/count_tokens", anthropic.count_message_tokens,
+          foreign.TokenCount, "Anthropic", prefix="/v1", dialect="anthropic", body=foreign.NewMessage, also=(404,)),
+    _face(G, "POST /chat", ai_sdk.create_chat_message, None, "AI SDK", body=foreign.NewUIMessage,
+          media="text/event-stream", also=(404, 409, 410, 501, 502)),
+    _face("Conversation.subscribe", "GET /chat/{chat}/stream", ai_sdk.resume_chat_message, None, "AI SDK",
+          media="text/event-stream", also=(204, 410)),
     _openai("", "GET /models", openai_chat.list_models, foreign.ModelList),
     _openai("", "GET /models/{model}", openai_chat.get_model, foreign.Model, also=(404,)),
 )  # fmt: skip

@@ -139,6 +139,64 @@ class ItemList(BaseModel):
     has_more: bool
 
 
+# ---- Messages ------------------------------------------------------------------------------------------------------
+
+
+class NewMessage(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [{"model": "offline", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}]
+        },
+    )
+    model: str
+    messages: list[Json]
+    max_tokens: int | None = None
+    system: str | list[Json] | None = None
+    stream: bool | None = None
+    tools: list[Json] | None = None
+    tool_choice: Json | None = None
+    metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
+
+
+class MessageObject(Open):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[Json]
+    usage: Json
+
+
+class TokenCount(BaseModel):
+    input_tokens: int
+
+
+# ---- UI messages ---------------------------------------------------------------------------------------------------
+
+
+class NewUIMessage(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "chat-1",
+                    "trigger": "submit-message",
+                    "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}],
+                }
+            ]
+        },
+    )
+    id: str = Field(description="The conversation: its id, or the application's own name for it.")
+    messages: list[Json] | None = None
+    message: Json | None = Field(None, description="Instead of all messages, the last one.")
+    trigger: str | None = None
+    messageId: str | None = None
+    model: str | None = None
+    tools: Json | None = Field(None, description="Tools that the page runs, by name.")
+
+
 # ---- models --------------------------------------------------------------------------------------------------------
 
 
