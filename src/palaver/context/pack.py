@@ -62,6 +62,7 @@ class Material:
     recall_note: str = "off"
     counter: str = ""
     counted: bool = True  # the turns' stored counts are this counter's
+    revision: int = 0  # of the thread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,6 @@ class _Packer:
         self.outgrown: int | None = None
         self.window_start = 0
         self.recalled_places: list[int] = []
-        self.costs: dict[int, int] = {}  # by the turn's identity: each is asked for more than once
 
     def context(self) -> Context:
         past, rounds = self._split()
@@ -207,7 +207,7 @@ class _Packer:
         cap, used = int(self.left * share), 0
         entries: list[_Entry] = []
         for unit in reversed(self._usable(rounds)):
-            entry = self._entry(unit)
+            entry = self._entry(unit, self._unit_cost(unit))
             room = (self.left if under_way and not entries else cap) - used
             if entry.cost > room:
                 shorter = self._shorter(unit, room) if not entries else None
@@ -266,13 +266,13 @@ class _Packer:
         if most is not None:
             start = max(start, len(found) - most)
         # What lies before the start is accounted for with the summaries.
-        entries = [shorter or self._entry(unit) for unit, _, shorter in sized[start:]]
+        entries = [shorter or self._entry(unit, cost) for unit, cost, shorter in sized[start:]]
         self._take(entries, "recent", "the last turns, word for word")
         return self._opened(entries)
 
     def _sized(self, unit: Unit, limit: int) -> tuple[Unit, int, _Entry | None] | None:
         """A unit with its cost, shortened where it is too long. None, and named, when it cannot be."""
-        cost = sum(self._cost(turn) for turn in unit.turns)
+        cost = self._unit_cost(unit)
         if cost <= limit or (len(unit.turns) == 1 and cost <= limit * 2):
             return unit, cost, None
         shorter = self._shorter(unit, limit)
@@ -367,6 +367,8 @@ class _Packer:
 
     def _fitting_cover(self, cover: list[Summary], cap: int) -> list[Summary]:
         """The newest ones that fit."""
+        if cover and self._head_cost(render.summary_block(cover)) <= cap:  # as nearly always
+            return cover
         kept: list[Summary] = []
         for summary in reversed(cover):
             trial = [summary, *kept]
@@ -512,9 +514,8 @@ class _Packer:
             return "another agent's tool round"
         return None
 
-    def _entry(self, unit: Unit) -> _Entry:
-        messages = [message for turn in unit.turns for message in render.messages(turn, self.view)]
-        return _Entry(unit, messages, sum(self._cost(turn) for turn in unit.turns))
+    def _entry(self, unit: Unit, cost: int) -> _Entry:
+        return _Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
 
     def _shorter(self, unit: Unit, room: int) -> _Entry | None:
         """The unit with the middle of its texts left out, so that it costs at most `room`."""
@@ -532,14 +533,11 @@ class _Packer:
         cost += sum(self._images(turn) for turn in unit.turns)
         return _Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
+    def _unit_cost(self, unit: Unit) -> int:
+        return sum([self._cost(turn) for turn in unit.turns])
+
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
-        known = self.costs.get(id(turn))
-        if known is None:
-            known = self.costs[id(turn)] = self._counted_cost(turn)
-        return known
-
-    def _counted_cost(self, turn: Turn) -> int:
         if self.material.counted and turn.id and turn.adapter != GUESSED:
             words = turn.token_count
         else:
@@ -638,6 +636,7 @@ class _Packer:
             turn_ids=ids,
             explanation=explanation,
             stable=stable,
+            revision=self.material.revision,
             outgrown=self.outgrown,
         )
 
@@ -649,7 +648,7 @@ class _Packer:
             start, end = one.from_seq, one.through_seq
             inside = 0 if start is None or end is None else sum(start <= place < end for place in places)
             if one.turns > inside:
-                found.append(replace(one, turns=one.turns - inside))
+                found.append(replace(one, turns=one.turns - inside) if inside else one)
         return found
 
     def _counted_as_older(self, one: Omission) -> bool:
