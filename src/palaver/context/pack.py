@@ -1,7 +1,8 @@
 """Filling the budget. Pure: from material that was read to a context that fits.
 
-Order of the prompt: instructions, memory, summaries (stable between compactions) · recent turns (growing at the end) ·
-the current message with what was recalled at its head (new each time, therefore last) · its tool rounds so far.
+Order of the prompt: instructions, summaries (growing at their end), memory (which may change anywhere) · recent turns
+(growing at the end) · the current message with what was recalled at its head (new each time, therefore last) · its tool
+rounds so far. What comes before the recent turns is stable between compactions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
 MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
-NEARLY, KEEP_TAIL = 0.92, 0.12  # when compaction is asked for, and what it leaves of the window's share
+NEARLY, KEEP_TAIL = 0.96, 0.12  # when compaction is asked for, and what it leaves of the window's share
 ONE_SUMMARY = 220  # what one summary takes, with its marks
 END = 2**62
 GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
@@ -134,20 +135,20 @@ class _Packer:
 
     def _balanced(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         policy = self.options.policy
-        head = self._memory(int(self.budget * policy.memory))
+        memory = self._memory(int(self.budget * policy.memory))
         recall = int(self.budget * policy.recall) if self.options.wants_recall else 0
         window = self._window(past, self._window_cap(recall))
         summaries = self._summaries(self._summaries_share(), self._start_of(window))
         quoted = self._recall(min(recall, self.left))
-        return self._finish(head + summaries, window, quoted, current, after)
+        return self._finish(summaries + memory, window, quoted, current, after)
 
     def _recall_first(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         policy = self.options.policy
         window = self._window(past, min(self.left, int(self.budget * policy.recent)))
         quoted = self._recall(self.left)
-        head = self._memory(min(self.left, int(self.budget * policy.memory)))
+        memory = self._memory(min(self.left, int(self.budget * policy.memory)))
         summaries = self._summaries(min(self.left, int(self.budget * policy.summaries)), self._start_of(window))
-        return self._finish(head + summaries, window, quoted, current, after)
+        return self._finish(summaries + memory, window, quoted, current, after)
 
     def _quoted_context(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         """The last turns as one quoted text before the current message."""
@@ -282,11 +283,11 @@ class _Packer:
         return unit, shorter.cost, shorter
 
     def _notice_outgrowth(self, found: Sequence[Unit], costs: Sequence[int], cap: int) -> None:
-        """Compaction should run before the unsummarised tail does not fit any more."""
+        """Compaction should run before the unsummarised tail, with one more exchange like the last, does not fit."""
         end = max((s.through_seq for s in self.material.summaries), default=0)
-        tail = sum(cost for cost, unit in zip(costs, found, strict=True) if unit.position >= end)
+        tail = [cost for cost, unit in zip(costs, found, strict=True) if unit.position >= end]
         older = self.material.turn_count > len(self.material.tail)
-        if tail > cap * NEARLY or (older and not self.material.summaries):
+        if sum(tail) > cap * NEARLY or sum(tail) + sum(tail[-2:]) > cap or (older and not self.material.summaries):
             self.outgrown = int(cap * KEEP_TAIL)
 
     def _opened(self, entries: list[_Entry]) -> list[_Entry]:
@@ -657,7 +658,7 @@ class _Packer:
 
 
 HEAD = ("memory", "summaries", "omission note", "instructions")
-ORDER = ("instructions", "memory", "summaries", "omission note", "recent", "recalled", "current", "rounds")
+ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "recalled", "current", "rounds")
 DATE_COST = 8
 
 
