@@ -82,6 +82,7 @@ from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
 from palaver.talking import GenerateSettings, Talking, open_talking
+from palaver.telemetry import Meter
 from palaver.unflushed import Unflushed
 from palaver.worker import Extractor, Summarizer, Worker
 
@@ -116,6 +117,7 @@ class Parts:
     callers: Callers = field(default_factory=Callers)
     held_back: dict[str, HeldBack] = field(default_factory=dict)
     unflushed: Unflushed = field(default_factory=Unflushed)
+    meter: Meter = field(default_factory=Meter)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
     blobs_chosen: bool = False  # by the application, for all callers
@@ -492,6 +494,7 @@ async def open(
     workspaces: Mapping[str, str] | None = None,
     generate: GenerateSettings | Mapping[str, Any] | None = None,
     telemetry: Any = None,
+    meter: Meter | None = None,
     summarizer: Summarizer | None = None,
     extractor: Extractor | None = None,
     redactor: Redactor | None = None,
@@ -522,7 +525,7 @@ async def open(
     """
     scope = _clean_scope(scope or Scope.of(tenant, user))
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
-    embed = _embedder(embedder)
+    embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:
         if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
             stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
@@ -549,8 +552,9 @@ async def open(
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models),
+            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models, meter),
             talking=talking,
+            meter=meter,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )

@@ -195,12 +195,16 @@ class Authenticator:
 
 def _credentials(headers: Headers) -> str | None:
     """`Authorization: Bearer …`, or `x-api-key`, which Anthropic's clients send."""
+    return bearer(headers) or headers.get("x-api-key")
+
+
+def bearer(headers: Headers) -> str | None:
     kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind:
-        if kind.lower() != "bearer" or not token.strip():
-            raise unauthorized("Use Authorization: Bearer …")
-        return token.strip()
-    return headers.get("x-api-key")
+    if not kind:
+        return None
+    if kind.lower() != "bearer" or not token.strip():
+        raise unauthorized("Use Authorization: Bearer …")
+    return token.strip()
 
 
 def _read_jwks(place: str) -> dict[str, Any]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
+from palaver.server import logs
 from palaver.server.settings import PASSED_ON, ServerSettings
 
 MAX_HEADERS = 64 * 1024  # bytes
+STARTING = 120  # seconds that a worker may take to answer its supervisor: it is silent while it loads
+SHARED_FIGURES = "PROMETHEUS_MULTIPROC_DIR"  # the name that prometheus_client gives it
 
 
-async def serve(settings: ServerSettings) -> None:
-    """Serve until a signal. The settings were checked."""
+async def serve(settings: ServerSettings) -> bool:
+    """Serve until a signal. The settings were checked. False when it could not start; the log says why."""
     os.environ[PASSED_ON] = settings.to_text()  # also for the workers
+    logs.set_up(settings)
     config = uvicorn.Config(
         "palaver.server.app:from_environment",
         factory=True,
@@ -22,13 +30,30 @@ async def serve(settings: ServerSettings) -> None:
         port=settings.port,
         workers=settings.workers,
         access_log=False,  # it would show what stands in URLs; our own log has the pattern of the path
+        log_config=None,
         log_level="warning",
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=round(settings.shutdown_seconds),
+        timeout_worker_healthcheck=STARTING,
         h11_max_incomplete_event_size=MAX_HEADERS,
     )
     if settings.workers > 1:
-        Multiprocess(config, sockets=[config.bind_socket()]).run()
-    else:
-        await uvicorn.Server(config).serve()
+        with figures_of_all():
+            supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+            supervisor.run()
+        return all(one.exitcode != STARTUP_FAILURE for one in supervisor.processes)
+    server = uvicorn.Server(config)
+    await server.serve()
+    return server.started
+
+
+@contextmanager
+def figures_of_all() -> Iterator[None]:
+    """A folder in which the workers keep what they count, so that any of them can tell it all. Workers inherit it."""
+    with TemporaryDirectory(prefix="palaver-figures-") as folder:
+        os.environ[SHARED_FIGURES] = folder
+        try:
+            yield
+        finally:
+            del os.environ[SHARED_FIGURES]
