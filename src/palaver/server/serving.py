@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from palaver.server import logs
 from palaver.server.settings import PASSED_ON, ServerSettings
 
 MAX_HEADERS = 64 * 1024  # bytes
-STARTING = 120  # seconds that a worker may take to answer its supervisor: it is silent while it loads
+KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection that they may use again
+STARTING = 120  # seconds that a new worker may take before an old one goes, when all of them are renewed
+STARTUP_FAILURE = 3  # how a worker of uvicorn ends that could not start
 SHARED_FIGURES = "PROMETHEUS_MULTIPROC_DIR"  # the name that prometheus_client gives it
 
 
@@ -34,18 +35,35 @@ async def serve(settings: ServerSettings) -> bool:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=round(settings.shutdown_seconds),
         timeout_worker_healthcheck=STARTING,
         h11_max_incomplete_event_size=MAX_HEADERS,
     )
     if settings.workers > 1:
         with figures_of_all():
-            supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+            supervisor = Supervisor(config, sockets=[config.bind_socket()])
             supervisor.run()
         return all(one.exitcode != STARTUP_FAILURE for one in supervisor.processes)
     server = uvicorn.Server(config)
     await server.serve()
     return server.started
+
+
+class Supervisor(Multiprocess):
+    """Replaces workers that are gone, and believes the system about that.
+
+    Uvicorn also wants a sign of life: a worker that loads slowly would be killed, and a dead one be waited for.
+    """
+
+    def keep_subprocess_alive(self) -> None:
+        for process in self.processes:
+            process.ping = _lives  # type: ignore[method-assign]
+        super().keep_subprocess_alive()
+
+
+def _lives(timeout: float = 0) -> bool:
+    return True
 
 
 @contextmanager
