@@ -41,7 +41,7 @@ class Metrics(Meter):
             buckets=SECONDS,
             registry=own,
         )
-        self.turns = Counter("palaver_turns_stored", "Turns that were stored.", registry=own)
+        self.turns = Counter("palaver_turns_stored", "Turns that were stored; a retry counts, too.", registry=own)
         self.contexts = Histogram("palaver_context_build_seconds", "To build a context.", buckets=SECONDS, registry=own)
         self.tokens = Counter(
             "palaver_tokens", "As providers report them; cached ones are also prompt ones.", ("kind",), registry=own
