@@ -16,6 +16,9 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from tests import postgres_server
+from tests.conftest import migrate_for_tests
+from tests.postgres_server import Server
 
 from palaver.keys import create_key
 from palaver.model import Scope
@@ -81,6 +84,21 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 def server_url(tmp_path: Path) -> str:
     """SQLite; a module that is about more than HTTP asks for every engine instead."""
     return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database for all tests of a module, on each engine in turn. Files that a server keeps stay in its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("shared"))
+        if request.param == "sqlite":
+            yield f"sqlite:///{folder}/server.db?synchronous=NORMAL"
+            return
+        postgres: Server = request.getfixturevalue("postgres")
+        template = asyncio.run(postgres_server.migrated_template(postgres, "palaver", migrate_for_tests))
+        name = asyncio.run(postgres_server.new_database(postgres, template))
+        yield postgres_server.as_application(postgres.at(name))
+        asyncio.run(postgres_server.drop_database(postgres, name))
 
 
 @pytest.fixture
