@@ -138,7 +138,7 @@ class Store:
         """The same database for another caller."""
         if isinstance(self.engine, SignIn) and not self.engine.is_anybody:
             raise InvalidInput("scope", "over Supabase callers are who their tokens say: use store.signed_in(token)")
-        return Store(self.parts, _clean_scope(scope))
+        return Store(self.parts, clean_scope(scope))
 
     async def signed_in(self, token: Token) -> Store:
         """The same Supabase project for the user whose token this is. The token goes with each request of that user,
@@ -465,7 +465,7 @@ def _clean_participants(value: object) -> tuple[str, ...]:
     return names
 
 
-def _clean_scope(scope: Scope) -> Scope:
+def clean_scope(scope: Scope) -> Scope:
     clean_name("tenant", scope.tenant)
     optional_name("user", scope.user)
     optional_name("workspace", scope.workspace)
@@ -523,7 +523,7 @@ async def open(
     `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
     names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
     """
-    scope = _clean_scope(scope or Scope.of(tenant, user))
+    scope = clean_scope(scope or Scope.of(tenant, user))
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
     embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:

@@ -81,9 +81,15 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
 
 @pytest.fixture
-def server_url(tmp_path: Path) -> str:
-    """SQLite; a module that is about more than HTTP asks for every engine instead."""
-    return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+def server_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """SQLite; what is about more than HTTP asks for every engine instead, a test by the mark ON_BOTH."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+ON_BOTH = pytest.mark.parametrize("server_url", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
