@@ -19,6 +19,11 @@ def who(scope: Scope) -> dict[str, Any]:
     return {"tenant": scope.tenant, "user": scope.user, "sight": scope.sight, "workspace": scope.workspace}
 
 
+def lag(oldest: int | None, now: int) -> float:
+    """For how many seconds the oldest job has waited; one from before the clock was set back, for none."""
+    return 0.0 if oldest is None else max(0.0, (now - oldest) / 1_000_000)
+
+
 def conversation(row: Row) -> ConversationInfo:
     (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
     turn_count, token_count, next_seq, last_event, ttl, expires_at, created, updated = rest

@@ -66,6 +66,7 @@ ARGUMENTS = {
     ' "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x", "revision": 0}',
     "drafts": "$drafts",
     "error": "x",
+    "everywhere": "true",
     "expected_seq": "0",
     "fields": "{title}",
     "first": "0",
