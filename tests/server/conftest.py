@@ -16,6 +16,9 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from tests import postgres_server
+from tests.conftest import migrate_for_tests
+from tests.postgres_server import Server
 
 from palaver.keys import create_key
 from palaver.model import Scope
@@ -78,9 +81,30 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
 
 @pytest.fixture
-def server_url(tmp_path: Path) -> str:
-    """SQLite; a module that is about more than HTTP asks for every engine instead."""
-    return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+def server_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """SQLite; what is about more than HTTP asks for every engine instead, a test by the mark ON_BOTH."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+ON_BOTH = pytest.mark.parametrize("server_url", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database for all tests of a module, on each engine in turn. Files that a server keeps stay in its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("shared"))
+        if request.param == "sqlite":
+            yield f"sqlite:///{folder}/server.db?synchronous=NORMAL"
+            return
+        postgres: Server = request.getfixturevalue("postgres")
+        template = asyncio.run(postgres_server.migrated_template(postgres, "palaver", migrate_for_tests))
+        name = asyncio.run(postgres_server.new_database(postgres, template))
+        yield postgres_server.as_application(postgres.at(name))
+        asyncio.run(postgres_server.drop_database(postgres, name))
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from palaver.asking import Answered, GenerateEvent
 from palaver.conversation import Conversation
 from palaver.errors import PalaverError, StoreClosed
 from palaver.model import Turn
+from palaver.models.heard import STOPPED
 from palaver.server.live import Closed, Hub
+from palaver.server.metrics import Metrics
 
 ABANDONED = 2.0  # seconds that a stopped answer has to put its end on disk
 
@@ -37,6 +39,14 @@ class Answer:
     def end(self, problem: Exception | None) -> None:
         self._over, self.problem, self.ended = True, problem, time.monotonic()
         self._alert()
+
+    @property
+    def outcome(self) -> str:
+        """How it ended."""
+        if self._problem is not None:
+            return "failed"
+        last = self.told[-1] if self.told else None
+        return "stopped" if isinstance(last, Answered) and last.turn.finish_reason == STOPPED else "done"
 
     def _alert(self) -> None:
         for one in self._news:
@@ -68,9 +78,13 @@ class Answer:
 
 
 class Answers:
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, metrics: Metrics) -> None:
+        self._hub, self._metrics = hub, metrics
         self._running: set[Answer] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._running)
 
     def start(self, talk: Conversation, message: Any, options: dict[str, Any]) -> Answer:
         """Begin an answer. What is wrong with the options is raised here."""
@@ -84,6 +98,7 @@ class Answers:
     def _started(self, answer: Answer, events: AsyncGenerator[GenerateEvent]) -> Answer:
         answer.task = asyncio.create_task(self._make(answer, events), name="palaver-answer")
         self._running.add(answer)
+        self._metrics.making.inc()
         return answer
 
     def running(self, talk: Conversation) -> Answer | None:
@@ -105,6 +120,8 @@ class Answers:
         finally:
             self._running.discard(answer)
             answer.end(problem)
+            self._metrics.making.dec()
+            self._metrics.answers.labels(answer.outcome).inc()
 
     def _heard(self, talk: Conversation | None) -> AbstractAsyncContextManager[Any]:
         return nullcontext() if talk is None else self._hub.channel(talk.info.tenant, talk.id)
