@@ -43,7 +43,7 @@ class Answer:
     @property
     def outcome(self) -> str:
         """How it ended."""
-        if self._problem is not None:
+        if self.problem is not None:
             return "failed"
         last = self.told[-1] if self.told else None
         return "stopped" if isinstance(last, Answered) and last.turn.finish_reason == STOPPED else "done"

@@ -176,6 +176,8 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for status in (face.status, *(one for one in face.also if one < 400)):
         found[status] = {"description": _meaning(status)}
+        if status == 204:
+            continue
         schema = None
         if face.answer is not None and status in (face.status, 200):
             schema = {"$ref": f"#/components/schemas/{face.answer.__name__}"}
@@ -218,6 +220,9 @@ def _finish_openapi(app: FastAPI) -> None:
             _add_schema(known, model)
         for name in ("HTTPValidationError", "ValidationError"):
             known.pop(name, None)
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]  # FastAPI's own; these clients get a 400
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "A key or a JWT."}}
         document["security"] = [{"key": []}, {}]
         return document
