@@ -24,7 +24,7 @@ from palaver.errors import (
     TurnNotFound,
     TurnSuperseded,
 )
-from palaver.generating import CLIENT_CALLS
+from palaver.generating import CLIENT_CALLS, server_calls
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import SYSTEM, TokenUsage, Turn
@@ -262,8 +262,8 @@ class Exchanges:
         talk, ask = await self._conversation(ask, name)
         if talk is None:
             return self._relayed(ask)
-        if again and (known := await self._tried_before(ask, talk, mark)):
-            return known
+        if again and (tried := await self.first_try(talk, mark)):
+            return await self.resumed(ask, talk, tried)
         input, plan = await self._take_in(ask, talk, mark)
         return await self._answer(ask, talk, input, plan.unknown)
 
@@ -370,21 +370,24 @@ class Exchanges:
             raise Refused(400, "The previous response has no answer to go on from", code="previous_response_not_found")
         if not turns[-1].active:
             await talk.switch(turns[-1])
-        stored: list[Turn] = [*await talk.history(RECENT, before=turns[-1]), turns[-1]]
-        following: list[Turn] = await talk.history(1, after=turns[-1])
-        expected = following[0] if following else None
-        return stored, Plan(ask.said, len(ask.said), replaces=expected)
+        following: list[Turn] = await talk.history(MARGIN, after=turns[-1])
+        ours = {call.id for call in server_calls(turns[-1])}
+        # Results of what ran here belong to the answer.
+        own = [turn for turn in following if turn.role == "tool" and ours.issuperset(r.id for r in turn.tool_results)]
+        stored: list[Turn] = [*await talk.history(RECENT, before=turns[-1]), turns[-1], *own]
+        next_one = next((turn for turn in following if turn not in own), None)
+        return stored, Plan(ask.said, len(ask.said), replaces=next_one)
 
     # ---- retries that find the first try in the log
 
-    async def _tried_before(self, ask: Ask, talk: Conversation, mark: str) -> Exchange | None:
-        """The first try of a request, made by another process, or by this one before it was killed."""
+    async def first_try(self, talk: Conversation, mark: str) -> Turn | None:
+        """What the first try of a request has stored: in another process, or in this one before it was killed."""
         since = self.store.parts.clock.now() - timedelta(seconds=SECONDS)
         recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
         for turn in reversed(recent):
             noted = turn.metadata.get(EXCHANGE)
             if isinstance(noted, Mapping) and noted.get("mark") == mark and turn.status == "complete":
-                return await self.resumed(ask, talk, turn)
+                return turn
         return None
 
     async def resumed(self, ask: Ask, talk: Conversation, input: Turn) -> Exchange:
