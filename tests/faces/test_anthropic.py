@@ -60,8 +60,7 @@ def test_every_frame_has_its_name(server: Running, provider: LoopbackProvider) -
     assert all(one.kind == one.data["type"] for one in told)
 
 
-@pytest.mark.parametrize("name", [None, "tools"], ids=["unbound", "bound"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("name", "stream"), [(None, True), ("tools", False)], ids=["unbound and streamed", "bound"])
 def test_tools_of_the_client(
     server: Running, claude: anthropic.Anthropic, provider: LoopbackProvider, name: str | None, stream: bool
 ) -> None:
@@ -147,6 +146,10 @@ def test_errors_have_the_provider_s_own_shape(
     assert (busy.value.status_code, busy.value.type) == (503, "overloaded_error")
     with pytest.raises(anthropic.APIStatusError), claude.messages.stream(**asked("Hi")) as stream:
         list(stream)
+
+
+def test_models_are_those_that_are_configured(claude: anthropic.Anthropic) -> None:
+    assert [one.id for one in claude.models.list()] == ["chat", "messages", "responses"]
 
 
 def test_keys_in_either_header(settings: Any) -> None:

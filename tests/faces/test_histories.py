@@ -155,6 +155,20 @@ def test_white_space_is_no_edit_and_words_are() -> None:
     assert [one.text for one in plan.new] == ["Another answer.", "two"]
 
 
+def test_what_was_forgotten_does_not_come_back_with_a_client_s_history() -> None:
+    thread = Thread()
+    said = [user("one"), bot("1"), user("two"), bot("2"), user("three"), bot("3")]
+    for one in said:
+        thread.add(one)
+    for gone in ([2], [2, 3], [0], [0, 1], [4, 5], [5], [1, 4]):
+        left = [turn for turn in thread.turns if turn.position not in gone]
+        behind = sum(place > left[-1].position for place in gone)
+        plan = planned(left, [*said, user("four")], forgotten=behind)
+        assert (plan.replaces, [one.text for one in plan.new]) == (None, ["four"]), gone
+    assert [one.text for one in planned([], [*said, user("four")], forgotten=6).new] == ["four"]
+    assert len(planned([], [*said, user("four")]).new) == 7, "a new conversation takes all of it"
+
+
 # ---- in a database -------------------------------------------------------------------------------------------------
 
 

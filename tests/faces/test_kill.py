@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import openai
+import pytest
 from tests.server.conftest import ok
 from tests.server.processes import serving, wait_until
 
@@ -25,11 +26,12 @@ def on_disk(client: httpx.Client, talk: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_server_that_is_killed_in_the_middle_of_a_response(tmp_path: Path, database_url: str) -> None:
+@pytest.mark.parametrize("server_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
+def test_a_server_that_is_killed_in_the_middle_of_a_response(tmp_path: Path, server_url: str) -> None:
     never = threading.Event()
     with LoopbackProvider() as provider:
         provider.script(Say(WORDS, hold_after=(30, never)), Say("Again: all of it."), Say("Yes."))
-        with serving(database_url, tmp_path, provider=provider) as server:
+        with serving(server_url, tmp_path, provider=provider) as server:
             client, gpt = server.client(), openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
             talk = ok(client.post("/api/conversations", json={}))["id"]
             stream = gpt.responses.create(**ASKED, conversation=talk)
@@ -40,7 +42,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_response(tmp_path: Path, dat
         never.set()
         assert "".join(event.delta for event in seen if event.type == "response.output_text.delta") == HALF
         id: str = seen[0].response.id  # type: ignore[union-attr]
-        with serving(database_url, tmp_path, provider=provider) as server:
+        with serving(server_url, tmp_path, provider=provider) as server:
             client, gpt = server.client(), openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
             rest = list(gpt.responses.retrieve(id, stream=True, starting_after=seen[-1].sequence_number))
             assert rest[-1].type == "response.failed"

@@ -153,6 +153,38 @@ def test_a_history_that_has_nothing_to_do_with_the_thread_is_quoted_and_not_stor
     assert "I live in Rome." in provider.bodies[-1]["messages"][-1]["content"]
 
 
+@on_each_engine
+def test_what_was_forgotten_stays_so_though_the_client_still_has_it(server: Running, gpt: openai.OpenAI) -> None:
+    history: list[Any] = []
+    for text in ("One", "My PIN is 1234.", "Three"):
+        history.append(user(text))
+        gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound("forget"))
+        history.append(bot("Yes."))
+    gone = turns_of(server, "forget")[2]
+    with server.client() as client:
+        talk = f"/api/conversations/{gone.conversation}"
+        assert client.delete(f"{talk}/turns/{gone.id}").is_success
+        gpt.chat.completions.create(model="chat", messages=[*history, user("Four")], extra_headers=bound("forget"))
+        assert "1234" not in client.get(f"{talk}/turns", params={"include_superseded": True}).text
+        assert [text for _, text in thread(server, "forget")] == ["One", *["Yes."] * 2, "Three", "Yes.", "Four", "Yes."]
+        assert client.post(f"{talk}/reset").is_success
+        gpt.chat.completions.create(model="chat", messages=[*history, user("Five")], extra_headers=bound("forget"))
+    assert thread(server, "forget") == [("user", "Five"), ("assistant", "Yes.")]
+
+
+def test_what_is_redacted_here_is_recognised_all_the_same(server: Running, gpt: openai.OpenAI) -> None:
+    with server.client() as client:
+        talk = client.post("/api/conversations", json={"settings": {"redact": True}}).json()["id"]
+    history: list[Any] = []
+    for text in ("My card is 4111 1111 1111 1111.", "And now?"):
+        history.append(user(text))
+        gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound(talk))
+        history.append(bot("Yes."))
+    stored = turns_of(server, talk, include_superseded=True)
+    assert len(stored) == 4
+    assert "4111" not in stored[0].text
+
+
 def test_equal_messages_are_two_turns(server: Running, gpt: openai.OpenAI) -> None:
     for _ in range(2):
         gpt.chat.completions.create(model="chat", messages=[user("Hi")], extra_headers=bound("twice"))
@@ -193,8 +225,9 @@ def test_any_provider_may_answer(gpt: openai.OpenAI, provider: LoopbackProvider,
 # ---- tools and images ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("headers", [{}, bound("tools")], ids=["unbound", "bound"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("headers", "stream"), [({}, False), (bound("tools"), True)], ids=["unbound", "bound and streamed"]
+)
 def test_tools_of_the_client_go_back_to_the_client(
     server: Running, gpt: openai.OpenAI, provider: LoopbackProvider, headers: Any, stream: bool
 ) -> None:

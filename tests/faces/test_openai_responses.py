@@ -295,8 +295,7 @@ def test_a_retry_after_a_failure_doubles_neither_turn_nor_call(
         assert [text for _, text in thread(server, "retried")] == ["Hi", "Hello", "At last."]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize(("stream", "bound"), [(True, False), (False, True)], ids=["streamed", "bound"])
 def test_a_retry_of_what_was_answered_or_is_being_answered_tells_it_again(
     server: Running, provider: LoopbackProvider, stream: bool, bound: bool
 ) -> None:

@@ -27,7 +27,7 @@ from palaver.server.routes import operations
 from palaver.server.services import open_services
 from palaver.server.settings import PASSED_ON, ServerSettings
 from palaver.server.shutdown import heeding_signals
-from palaver.server.table import FACES, Face
+from palaver.server.table import CLIENT_FACES, FACES, Face
 
 log = logging.getLogger("palaver.server")
 
@@ -89,7 +89,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
             Exception: _in_dialect(problems.on_surprise),
         },
     )
-    app.include_router(_router(FACES))
+    app.include_router(_router((*FACES, *CLIENT_FACES)))
     app.add_api_route("/", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
@@ -147,7 +147,7 @@ def _router(faces: tuple[Face, ...]) -> APIRouter:
     router = APIRouter()
     for face in faces:
         router.add_api_route(
-            face.prefix + face.path,
+            face.url,
             face.handler,
             methods=[face.method],
             operation_id=face.name,
@@ -213,7 +213,7 @@ def _finish_openapi(app: FastAPI) -> None:
         document = generate()
         parts = document.setdefault("components", {})
         known = parts.setdefault("schemas", {})
-        for face in FACES:
+        for face in (*FACES, *CLIENT_FACES):
             for model in filter(None, (face.answer, face.body)):
                 _add_schema(known, model)
         for model in (schemas.Problem, schemas.ServerSentEvent, foreign.OpenAIError, foreign.AnthropicError):

@@ -16,6 +16,7 @@ from typing import Any
 
 from palaver.asking import Answered, MessageStored, Prompted, TurnOpened
 from palaver.conversation import Conversation
+from palaver.drafts import MAX_BATCH
 from palaver.errors import (
     AppendConflict,
     ConversationNotFound,
@@ -359,7 +360,18 @@ class Exchanges:
         stored: list[Turn] = await talk.history(len(ask.said) + MARGIN)
         if len(stored) >= len(ask.said) + MARGIN and not is_at_the_end(stored, ask.said):
             stored = await talk.history(MAX_TURNS)
-        return stored, planned(stored, ask.said, whole=ask.whole)
+        said = [redacted(talk, self.store, one) for one in ask.said]
+        forgotten = await self._forgotten(talk, stored)
+        return stored, planned(stored, said, whole=ask.whole, forgotten=forgotten)
+
+    async def _forgotten(self, talk: Conversation, stored: Sequence[Turn]) -> int | None:
+        """How many turns behind the last one a client may still have; None when there never were any."""
+        if not talk.info.next_seq:
+            return None
+        missing = talk.info.next_seq - (stored[-1].seq + 1 if stored else 0)
+        if not missing or not await talk.audit(kinds=("forget", "reset"), limit=1):
+            return 0
+        return missing
 
     async def _behind(self, ask: Ask, talk: Conversation) -> tuple[list[Turn], Plan]:
         """What is said goes behind an earlier answer; what followed that one is superseded."""
@@ -431,12 +443,27 @@ async def _append(
     talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None
 ) -> Turn:
     if replaces is None:
-        return (await talk.append_many(drafts, expected_seq=expected))[-1]
+        return await _append_all(talk, drafts, expected)
     first = dict(drafts[0])
     role, content = first.pop("role"), first.pop("content")
     turn = await talk.append(role, content, replaces=replaces, discard_after=True, expected_seq=expected, **first)
-    rest = drafts[1:]
-    return (await talk.append_many(rest, expected_seq=turn.seq + 1))[-1] if rest else turn
+    return await _append_all(talk, drafts[1:], turn.seq + 1) if drafts[1:] else turn
+
+
+async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:
+    """In one transaction, or in as few as there can be."""
+    last: list[Turn] = []
+    for start in range(0, len(drafts), MAX_BATCH):
+        last = await talk.append_many(drafts[start : start + MAX_BATCH], expected_seq=expected)
+        expected = last[-1].seq + 1
+    return last[-1]
+
+
+def redacted(talk: Conversation, store: Store, said: Said) -> Said:
+    """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
+    if not talk.redacts or not isinstance(said.content, str):
+        return said
+    return replace(said, content=store.parts.worker.redactor.redact(said.content).text)
 
 
 async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:

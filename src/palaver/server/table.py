@@ -60,6 +60,10 @@ class Face:
     body: type[BaseModel] | None = None  # where the handler reads it by itself
 
     @property
+    def url(self) -> str:
+        return self.prefix + self.path
+
+    @property
     def name(self) -> str:
         return self.handler.__name__
 
@@ -166,7 +170,10 @@ FACES: tuple[Face, ...] = (
     _face("Store.sweep Store.expire", "POST /sweep", house.sweep, schemas.Swept, H, also=(202,)),
     _face("", "GET /keys/log", house.key_log, schemas.Events, H),
     _face("", "GET /settings", house.get_settings, schemas.Settings, H),
-    # what other clients speak
+)  # fmt: skip
+
+# What other clients speak.
+CLIENT_FACES: tuple[Face, ...] = (
     _openai(G, "POST /chat/completions", openai_chat.create_chat_completion, foreign.ChatCompletion,
             body=foreign.NewChatCompletion, streams=True, also=(404, 502)),
     _openai(G, "POST /responses", openai_responses.create_response, foreign.ResponseObject, body=foreign.NewResponse,

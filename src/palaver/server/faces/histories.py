@@ -34,6 +34,7 @@ class Seen:
     calls: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     first: Turn | None = None  # where it begins in the stored thread
+    gap: int = 0  # how many turns before it are there no more
     said: tuple[Said, ...] = ()  # or in the client's
 
     @property
@@ -64,10 +65,12 @@ class Plan:
     unknown: tuple[Said, ...] = ()
 
 
-def planned(stored: Sequence[Turn], said: Sequence[Said], *, whole: bool = False) -> Plan:
+def planned(stored: Sequence[Turn], said: Sequence[Said], *, whole: bool = False, forgotten: int | None = None) -> Plan:
     """How the thread becomes what the client says it is. The last message is always new.
 
-    One message alone is an addition, unless the client says that it is the whole of its history.
+    One message alone is an addition, unless the client says that it is the whole of its history. `forgotten` is how
+    many turns behind the last one were forgotten, at most; None: there never were any turns but these. A client may
+    still have what was forgotten: it does not come back that way.
     """
     ours = seen_of_turns(stored)
     theirs = seen_of_said(said, _hidden(stored))
@@ -76,12 +79,12 @@ def planned(stored: Sequence[Turn], said: Sequence[Said], *, whole: bool = False
     past, last = theirs[:-1], theirs[-1]
     if not past and not whole:
         return Plan(last.said, len(last.said))
-    if not ours:
+    if not ours and forgotten is None:
         return Plan(_all(theirs), len(last.said))
     shift = _shift(ours, past)
-    if shift is None:
+    if shift is None or not ours:
         return Plan(last.said, len(last.said), unknown=_all(past))
-    return _along(ours, theirs, shift)
+    return _along(ours, theirs, shift, forgotten or 0)
 
 
 def is_at_the_end(stored: Sequence[Turn], said: Sequence[Said]) -> bool:
@@ -105,16 +108,24 @@ def _shift(ours: Sequence[Seen], past: Sequence[Seen]) -> int | None:
     return max(agreeing, key=lambda shift: (agreeing[shift], shift)) if agreeing else None
 
 
-def _along(ours: Sequence[Seen], theirs: Sequence[Seen], shift: int) -> Plan:
+def _along(ours: Sequence[Seen], theirs: Sequence[Seen], shift: int, forgotten: int) -> Plan:
     """Walk both side by side to the first difference; from there on the client's version counts."""
     end = len(theirs) - 1
     # Before the part that is known here there may be a summary of the client's own, or a piece that is older than ours.
     index = next(i for i in range(end) if _same(ours, theirs, i, shift)) if shift else 0
-    while index < end and index + shift < len(ours) and _same(ours, theirs, index, shift):
-        index += 1
     place = index + shift
+    while index < end and place < len(ours) and (steps := _steps(ours[place], theirs[index:end])):
+        index, place = index + steps, place + 1
+    if place == len(ours):
+        index = min(end, index + forgotten)
     replaced = ours[place].first if place < len(ours) else None
     return Plan(_all(theirs[index:]), len(theirs[-1].said), replaces=replaced)
+
+
+def _steps(ours: Seen, theirs: Sequence[Seen]) -> int:
+    """How many of the client's messages lead to the next one of ours: one, or more where turns were forgotten; 0: none
+    does."""
+    return next((n for n, one in enumerate(theirs[: ours.gap + 1], 1) if one.key == ours.key), 0)
 
 
 def _same(ours: Sequence[Seen], theirs: Sequence[Seen], index: int, shift: int) -> bool:
@@ -131,14 +142,15 @@ def _all(seen: Iterable[Seen]) -> tuple[Said, ...]:
 
 def seen_of_turns(turns: Iterable[Turn]) -> list[Seen]:
     found: list[Seen] = []
+    place: int | None = None
     for turn in turns:
+        gap, place = (0 if place is None else max(0, turn.position - place - 1)), turn.position
         theirs = _client_ids(turn)
         results = [one for one in turn.tool_results if one.id in _called(found)]
         if turn.role == "system" or (turn.role == "tool" and not results):
             continue
         calls = tuple(_call(call) for call in turn.tool_calls if call.id in theirs)
-        one = Seen(turn.role, turn.text, _turn_files(turn), calls, _results(results), first=turn)
-        _add(found, one)
+        _add(found, Seen(turn.role, turn.text, _turn_files(turn), calls, _results(results), first=turn, gap=gap))
     return found
 
 
@@ -159,7 +171,7 @@ def seen_of_said(said: Iterable[Said], hidden: frozenset[str] = frozenset()) -> 
 def _add(found: list[Seen], one: Seen) -> None:
     """Pieces of an answer, and results of one round, are one message; so is an empty piece of an answer nothing."""
     last = found[-1] if found else None
-    goes_on = last is not None and last.role == one.role and one.role != "user" and not last.calls
+    goes_on = last is not None and last.role == one.role != "user" and not last.calls and not one.gap
     if last is not None and goes_on:
         found[-1] = last.joined(one)
     elif one.role != "assistant" or one.text.strip() or one.calls or one.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Path, Request
@@ -33,8 +34,12 @@ async def create_chat_completion(request: Request, services: ServicesOf, store: 
     return speaking.streamed(request, services, exchange, chunks, speaking.data_frame, lambda error: [error])
 
 
-async def list_models(services: ServicesOf) -> Response:
-    """The models that callers may name."""
+async def list_models(request: Request, services: ServicesOf) -> Response:
+    """The models that callers may name; to Anthropic's clients in their own form."""
+    if "anthropic-version" in request.headers:
+        names = sorted(services.models)
+        page = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None, "has_more": False}
+        return Reply({"data": [_of_anthropic(name) for name in names], **page})
     return Reply({"object": "list", "data": [_model(name) for name in sorted(services.models)]})
 
 
@@ -43,6 +48,11 @@ async def get_model(services: ServicesOf, model: Annotated[str, Path(**ID)]) -> 
     if model not in services.models:
         raise Refused(404, f"The model {model[:100]!r} is not configured here", code="model_not_found")
     return Reply(_model(model))
+
+
+def _of_anthropic(name: str) -> dict[str, object]:
+    created = datetime.fromtimestamp(STARTED, UTC).isoformat()
+    return {"id": name, "type": "model", "display_name": name, "created_at": created}
 
 
 def _model(name: str) -> dict[str, object]:
