@@ -337,6 +337,9 @@ def test_errors_have_the_provider_s_own_shape(server: Running, gpt: openai.OpenA
     with pytest.raises(openai.NotFoundError) as missing:
         gpt.chat.completions.create(model="gpt-none", messages=[user("Hi")])
     assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        gpt.chat.completions.create(model="gpt-none", messages=[user("Hi")], extra_headers=bound("nothing"))
+    assert conversations(server) == 0
     with pytest.raises(openai.BadRequestError) as wrong:
         gpt.chat.completions.create(model="chat", messages=[])
     assert (wrong.value.param, wrong.value.type) == ("messages", "invalid_request_error")
