@@ -348,8 +348,8 @@ class Exchanges:
             expected = (await talk.refresh()).next_seq
             stored, plan = await self._planned(ask, talk)
         _check_results(stored, plan)
-        drafts = [await draft_of(talk, one) for one in plan.new]
-        for draft in drafts[: len(drafts) - plan.own]:
+        drafts = [*_said_again(stored, plan), *[await draft_of(talk, one) for one in plan.new]]
+        for draft in drafts[len(drafts) - len(plan.new) : len(drafts) - plan.own]:
             draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
         kept = {**ask.kept, "mark": mark, "shape": ask.shape, "own": plan.own}
         drafts[-1]["metadata"] = {**drafts[-1]["metadata"], EXCHANGE: kept}
@@ -506,6 +506,22 @@ def _check_results(stored: Sequence[Turn], plan: Plan) -> None:
         raise InvalidInput("messages.tool_call_id", f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
     if missing := waiting - brought:
         raise InvalidInput("messages", f"there is no result for the call {sorted(missing)[0][:100]!r}")
+
+
+def _said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
+    """Results must stand right behind their calls. Where somebody spoke meanwhile, the calls are said again."""
+    found = open_calls(stored)
+    if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
+        return []
+    turn, _ = found
+    between = [one for one in stored if one.position > turn.position]
+    if all(one.role == "tool" for one in between):
+        return []
+    metadata = {CLIENT_CALLS: list(turn.metadata.get(CLIENT_CALLS, ())), "repeats": turn.id}
+    calls = {"role": "assistant", "actor": turn.actor, "content": "", "tool_calls": turn.tool_calls}
+    known = [result for one in between for result in one.tool_results]
+    again = [{**calls, "metadata": metadata}]
+    return [*again, {"role": "tool", "content": "", "tool_results": known, "metadata": {}}] if known else again
 
 
 def _messages(ask: Ask) -> list[dict[str, Any]]:
