@@ -54,6 +54,7 @@ ARGUMENTS = {
     "bodies": "10",
     "before_updated": "4000000000000000",
     "budget": "10000",
+    "calls": '[{"conversation": "$conversation", "drafts": $drafts}]',
     "candidates": "50",
     "changes": r'{"title": "x", "participants": "[]", "salt": "\\x00"}',
     "cid": "$cid",
