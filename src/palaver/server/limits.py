@@ -44,6 +44,7 @@ SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
 CALLERS = 10_000  # whose pace is remembered
+STRANGERS = (5.0, 30)  # the pace of an address whose callers are not known: so many per second, and at once
 
 
 async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,7 +179,7 @@ class Gate:
 
     app: ASGIApp
     pace: Pace
-    strangers: Pace = field(default_factory=lambda: Pace(5.0, 30))
+    strangers: Pace = field(default_factory=lambda: Pace(*STRANGERS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):
