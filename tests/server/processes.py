@@ -22,7 +22,7 @@ from palaver.identity import new_id
 from palaver.testing.providers import LoopbackProvider
 
 # How long a writer that was killed is waited for. One that lives says so three times in it.
-LEASE = 6.0
+LEASE = 10.0
 
 
 def wait_until(met: Callable[[], Any], what: str) -> Any:
