@@ -38,7 +38,7 @@ async def serve(
     require_auth: Auth = False,
     open: Open = False,
 ) -> None:
-    """Serve the web app and the API over HTTP: REST, live events. On loopback it needs no key; elsewhere it refuses to start without.
+    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
 
     Everything can also be said by PALAVER_… in the environment, or in a file.
 

@@ -6,17 +6,9 @@ import remarkGfm from "remark-gfm";
 import { Icon } from "../shell/icons";
 import { blocksOf } from "./blocks";
 import { CodeBlock } from "./code";
+import { safeUrl } from "./links";
 
 const PLUGINS = [remarkGfm];
-
-/** http, https and mailto, nothing else: neither scripts nor paths of this server. */
-export function safeUrl(url: string): string {
-  try {
-    return ["http:", "https:", "mailto:"].includes(new URL(url).protocol) ? url : "";
-  } catch {
-    return "";
-  }
-}
 
 const COMPONENTS: Components = {
   a: ({ href, children }) =>

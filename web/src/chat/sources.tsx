@@ -2,10 +2,10 @@
 
 import type { Fields } from "../api/types";
 import { follow } from "../history/row";
-import { pathTo } from "../state/route";
+import { pathTo } from "../state/paths";
 import { talk } from "../state/talk";
 import { textOf } from "../state/text";
-import { safeUrl } from "./markdown";
+import { safeUrl } from "./links";
 
 export function Sources({ sources, conversation }: { sources: Fields[]; conversation: string }) {
   if (!sources.length) return null;

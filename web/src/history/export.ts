@@ -3,10 +3,9 @@
 import { adviceOf } from "../api/client";
 import type { Conversation, Turn } from "../api/types";
 import { getConversation, listTurns, listTurnsAt } from "../api/verbs";
-import { momentOf } from "../state/dates";
-import { titleOf } from "../state/conversations";
-import { textOf } from "../state/text";
+import { titleOf } from "../state/titles";
 import { complain } from "../state/toasts";
+import { fileName, markdownOf } from "./written";
 
 const PAGE = 1_000;
 
@@ -30,18 +29,6 @@ async function allTurns(id: string): Promise<Turn[]> {
   }
   return turns;
 }
-
-export function markdownOf(info: Conversation, turns: Turn[]): string {
-  const parts = turns.filter((turn) => turn.role !== "tool").map((turn) => {
-    const calls = turn.tool_calls.map((call) => `> used \`${call.name}\` ${JSON.stringify(call.arguments)}`);
-    const files = turn.attachments.map((file) => `> file: ${file.filename}`);
-    const body = [textOf(turn.content), ...calls, ...files].filter(Boolean).join("\n\n");
-    return `### ${turn.actor}, ${momentOf(turn.created)}\n\n${body}`;
-  });
-  return `# ${titleOf(info)}\n\n${parts.join("\n\n")}\n`;
-}
-
-export const fileName = (title: string) => title.replace(/[^\p{L}\p{N} _-]+/gu, "").trim().slice(0, 60) || "conversation";
 
 export function save(name: string, text: string | Blob, type = "application/octet-stream"): void {
   const url = URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type }));

@@ -4,9 +4,9 @@ import { useEffect, useState } from "react";
 import { adviceOf } from "../api/client";
 import type { Found, Match } from "../api/types";
 import { searchConversations } from "../api/verbs";
-import { titleOf } from "../state/conversations";
-import { pathTo } from "../state/route";
-import { marked, textOf } from "../state/text";
+import { pathTo } from "../state/paths";
+import { marked, textOf, titleParts } from "../state/text";
+import { titleOf } from "../state/titles";
 import { adjacent } from "./focus";
 import { follow } from "./row";
 
@@ -78,12 +78,4 @@ function Passage({ match, conversation }: { match: Match; conversation: string }
 
 function Marked({ parts }: { parts: { text: string; isMatch: boolean }[] }) {
   return <>{parts.map((part, at) => (part.isMatch ? <mark key={at}>{part.text}</mark> : part.text))}</>;
-}
-
-/** Titles come without places: the words are looked for here. */
-export function titleParts(title: string, words: string): { text: string; isMatch: boolean }[] {
-  const stems = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  if (!stems.length) return [{ text: title, isMatch: false }];
-  const parts = title.split(new RegExp(`(${stems.join("|")})`, "giu"));
-  return parts.map((text, at) => ({ text, isMatch: at % 2 === 1 })).filter((part) => part.text);
 }

@@ -4,9 +4,11 @@ import { memo, type MouseEvent, useState } from "react";
 import type { Conversation } from "../api/types";
 import { IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
-import { remove, rename, titleOf } from "../state/conversations";
+import { remove, rename } from "../state/conversations";
 import { sidebar } from "../state/panel";
-import { navigate, pathTo } from "../state/route";
+import { pathTo } from "../state/paths";
+import { navigate } from "../state/route";
+import { titleOf } from "../state/titles";
 import { exportAs } from "./export";
 
 export const ConversationRow = memo(function ConversationRow({

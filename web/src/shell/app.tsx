@@ -9,6 +9,7 @@ import { navigate, route } from "../state/route";
 import { begin, session } from "../state/session";
 import { useStore } from "../state/store";
 import { open, talk } from "../state/talk";
+import { titleOf } from "../state/titles";
 import { HelpDialog } from "./help";
 import { useShortcuts } from "./shortcuts";
 import { SignIn } from "./sign-in";
@@ -31,7 +32,7 @@ export function App() {
 function Page() {
   const isListShown = useStore(sidebar, (one) => one);
   const where = useStore(route, (one) => one.conversation);
-  const title = useStore(talk, (one) => (one.info ? conversations.titleOf(one.info) : null));
+  const title = useStore(talk, (one) => (one.info ? titleOf(one.info) : null));
   const [help, setHelp] = useState(false);
   useEffect(() => conversations.begin(), []);
   useEffect(() => open(where), [where]);

@@ -5,6 +5,7 @@ import type { Conversation } from "../api/types";
 import * as api from "../api/verbs";
 import { navigate, route } from "./route";
 import { Store } from "./store";
+import { titleOf } from "./titles";
 import { complain, dismiss, say } from "./toasts";
 
 const PAGE = 200;
@@ -135,8 +136,6 @@ async function reallyRemove(id: string): Promise<void> {
     complain(`“${titleOf(entry.conversation)}” was not deleted. ${adviceOf(problem)}`);
   }
 }
-
-export const titleOf = (conversation: Conversation) => conversation.title || conversation.preview || "New chat";
 
 export function begin(): void {
   void load();

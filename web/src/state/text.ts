@@ -54,3 +54,11 @@ function snapped(text: string, at: number): number {
   const unit = text.charCodeAt(place);
   return unit >= 0xdc00 && unit <= 0xdfff ? place + 1 : place;
 }
+
+/** Titles come without places: the words are looked for here. */
+export function titleParts(title: string, words: string): { text: string; isMatch: boolean }[] {
+  const stems = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  if (!stems.length) return [{ text: title, isMatch: false }];
+  const parts = title.split(new RegExp(`(${stems.join("|")})`, "giu"));
+  return parts.map((text, at) => ({ text, isMatch: at % 2 === 1 })).filter((part) => part.text);
+}
