@@ -31,6 +31,7 @@ web: $(READY)
 
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test || test ! -d web/node_modules
+	@$(BIN)/python -m tests.e2e.browser
 	$(BIN)/python -m pytest -n 2
 
 # For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
