@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +24,9 @@ expect.set_options(timeout=30_000)  # a slow machine, and others beside us
 TITLE = "A fine title"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """For as long as tests of this folder run: its loop would be in the way of other tests' own."""
     if reason := why_not():
         pytest.skip(reason)
     with sync_playwright() as playwright:
@@ -70,6 +73,7 @@ class Tab:
 
     def open(self, path: str = "/") -> Tab:
         self.page.goto(self.url + path)
+        self.page.locator("main").wait_for()
         return self
 
     # ---- what is on it
@@ -101,6 +105,12 @@ class Tab:
 
     def button(self, name: str, within: Locator | None = None) -> Locator:
         return (within or self.page).get_by_role("button", name=name, exact=True)
+
+    def row(self, title: str) -> Locator:
+        """A row of the list, with its buttons, which show when somebody points at it."""
+        found = self.list.locator(".row", has_text=title)
+        found.hover()
+        return found
 
     # ---- what is done with it
 
@@ -188,6 +198,12 @@ def gate() -> Iterator[threading.Event]:
     one = threading.Event()
     yield one
     one.set()
+
+
+def done(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine beside the browser's own loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result(300)
 
 
 def words(text: str) -> re.Pattern[str]:

@@ -49,10 +49,10 @@ export interface Question {
 }
 
 /** The answer as a stream of events. Hanging up does not end it. */
-export const generate = (id: string, question: Question, key: string, signal?: AbortSignal) =>
+export const generate = (id: string, question: Question, key?: string, signal?: AbortSignal) =>
   send("POST", `${at(id)}/generate`, {
     body: { ...question, stream: true },
-    headers: { "Idempotency-Key": key, Accept: "text/event-stream" },
+    headers: { Accept: "text/event-stream", ...(key && { "Idempotency-Key": key }) },
     signal,
   });
 export const regenerate = (id: string, turn: string, model?: string, signal?: AbortSignal) =>

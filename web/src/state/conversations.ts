@@ -78,6 +78,7 @@ export function put(conversation: Conversation): void {
   conversations.patch({ items: merged(conversations.get().items, [conversation]) });
 }
 
+/** The other tabs look for themselves: they may be signed in as somebody else. */
 export function tellOthers(): void {
   others?.postMessage("changed");
 }

@@ -175,7 +175,10 @@ async function fetchAll(id: string, needs: Set<Need>): Promise<void> {
       needs.has("info") ? api.getConversation(id) : null,
       needs.has("branches") ? api.listBranches(id) : null,
     ]);
-    if (info) put(info);
+    if (info) {
+      put(info);
+      if (info.title !== talk.get().info?.title) tellOthers();
+    }
     if (isNow(mine)) talk.patch({ ...(info && { info }), ...(branches && { branches }) });
   } catch {
     // what is shown stays; the next event tries again
@@ -190,8 +193,6 @@ function reread(id: string): Promise<void> {
 }
 
 // ---- asking
-
-export const newKey = () => crypto.randomUUID();
 
 /** The conversation on the page; a new chat becomes one. */
 export async function ensureConversation(): Promise<string> {
@@ -208,7 +209,7 @@ export async function ensureConversation(): Promise<string> {
 }
 
 export function ask(message: string, attachments: Attachment[], model?: string, replaces?: string): Promise<void> {
-  const asking: Asking = { key: newKey(), message, attachments, failed: null, ...(replaces && { replaces }) };
+  const asking: Asking = { key: crypto.randomUUID(), message, attachments, failed: null, ...(replaces && { replaces }) };
   return askAs(asking, model);
 }
 
@@ -236,7 +237,7 @@ async function askAs(asking: Asking, model?: string): Promise<void> {
 export function answerAgain(model?: string): Promise<void> {
   const { id } = talk.get();
   talk.patch({ failure: null, thinking: "", thread: { ...talk.get().thread, cut: null } });
-  return answer(() => api.generate(id!, model ? { model } : {}, newKey()));
+  return answer(() => api.generate(id!, model ? { model } : {}));
 }
 
 export function regenerate(turn: string, model?: string): Promise<void> {
