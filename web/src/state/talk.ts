@@ -194,10 +194,20 @@ function reread(id: string): Promise<void> {
 
 // ---- asking
 
-/** The conversation on the page; a new chat becomes one. */
-export async function ensureConversation(): Promise<string> {
+let creating: { visit: number; id: Promise<string> } | null = null;
+
+/** The conversation on the page; a new chat becomes one, once, however many files and messages ask for it. */
+export function ensureConversation(): Promise<string> {
   const { id } = talk.get();
-  if (id) return id;
+  if (id) return Promise.resolve(id);
+  if (creating?.visit !== visit) {
+    creating = { visit, id: create() };
+    creating.id.catch(() => (creating = null)); // the next one tries again
+  }
+  return creating.id;
+}
+
+async function create(): Promise<string> {
   const mine = visit;
   const info = await api.createConversation();
   if (mine !== visit) return info.id;
