@@ -125,8 +125,12 @@ function useScrolling(items: Item[]) {
 
   useEffect(() => {
     const element = box.current!;
+    let before = element.scrollTop;
     const onScroll = () => {
-      isStuck.current = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
+      const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
+      // Only who moves up leaves the end: what comes in below moves nobody.
+      if (isEnd || element.scrollTop < before) isStuck.current = isEnd;
+      before = element.scrollTop;
       setAtEnd(isStuck.current);
       if (element.scrollTop < NEAR && talk.get().older) void earlier(element, anchor);
     };
