@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,9 +27,11 @@ import palaver
 import palaver.sync
 from palaver.engines.migrate import migrations
 from palaver.interchange.backup import back_up_file
+from palaver.sealing import seal_everything
 
 NEWEST = migrations("palaver.engines.sqlite.migrations")[-1].number
 FILES = 5
+KEY = b"a key that is kept elsewhere, and long"
 
 
 @pytest.fixture
@@ -243,6 +246,19 @@ def test_it_may_come_back_under_another_name(ok, lines, filled):
     ok("backup", "copy")
     assert lines("restore", "copy", "--db", "odd name%41.db")[0]["conversations"] == 3
     assert lines("migrate", "--db", "odd name%41.db")[0]["changed"] is False
+
+
+def test_seals_are_checked_with_their_key(cli, ok, filled, monkeypatch):
+    async def seal() -> None:
+        async with palaver.open("sqlite:///chat.db", worker=False) as store:
+            await seal_everything(store.engine, KEY, datetime.now(UTC))
+
+    asyncio.run(seal())
+    ok("backup", "copy")
+    monkeypatch.setenv("PALAVER_AUDIT_KEY", "another key, which did not seal it")
+    assert cli("restore", "copy", "--db", "new.db").exit_code == 1
+    monkeypatch.setenv("PALAVER_AUDIT_KEY", KEY.decode())
+    ok("restore", "copy", "--db", "new.db")
 
 
 def test_what_is_no_backup_is_refused(cli, filled):
