@@ -154,12 +154,9 @@ function hear(id: string, messages: Message[]): void {
     thread,
     asking: now.asking && isStored(now.asking, now.thread, thread) ? null : now.asking,
     failure: isAnswered ? null : now.failure,
-    thinking: thread === now.thread ? now.thinking : isAnswered && hasText(thread) ? "" : now.thinking,
   });
   if (needs.size) void fetchAll(id, needs);
 }
-
-const hasText = (thread: Thread) => Boolean(thread.turns.at(-1)?.content.length);
 
 /** Whether the log has told of a question: a user turn with its words that was not there before. */
 function isStored(asking: Asking, before: Thread, after: Thread): boolean {
@@ -295,7 +292,7 @@ function hearAnswer(message: Message): void {
   const data = JSON.parse(message.data);
   if (message.event === "reasoning") talk.patch({ thinking: now.thinking + data.text });
   if (message.event === "message") talk.patch({ asking: null, thread: withQuestion(now.thread, data.turn) });
-  if (message.event === "done") talk.patch({ thinking: "", thread: withTurn(now.thread, data.turn) });
+  if (message.event === "done") talk.patch({ thread: withTurn(now.thread, data.turn) });
   if (message.event === "error") throw toProblem(data);
 }
 
