@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from palaver.conversation import Conversation
+from palaver.drafts import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
 from palaver.identity import canonical_json, digest, from_json
 from palaver.store import Store
@@ -245,6 +246,9 @@ class _Importer:
         files, others = [], []
         for image in row.images:
             url: Any = image.get("dataUrl") if isinstance(image, dict) else image
+            if len(files) == MAX_ATTACHMENTS:
+                others.append(image)
+                continue
             try:
                 name = image.get("filename") if isinstance(image, dict) else None
                 files.append(await talk.attach(url, filename=name or None))

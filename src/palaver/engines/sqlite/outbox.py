@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.engines import embedding
+from palaver.engines.files import FILE_PARTS
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.thread import Q, find
 from palaver.engines.sqlite.watch import JOBS
@@ -28,6 +29,12 @@ def fill(tx: Tx, cids: Sequence[int]) -> None:
 
 def ask_for_vectors(tx: Tx) -> None:
     tx.run(Q.add_job, cid=0, kind="embed", argument=None, now=tx.now)
+    tx.touched.add(JOBS)
+
+
+def ask_for_words(tx: Tx, cid: int) -> None:
+    """A turn took files: somebody should read them."""
+    tx.run(Q.add_job, cid=cid, kind="files", argument=None, now=tx.now)
     tx.touched.add(JOBS)
 
 
@@ -95,7 +102,8 @@ def next_due(tx: Tx) -> int | None:
 
 def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """The next passages that a model has not seen."""
-    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit, most=embedding.LOOKED_AT))
+    limits = {"limit": limit, "most": embedding.LOOKED_AT, "files": FILE_PARTS}
+    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded(tx, model), **limits))
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 
 from palaver.engines.rows import who
+from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.text_index import index_title
@@ -21,6 +22,7 @@ PAGE = 1_000
 # Numbers of one file, and how far its index and its summaries have come: meaningless in another.
 LOCAL = frozenset(
     {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
+    | {"characters", "problem"}  # of files: they are read again
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
 
@@ -83,6 +85,8 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     turns: dict[str, int] = {}
     for record in records[1:]:
         _restore_row(thread, record, turns)
+    if any(record.kind == "attachment" for record in records):
+        outbox.ask_for_words(tx, cid)
     return get(tx, scope, row["id"])
 
 
