@@ -181,7 +181,7 @@ def _translated(path: str, *, written: bool = False) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise (EngineError("the bucket is not there") if written else AttachmentNotFound(path)) from None
-    except ValueError:
+    except (ValueError, TypeError):  # which of them depends on the call
         raise InvalidInput("path", "leads out of the folder") from None
     except (BaseError, OSError) as problem:
         raise EngineUnavailable(f"the files are out of reach ({type(problem).__name__})") from None

@@ -541,7 +541,7 @@ class Conversation:
 
     async def put_upload(self, upload: Upload, data: bytes) -> None:
         """The bytes of an upload, for blobs that take them only from us."""
-        self._check_upload(upload)
+        await self._check_upload(upload)
         if len(data) > MAX_FILE:
             raise TooLarge("data", size=len(data), limit=MAX_FILE, unit="bytes")
         await self._store.blobs.put(upload.path, data)
@@ -551,7 +551,7 @@ class Conversation:
 
         The bytes that were looked at are stored elsewhere: whoever still has the URL cannot change them any more.
         """
-        self._check_upload(upload)
+        await self._check_upload(upload)
         try:
             return await self.attachment(upload.id)  # a retry
         except AttachmentNotFound:
@@ -574,9 +574,10 @@ class Conversation:
         await self._store.blobs.delete(upload.path)
         return stored
 
-    def _check_upload(self, upload: Upload) -> None:
+    async def _check_upload(self, upload: Upload) -> None:
         """It is this caller's own, in this conversation: nobody completes a path of somebody else's."""
         self._store.require(WRITE)
+        await self.refresh()
         if not upload.path.startswith(f"{blob_folder(self._uploader, self.id)}/{STAGED}/") or ".." in upload.path:
             raise AttachmentNotFound(upload.id)
 

@@ -16,6 +16,7 @@ from palaver.conversation import Conversation
 from palaver.drafts import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
 from palaver.identity import canonical_json, digest, from_json
+from palaver.model import Attachment
 from palaver.store import Store
 
 BATCH = 500
@@ -243,7 +244,8 @@ class _Importer:
         except TurnGone:
             self.report.skip("was forgotten here", row.name)
             return
-        files, others = [], []
+        files: list[Attachment] = []
+        others: list[Any] = []
         for image in row.images:
             url: Any = image.get("dataUrl") if isinstance(image, dict) else image
             if len(files) == MAX_ATTACHMENTS:

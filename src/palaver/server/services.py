@@ -61,6 +61,7 @@ async def open_services(settings: ServerSettings) -> AsyncIterator[Services]:
     """The database and everything around it. Refuses to serve others without a way to tell them apart."""
     async with open_store(
         settings.url,
+        files=settings.files,
         scope=Scope.of(settings.tenant, None),
         embedder=settings.embedder,
         model=settings.model,
