@@ -11,9 +11,11 @@ import pytest
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
 from tests.server.conftest import Running, ok, running
 
+from palaver.keys import revoke_key
+from palaver.model import Scope
+from palaver.server.auth import Caller
 from palaver.server.routes.attachments import disposition
 from palaver.server.settings import ServerSettings
-from palaver.testing.kit import eventually
 
 PNG = TAKEN["png"][1]
 
@@ -165,9 +167,6 @@ def test_a_ticket_opens_its_own_door_and_no_other(guarded: Running) -> None:
 
 
 def test_a_link_is_over_when_its_time_or_its_key_is(guarded: Running) -> None:
-    from palaver.keys import revoke_key
-    from palaver.model import Scope
-
     key = guarded.key()
     with guarded.client(key) as client, guarded.client() as nobody:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
@@ -175,10 +174,7 @@ def test_a_link_is_over_when_its_time_or_its_key_is(guarded: Running) -> None:
         services = guarded.app.state.services
         path = f"{talk}/attachments/{file['id']}/content"
         link = ok(client.post(f"{talk}/attachments/{file['id']}/link", json={"seconds": 60}), 201)
-        caller = services.authenticator
-        from palaver.server.auth import Caller
-
-        over = caller.link_ticket(Caller(Scope.of("acme", "ada"), "x"), f"GET {path}", -1)
+        over = services.authenticator.link_ticket(Caller(Scope.of("acme", "ada"), "x"), f"GET {path}", -1)
         assert nobody.get(path, params={"ticket": over}).status_code == 401
         assert nobody.get(link["url"]).status_code == 200
         store = services.store.scoped(Scope.of("acme", None))
@@ -245,14 +241,7 @@ def test_what_files_say_is_read_found_and_gone_with_the_turn(client: httpx.Clien
     turn = ok(client.post(f"{talk}/turns", json=body), 201)
     text = ok(client.get(f"{talk}/attachments/{file['id']}/text", params={"start": 4, "length": 8}))
     assert (text["text"], text["characters"], text["problem"]) == ("zanzibar", 34, None)
-
-    async def found() -> bool:
-        hits = ok(client.post(f"{talk}/recall", json={"query": "zanzibar clause"}))["items"]
-        return bool(hits) and hits[0]["quote"] is not None
-
-    import asyncio
-
-    asyncio.run(eventually(found, patience=60))
+    server.do(server.app.state.services.store.settle())
     [hit] = ok(client.post(f"{talk}/recall", json={"query": "zanzibar", "k": 1}))["items"]
     assert hit["quote"] == {
         "attachment": file["id"], "filename": "contract.pdf", "text": "The zanzibar clause ends in March.",

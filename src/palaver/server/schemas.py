@@ -256,7 +256,7 @@ class Upload(Shown):
 
 
 class UploadToken(Given):
-    token: Annotated[str, Field(min_length=1, max_length=20_000)]
+    token: Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
 class NewLink(Given):

@@ -21,7 +21,7 @@ AttachmentId = Annotated[str, Path(**ID)]
 Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="Of a raw upload.")]
 RangeOf = Annotated[str | None, Header(alias="Range", max_length=512, description="`bytes=0-1023`: one range.")]
 IfRange = Annotated[str | None, Header(max_length=512)]
-TicketOf = Annotated[str | None, Query(max_length=20_000, description="Instead of a header: comes with a link.")]
+TicketOf = Annotated[str | None, Query(max_length=4_096, description="Instead of a header: comes with a link.")]
 # A file is never a page of ours: it is saved, not shown, and what opens it nevertheless may do nothing.
 SANDBOX = "default-src 'none'; sandbox"
 # Sent as what they are, so that a page can show them as pictures or play them; the rest is only bytes.
