@@ -116,8 +116,9 @@ class Prompter:
             recall_note=note,
             counter=count.name,
             counted=count.name == self.counter.name,
+            revision=reading.revision,
         )
-        context = replace(assemble(material, options, count), revision=reading.revision)
+        context = assemble(material, options, count)
         self._freeze(asked, offered, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)

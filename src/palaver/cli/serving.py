@@ -20,6 +20,8 @@ Model = Annotated[str | None, typer.Option(help="Who answers: openai:MODEL, anth
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/server.md.")]
 Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
 
+LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="How the log is written, to stderr.")]
+
 
 @command("serve", PANEL)
 async def serve(
@@ -30,6 +32,7 @@ async def serve(
     model: Model = None,
     config: Config = None,
     require_auth: Auth = False,
+    log_format: LogFormat = None,
 ) -> None:
     """Serve the API over HTTP: REST, live events. On loopback it needs no key; elsewhere it refuses to start without.
 
@@ -55,10 +58,12 @@ async def serve(
         workers=workers,
         model=model,
         require_auth=require_auth or None,
+        log_format=log_format,
     )
     await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
     say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")
-    await run(settings)
+    if not await run(settings):
+        raise typer.Exit(1)
 
 
 async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
