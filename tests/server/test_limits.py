@@ -269,7 +269,7 @@ def test_a_fault_of_ours_says_nothing_of_what_it_held(
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client) -> None:
-    page = client.get("/")
+    page = client.get("/docs")
     assert page.status_code == 200
     assert "append_turn" in page.text
     assert "src=" not in page.text

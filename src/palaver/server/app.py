@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import docs_page, logs, problems, schemas
+from palaver.server import docs_page, logs, pages, problems, schemas
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
 from palaver.server.metrics import Metrics
 from palaver.server.routes import operations
@@ -76,9 +76,11 @@ def create_app(settings: ServerSettings) -> FastAPI:
         },
     )
     app.include_router(_router(FACES))
-    app.add_api_route("/", _docs(app), include_in_schema=False)
+    app.add_api_route("/docs", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
+    if not pages.add_pages(app, pages.built_files()):
+        app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
     _finish_openapi(app)
     return app
 
@@ -206,9 +208,9 @@ def _add_schema(known: dict[str, Any], model: Any) -> None:
     known[model.__name__] = schema
 
 
-def _docs(app: FastAPI) -> Any:
+def _docs(app: FastAPI, note: str = "") -> Any:
     async def docs() -> Response:
-        """The API on one page, until there is an app."""
-        return HTMLResponse(docs_page.page(app.openapi()), headers={"Content-Security-Policy": docs_page.POLICY})
+        """The API on one page."""
+        return HTMLResponse(docs_page.page(app.openapi(), note), headers={"Content-Security-Policy": docs_page.POLICY})
 
     return docs
