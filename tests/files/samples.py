@@ -17,7 +17,8 @@ def zipped(files: dict[str, str | bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            archive.writestr(name, data)
+            packed = zipfile.ZIP_STORED if name == "mimetype" else zipfile.ZIP_DEFLATED  # as OpenDocument has it
+            archive.writestr(name, data, packed)
     return out.getvalue()
 
 

@@ -7,6 +7,7 @@ no secrets in the environment, little memory, little time, and no way to write a
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -20,6 +21,7 @@ def limit() -> None:
         import resource
     except ImportError:
         return
+    os.nice(10)  # whoever talks comes first
     for which, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, SECONDS),

@@ -34,12 +34,6 @@ def ask_for_vectors(tx: Tx) -> None:
     tx.touched.add(JOBS)
 
 
-def ask_for_words(tx: Tx, cid: int) -> None:
-    """A turn took files: somebody should read them."""
-    tx.run(Q.add_job, cid=cid, kind="files", argument=None, now=tx.now)
-    tx.touched.add(JOBS)
-
-
 def add_job(tx: Tx, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
     tx.run(Q.add_job, cid=find(tx, scope, conversation)[0], kind=kind, argument=argument, now=tx.now)
     tx.touched.add(JOBS)

@@ -414,14 +414,16 @@ INSERT OR IGNORE INTO doomed_blobs (path) VALUES (:path)
 DELETE FROM attachments WHERE aid = :aid
 
 -- orphans: paths in the folder of a conversation that the scope may see, also after its end, which no row names
-SELECT p.value FROM json_each(:paths) p
-JOIN conversations c ON c.id = substr(substr(p.value, instr(p.value, '/') + 1), 1, 26) AND {allowed}
-WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.cid = c.cid AND a.path = p.value)
-  AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.path = p.value)
+SELECT p.path FROM (
+  SELECT value AS path, substr(value, instr(value, '/') + 1) AS inside FROM json_each(:paths)
+) p JOIN conversations c ON c.id = substr(p.inside, 1, instr(p.inside, '/') - 1) AND {allowed}
+WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.cid = c.cid AND a.path = p.path)
+  AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.path = p.path)
 
--- unread_files: files of turns that nobody has tried to read
+-- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
 SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
-JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.characters IS NULL ORDER BY a.aid LIMIT :limit
+JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.characters IS NULL AND t.role != 'tool'
+ORDER BY a.aid LIMIT :limit
 
 -- file_to_read: one of them, and which of its turn's files it is
 SELECT a.aid, a.tid, (SELECT count(*) FROM attachments b WHERE b.cid = a.cid AND b.tid = a.tid AND b.aid < a.aid)

@@ -8,7 +8,6 @@ from typing import Any
 import apsw
 
 from palaver.engines.rows import who
-from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.text_index import index_title
@@ -86,7 +85,7 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     for record in records[1:]:
         _restore_row(thread, record, turns)
     if any(record.kind == "attachment" for record in records):
-        outbox.ask_for_words(tx, cid)
+        thread.ask_for_words()
     return get(tx, scope, row["id"])
 
 

@@ -159,6 +159,8 @@ class Thread:
         row.tid = self.tx.db.last_insert_rowid()
         if draft.attachments:
             self._bind(row.tid, draft.attachments)
+            if draft.role != "tool":
+                self.ask_for_words()
         self.next_seq += 1
         self.turn_count += 1
         self.token_count += draft.token_count
@@ -172,6 +174,9 @@ class Thread:
         for one in from_json(attachments):
             if not self.tx.all(Q.bind_attachment, cid=self.cid, tid=tid, id=one["id"]):
                 raise AttachmentNotFound(one["id"])
+
+    def ask_for_words(self) -> None:
+        """Somebody should read the files that a turn has taken."""
         self.tx.run(Q.add_job, cid=self.cid, kind="files", argument=None, now=self.tx.now)
         self.tx.touched.add(JOBS)
 

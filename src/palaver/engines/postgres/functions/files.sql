@@ -89,7 +89,7 @@ END $$;
 
 -- ---- the words of files ---------------------------------------------------------------------------------------------
 
--- unread_files: files of turns that nobody has tried to read
+-- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
 CREATE OR REPLACE FUNCTION palaver_api.unread_files(who jsonb, conversation text, most integer)
 RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -100,7 +100,8 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
   JOIN turns t ON t.tenant = a.tenant AND t.tid = a.tid
-  WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.characters IS NULL ORDER BY a.aid LIMIT most;
+  WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.characters IS NULL AND t.role <> 'tool'
+  ORDER BY a.aid LIMIT most;
 END $$;
 
 -- put_file_text: what a file says, as [text, how many stems, the stems with their places] for each piece. False when it is

@@ -43,7 +43,7 @@ BEGIN
       PERFORM fail('PV005', file);
     END IF;
   END LOOP;
-  IF t.attachments IS NOT NULL THEN
+  IF t.attachments IS NOT NULL AND t.role <> 'tool' THEN
     PERFORM put_job(t.tenant, t.cid, 'files', NULL, now);
   END IF;
 END $$;
