@@ -33,7 +33,9 @@ DESCRIPTION = (
     "Conversations that never end, in prompts that always fit. Every refusal is a problem detail (RFC 9457) that names "
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
-EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-Id")
+EXPOSED = (
+    "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Retry-After", "X-Request-Id",
+)  # fmt: skip
 EVENT_STREAM = "text/event-stream"
 SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
@@ -102,7 +104,9 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
             "Idempotency-Key",
             "If-Match",
             "If-None-Match",
+            "If-Range",
             "Last-Event-ID",
+            "Range",
         ),
         expose_headers=EXPOSED,
         max_age=600,
@@ -131,8 +135,17 @@ def _router(faces: tuple[Face, ...]) -> APIRouter:
             response_model=None,
             response_class=Response,
             responses=_responses(face),
+            openapi_extra=_body(face),
         )
     return router
+
+
+def _body(face: Face) -> dict[str, Any] | None:
+    """A body of bytes, or of a form with one file."""
+    bytes_ = {"type": "string", "format": "binary"}
+    form = {"type": "object", "properties": {"file": bytes_}, "required": ["file"]}
+    content = {kind: {"schema": form if kind.startswith("multipart") else bytes_} for kind in face.takes}
+    return {"requestBody": {"content": content, "required": True}} if content else None
 
 
 def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
@@ -145,7 +158,7 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
             schema = {"$ref": f"#/components/schemas/{face.answer.__name__}"}
         elif face.media == EVENT_STREAM:
             schema = SENT
-        elif face.media != "application/json":
+        elif face.media != "application/json" and status != 304:
             schema = {"type": "string", "format": "binary"}
         if schema is not None:
             found[status]["content"] = {face.media: {"schema": schema}}
@@ -162,7 +175,8 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
 
 def _meaning(status: int) -> str:
     return {
-        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done", 304: "As the client has it already",
+        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done", 206: "A part of it",
+        304: "As the client has it already",
     }[status]  # fmt: skip
 
 
