@@ -22,7 +22,7 @@ from tests.server.conftest import PATIENCE, Running, ok, running
 
 from palaver.server.app import create_app
 from palaver.server.settings import ServerSettings
-from palaver.server.table import FACES
+from palaver.server.table import CLIENT_FACES, FACES
 
 DOCUMENT = create_app(ServerSettings()).openapi()
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
@@ -37,17 +37,20 @@ def operations() -> Iterator[dict[str, Any]]:
 
 
 def test_every_face_is_in_the_document_by_its_name() -> None:
-    assert {one["operationId"] for one in operations()} == {face.name for face in FACES}
+    assert {one["operationId"] for one in operations()} == {face.name for face in (*FACES, *CLIENT_FACES)}
 
 
 def test_every_operation_says_what_it_does_and_what_may_go_wrong() -> None:
     for one in operations():
         assert one["description"], one["operationId"]
         assert one["tags"], one["operationId"]
-        assert {"401", "403", "422", "429", "503"} <= one["responses"].keys(), one["operationId"]
+        of_a_provider = one["tags"][0] in ("OpenAI", "Anthropic")
+        wrong, form = ("400", "application/json") if of_a_provider else ("422", "application/problem+json")
+        assert {"401", "403", wrong, "429", "503"} <= one["responses"].keys(), one["operationId"]
+        assert not (of_a_provider and "409" in one["responses"]), one["operationId"]
         for status, response in one["responses"].items():
             if int(status) >= 400:
-                assert "application/problem+json" in response["content"]
+                assert form in response["content"]
 
 
 def test_every_body_has_an_example_that_fits_it() -> None:
