@@ -2,9 +2,9 @@ import type { ReactNode } from "react";
 import type { Reading } from "../state/reading";
 
 /** What was read, or that it is on its way, or why it did not come and what to do. */
-export function Shown<T>({ reading, what, children }: { reading: Reading<T>; what: string; children: (data: T) => ReactNode }) {
+export function Shown<T>({ reading, what, children }: { reading: Reading<T>; what: string; children: (data: NonNullable<T>) => ReactNode }) {
   const { data, problem, isBusy, again } = reading;
-  if (data === null && !problem)
+  if ((data === null || data === undefined) && !problem)
     return <div role="status" aria-label={`Reading ${what}`}>{[85, 60, 70].map((width) => <i key={width} className="ghost" style={{ width: `${width}%` }} />)}</div>;
   return (
     <div aria-busy={isBusy}>
@@ -14,7 +14,7 @@ export function Shown<T>({ reading, what, children }: { reading: Reading<T>; wha
           <button type="button" className="button" onClick={again}>Try again</button>
         </div>
       )}
-      {data !== null && children(data)}
+      {data !== null && data !== undefined && children(data)}
     </div>
   );
 }

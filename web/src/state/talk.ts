@@ -39,11 +39,16 @@ export interface Talk {
   /** Why there is no answer. */
   failure: string | null;
   live: boolean;
+  /** How often memory changed since it was opened: whoever shows it reads it again. */
+  remembered: number;
 }
+
+const REMEMBERED = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
 
 const NEW: Talk = {
   id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
   busy: false, thinking: "", failure: null, live: true,
+  remembered: 0,
 };
 export const talk = new Store<Talk>(NEW);
 
@@ -151,6 +156,7 @@ function hear(id: string, messages: Message[]): void {
     asking: now.asking && isStored(now.asking, now.thread, thread) ? null : now.asking,
     failure: isAnswered ? null : now.failure,
     thinking: thread === now.thread ? now.thinking : isAnswered && hasText(thread) ? "" : now.thinking,
+    remembered: now.remembered + (messages.some((one) => REMEMBERED.has(one.event)) ? 1 : 0),
   });
   if (needs.size) void fetchAll(id, needs);
 }
