@@ -40,13 +40,13 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
   };
   return (
     <table className="facts-table">
-      <thead><tr><th scope="col">Fact</th><th scope="col">Sure</th><th scope="col">Holds</th><th><span className="sr-only">Delete</span></th></tr></thead>
+      <thead><tr><th scope="col">Fact</th><th scope="col">Confidence</th><th scope="col">Valid</th><th><span className="sr-only">Delete</span></th></tr></thead>
       <tbody>
         {facts.map((fact) => (
           <tr key={fact.id} className={fact.invalidated_at ? "is-over" : ""}>
             <td>
               <span>{fact.subject} <small>{fact.predicate.replaceAll("_", " ")}</small> {fact.object}</span>
-              {fact.source_turn && <button type="button" className="link" onClick={() => onTurn(fact.source_turn!)}>where it was said</button>}
+              {fact.source_turn && <button type="button" className="link" onClick={() => onTurn(fact.source_turn!)}>source turn</button>}
             </td>
             <td><meter min={0} max={1} value={fact.confidence} title={`noted by ${fact.by}`}>{fact.confidence}</meter><small>{Math.round(fact.confidence * 100)}%</small></td>
             <td><time dateTime={fact.valid_from} title={momentOf(fact.valid_from)}>since {dayOf(fact.valid_from)}</time>{fact.invalidated_at && <small>until {dayOf(fact.invalidated_at)}</small>}</td>

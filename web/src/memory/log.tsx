@@ -51,7 +51,7 @@ function Line({ entry, onTurn }: { entry: Entry; onTurn: (turn: string) => void 
   return (
     <div className="log-line">
       <small className="figure" title={hash}>{n}</small>
-      <p><strong>{actor || "Palaver"}</strong> {sentenceOf(entry)}{turn && <button type="button" className="link" onClick={() => onTurn(turn)}>show</button>}</p>
+      <p><strong>{actor || "Palaver"}</strong> {turn ? <button type="button" className="link" title="Show it in the chat" onClick={() => onTurn(turn)}>{sentenceOf(entry)}</button> : sentenceOf(entry)}</p>
       <time dateTime={at} title={at}>{momentOf(at)}</time>
     </div>
   );

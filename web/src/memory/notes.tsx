@@ -4,7 +4,7 @@ import { type FormEvent, useState } from "react";
 import { adviceOf } from "../api/client";
 import { type Note, NOTE_LISTS, type NoteList, type WorkingMemory } from "../api/types";
 import { addNote, correctNote, dropNote, getMemory } from "../api/verbs";
-import { IconButton } from "../shell/icons";
+import { Icon, IconButton } from "../shell/icons";
 import { Shown } from "../shell/shown";
 import { useReading } from "../state/reading";
 import { useStore } from "../state/store";
@@ -37,9 +37,7 @@ export function Notes({ conversation, onTurn }: TabProps) {
           <p className="hint">The model reads these notes with every message. Change what is wrong: what you write stays until you change it.</p>
           {isEmpty(memory) && <Waiting conversation={conversation} what="notes" />}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}
-          {ORDER.map((list) => (
-            <List key={list} list={list} notes={memory[list]} conversation={conversation} onTurn={onTurn} onChange={reading.again} />
-          ))}
+          <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={reading.again} />
         </>
       )}
     </Shown>
@@ -48,17 +46,36 @@ export function Notes({ conversation, onTurn }: TabProps) {
 
 const isEmpty = (memory: WorkingMemory) => !memory.summary && NOTE_LISTS.every((list) => memory[list].length === 0);
 
-type ListProps = TabProps & { list: NoteList; notes: Note[]; onChange: () => void };
+/** Lists without a note are only offered, so that those with notes are seen. */
+function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange: () => void }) {
+  const [adding, setAdding] = useState<NoteList | null>(null);
+  const empty = ORDER.filter((list) => memory[list].length === 0 && list !== adding);
+  return (
+    <>
+      {ORDER.filter((list) => !empty.includes(list)).map((list) => (
+        <List key={list} list={list} notes={memory[list]} isAdding={list === adding} onAdding={(isOn) => setAdding(isOn ? list : null)} {...rest} />
+      ))}
+      {empty.length > 0 && (
+        <div className="row-of-buttons" role="group" aria-label="Lists without a note">
+          {empty.map((list) => (
+            <button key={list} type="button" className="button chip" title={NAMES[list][1]} onClick={() => setAdding(list)}><Icon name="plus" size={14} /> {NAMES[list][0]}</button>
+          ))}
+        </div>
+      )}
+    </>
+  );
+}
 
-function List({ list, notes, conversation, onTurn, onChange }: ListProps) {
-  const [isAdding, setAdding] = useState(false);
+type ListProps = TabProps & { list: NoteList; notes: Note[]; isAdding: boolean; onAdding: (isOn: boolean) => void; onChange: () => void };
+
+function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange }: ListProps) {
   const [title, about] = NAMES[list];
   const add = (text: string) => changed(() => addNote(conversation, list, text), onChange);
   return (
     <section aria-labelledby={`list-${list}`} className="notes">
       <div className="notes-head">
         <h3 id={`list-${list}`} title={about}>{title}</h3>
-        <IconButton icon="plus" size={16} label={`Add to ${title.toLowerCase()}`} onClick={() => setAdding(true)} />
+        <IconButton icon="plus" size={16} label={`Add to ${title.toLowerCase()}`} onClick={() => onAdding(true)} />
       </div>
       {notes.length > 0 && (
         <ul>
@@ -67,7 +84,7 @@ function List({ list, notes, conversation, onTurn, onChange }: ListProps) {
           ))}
         </ul>
       )}
-      {isAdding && <Writing label={about} onDone={() => setAdding(false)} onSave={add} />}
+      {isAdding && <Writing label={about} onDone={() => onAdding(false)} onSave={add} />}
     </section>
   );
 }
@@ -88,7 +105,7 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
   if (isOpen) return <li><Writing label="Edit the note" text={note.text} onDone={() => setOpen(false)} onSave={correct} /></li>;
   return (
     <li className="note">
-      <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>where it was said</button>}</small></p>
+      <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>source turn</button>}</small></p>
       <IconButton icon="pencil" size={15} label={`Edit: ${note.text}`} onClick={() => setOpen(true)} />
       <IconButton icon="trash" size={15} label={`Remove: ${note.text}`} onClick={() => void drop()} />
     </li>

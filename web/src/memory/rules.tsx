@@ -67,7 +67,7 @@ function Form({ info }: { info: Conversation }) {
         </p>
       </fieldset>
       <fieldset>
-        <legend>What is not even stored</legend>
+        <legend>Secrets and facts</legend>
         <Switch title="Take out secrets" isOn={rules.redact} onChange={(redact) => set({ redact })}>
           Addresses, phone and card numbers, passwords and keys become [email], [card] and so on before a new message is stored. Summaries, notes and facts never hold them anyway.
         </Switch>
