@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run web test pgbouncer chromium screenshots lint format bench crash replication properties clean
+.PHONY: help run web test pgbouncer chromium screenshots lint format bench soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test    the tests"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
+	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
 	@echo "make crash   the long durability test: 200 times kill -9"
 	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
 	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
@@ -65,6 +66,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -r bench/requirements.txt
 	$(BIN)/python -m bench
+
+soak: $(READY)
+	$(BIN)/python -m bench.soak
 
 crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200

@@ -306,3 +306,9 @@ def test_every_field_is_in_the_content_hash(field: str, value: str) -> None:
 def test_the_hash_of_a_key_is_the_conversations_own(conversation: str, key: str) -> None:
     assert key_hash(conversation, key) != key_hash(conversation + "x", key)
     assert set(key_hash(conversation, key).removeprefix("sha256:")) <= set(string.hexdigits)
+
+
+@given(st.integers(min_value=-(2**54), max_value=2**54))
+def test_every_microsecond_is_a_moment_of_its_own(at: int) -> None:
+    assert micros(moment(at)) == at
+    assert moment(at).utcoffset() == timedelta(0)

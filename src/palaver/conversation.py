@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -96,7 +97,7 @@ class Conversation:
 
     def __init__(self, store: Store, info: ConversationInfo) -> None:
         self._store, self.info = store, info
-        self._engine, self._scope = store.engine, store.scope
+        self._engine, self._scope, self._meter = store.engine, store.scope, store.parts.meter
 
     def __repr__(self) -> str:
         return f"<Conversation {self.id}>"
@@ -138,7 +139,7 @@ class Conversation:
         `discard_after` also instead of everything that followed.
         """
         batch = self._batch([{**fields, "role": role, "content": content}], expected_seq, replaces, discard_after)
-        return (await self._engine.append(self._scope, self.id, batch))[0]
+        return (await self._stored(batch))[0]
 
     async def append_many(self, turns: Iterable[Mapping[str, Any]], *, expected_seq: int | None = None) -> list[Turn]:
         """Store several turns in one transaction: all of them or none."""
@@ -148,7 +149,12 @@ class Conversation:
         if not all(isinstance(item, Mapping) for item in items):
             raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
         batch = self._batch(items, expected_seq)
-        return await self._engine.append(self._scope, self.id, batch) if items else []
+        return await self._stored(batch) if items else []
+
+    async def _stored(self, batch: Append) -> list[Turn]:
+        turns = await self._engine.append(self._scope, self.id, batch)
+        self._meter.stored(len(turns))
+        return turns
 
     def _batch(
         self,
@@ -317,7 +323,9 @@ class Conversation:
     async def _commit_stream(self, turn: Turn, text: str, tail: Chunk | None, final: Mapping[str, Any]) -> Turn:
         self._store.require(WRITE)
         seal = self._seal(turn, text, tail, **final)
-        return await self._engine.stream_commit(self._scope, self.id, turn.id, seal)
+        sealed = await self._engine.stream_commit(self._scope, self.id, turn.id, seal)
+        self._meter.stored(1)
+        return sealed
 
     async def _abort_stream(self, turn: Turn, tail: Chunk) -> Turn:
         return await self._engine.stream_abort(self._scope, self.id, turn.id, tail)
@@ -599,12 +607,18 @@ class Conversation:
 
     async def _build_context(self, options: Options) -> Context:
         if not options.wants_recall:
-            return await self._store.parts.prompter.build(self._scope, self.id, options)
+            return await self._built(options)
         with self._telemetry.memory("search_memory", self.id) as span:
-            context = await self._store.parts.prompter.build(self._scope, self.id, options)
+            context = await self._built(options)
             quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
             span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
             return context
+
+    async def _built(self, options: Options) -> Context:
+        began = time.perf_counter()
+        context = await self._store.parts.prompter.build(self._scope, self.id, options)
+        self._meter.built(time.perf_counter() - began)
+        return context
 
     async def _mistrusted(self, options: Options) -> Options:
         """A smaller budget for a model whose provider counts more than we do."""

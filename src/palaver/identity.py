@@ -26,6 +26,7 @@ TURN_TAG, EVENT_TAG, CONVERSATION_TAG, KEY_TAG = (
 SALT_BYTES = 16
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ID_LENGTH, STAMP = 26, 7  # 45 random bits stay, per millisecond and conversation
+_EXACT = 2**52  # up to the year 2112 a float of seconds tells one microsecond from the next
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAIRS = [a + b for a in CROCKFORD for b in CROCKFORD]  # two letters for each number below 1,024
 _ABSENT = b"\xff\xff\xff\xff"
@@ -90,6 +91,8 @@ def micros(moment: datetime) -> int:
 
 
 def moment(micros: int) -> datetime:
+    if 0 <= micros < _EXACT:  # twice as fast
+        return datetime.fromtimestamp(micros / 1_000_000, UTC)
     return _EPOCH + timedelta(microseconds=micros)
 
 

@@ -106,8 +106,8 @@ def tenant_of(key: str) -> str | None:
     if head != "plv" or not dot or not secret:
         return None
     try:
-        return urlsafe_b64decode(tenant + "=" * (-len(tenant) % 4)).decode() or None
-    except ValueError:
+        return clean_name("tenant", urlsafe_b64decode(tenant + "=" * (-len(tenant) % 4)).decode())
+    except ValueError:  # also when it is no name that anybody could have
         return None
 
 

@@ -102,7 +102,7 @@ class Attachment:
 # ---- the thread ----------------------------------------------------------------------------------------------------
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True):
     """One entry of a conversation, as stored. A Struct, because a context is made of hundreds of them."""
 
     id: str

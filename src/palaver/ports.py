@@ -317,6 +317,20 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """One look at a database: its schema, the one that this version knows, and the memory work of all tenants.
+
+    `lag` is for how many seconds the oldest of what could be done now has waited.
+    """
+
+    schema: int
+    schema_known: int
+    waiting: int
+    put_aside: int
+    lag: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToEmbed:
     """A passage that a model has not seen: part `part` of a turn's text. Not every one is worth a vector.
 
@@ -677,6 +691,10 @@ class Engine(Protocol):
     async def unsealed(self, tenant: str, limit: int) -> list[Tip]: ...
     async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None: ...
     async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]: ...
+
+    async def health(self) -> Health:
+        """Of everything that this engine works for. A database that cannot be asked raises."""
+        ...
 
     # the outbox
     def quiet_seconds(self) -> float:

@@ -15,16 +15,22 @@ def this_process() -> str:
 def is_gone(process: str) -> bool:
     """Whether a process of this machine is certainly gone. Of another machine's, nothing is known."""
     machine, _, number = process.partition(":")
-    # Elsewhere than on POSIX, signal 0 is not a question.
-    if machine != _machine() or os.name != "posix" or not number.isdecimal() or len(number) > 9:
+    if machine != _machine() or not number.isdecimal() or len(number) > 9:
         return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
+    return not is_alive(int(number))
+
+
+def is_alive(number: int) -> bool:
+    """Whether a process of this machine is there. Where one cannot ask, it is."""
+    if os.name != "posix":  # elsewhere, signal 0 is not a question
         return True
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
     except OSError:
-        return False  # it lives, and belongs to somebody else
-    return False
+        return True  # and belongs to somebody else
+    return True
 
 
 def _machine() -> str:

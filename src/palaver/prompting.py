@@ -117,8 +117,9 @@ class Prompter:
             recall_note=note,
             counter=count.name,
             counted=count.name == self.counter.name,
+            revision=reading.revision,
         )
-        context = replace(assemble(material, options, count), revision=reading.revision)
+        context = assemble(material, options, count)
         if options.preview:
             return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
         self._freeze(asked, offered, context)

@@ -158,6 +158,7 @@ class Round:
     async def _end(self, turn: Turn | None, problem: BaseException | None) -> None:
         """Close the connection, and put the call on record."""
         await self.current.hang_up()
+        self.generation.store.parts.meter.answered(self.heard.usage)
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
         # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
         # fail an answer that is stored, nor to hide why one failed.

@@ -82,6 +82,7 @@ from palaver.recall.terms import last_word, terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
 from palaver.talking import GenerateSettings, Talking, open_talking
+from palaver.telemetry import Meter
 from palaver.unflushed import Unflushed
 from palaver.worker import Extractor, Summarizer, Worker
 
@@ -116,6 +117,7 @@ class Parts:
     callers: Callers = field(default_factory=Callers)
     held_back: dict[str, HeldBack] = field(default_factory=dict)
     unflushed: Unflushed = field(default_factory=Unflushed)
+    meter: Meter = field(default_factory=Meter)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
     blobs_chosen: bool = False  # by the application, for all callers
@@ -136,7 +138,7 @@ class Store:
         """The same database for another caller."""
         if isinstance(self.engine, SignIn) and not self.engine.is_anybody:
             raise InvalidInput("scope", "over Supabase callers are who their tokens say: use store.signed_in(token)")
-        return Store(self.parts, _clean_scope(scope))
+        return Store(self.parts, clean_scope(scope))
 
     async def signed_in(self, token: Token) -> Store:
         """The same Supabase project for the user whose token this is. The token goes with each request of that user,
@@ -463,7 +465,7 @@ def _clean_participants(value: object) -> tuple[str, ...]:
     return names
 
 
-def _clean_scope(scope: Scope) -> Scope:
+def clean_scope(scope: Scope) -> Scope:
     clean_name("tenant", scope.tenant)
     optional_name("user", scope.user)
     optional_name("workspace", scope.workspace)
@@ -492,6 +494,7 @@ async def open(
     workspaces: Mapping[str, str] | None = None,
     generate: GenerateSettings | Mapping[str, Any] | None = None,
     telemetry: Any = None,
+    meter: Meter | None = None,
     summarizer: Summarizer | None = None,
     extractor: Extractor | None = None,
     redactor: Redactor | None = None,
@@ -520,9 +523,9 @@ async def open(
     `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
     names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
     """
-    scope = _clean_scope(scope or Scope.of(tenant, user))
+    scope = clean_scope(scope or Scope.of(tenant, user))
     clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
-    embed = _embedder(embedder)
+    embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:
         if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
             stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
@@ -549,8 +552,9 @@ async def open(
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models),
+            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models, meter),
             talking=talking,
+            meter=meter,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )

@@ -11,6 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.errors import MissingExtra
+from palaver.ports import Usage
+
+
+class Meter:
+    """What happens, in numbers, for whoever watches: `palaver.open(meter=…)`. This one counts nothing."""
+
+    def stored(self, turns: int) -> None:
+        """So many turns are in the database now."""
+
+    def built(self, seconds: float) -> None:
+        """A context took so long."""
+
+    def answered(self, usage: Usage) -> None:
+        """A model has answered, and reports what it cost."""
 
 
 class NoSpan:

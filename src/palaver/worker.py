@@ -39,7 +39,9 @@ from palaver.ports import (
     SummaryDraft,
     ToEmbed,
     Unsummarised,
+    Usage,
 )
+from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
     from palaver.memory.facts import FactDraft
@@ -105,6 +107,7 @@ class Worker:
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
     models: ModelBook | None = None
+    meter: Meter = field(default_factory=Meter)
     clean_texts: CleanTexts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -260,6 +263,7 @@ class Worker:
             )
             recording = Recording(self.engine, scope, request, self.clean_texts, None)
             await recording.end(response, None)
+            self.meter.answered(Usage(**response["usage"]))
 
         at = self.clock.now()
         return ModelWriter(model, self.counter, told)

@@ -90,8 +90,30 @@ DO $$ BEGIN
   CREATE ROLE palaver_owner LOGIN PASSWORD 'not a secret';
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
-GRANT palaver_app, palaver_worker, palaver_index, palaver_eraser TO palaver_owner;
+GRANT palaver_app, palaver_worker, palaver_index, palaver_eraser TO palaver_owner WITH ADMIN OPTION;
 """
+
+
+AUTHENTICATOR = """
+DO $$ BEGIN
+  CREATE ROLE authenticator LOGIN NOINHERIT PASSWORD 'not a secret';
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+GRANT palaver_app, palaver_worker TO authenticator;
+REVOKE ADMIN OPTION FOR palaver_app, palaver_worker FROM palaver_owner;
+"""
+
+
+async def test_what_another_database_has_granted_already_is_not_asked_for_again(
+    postgres: Server, made_by_an_owner: str
+) -> None:
+    """Roles belong to the whole server: whoever may not give them out can still make the schema."""
+    with postgres_server.in_turn("owner"):
+        await postgres_server.execute(postgres.url, AUTHENTICATOR)
+        owner = await asyncpg.connect(made_by_an_owner)
+        await migrate.migrate(owner)
+        assert await owner.fetchval("SELECT palaver.schema_version()") == migrate.known_version()
+        await owner.close()
 
 
 async def test_conversations_that_are_there_already_are_rows(made_by_an_owner: str) -> None:

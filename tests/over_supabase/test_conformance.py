@@ -30,6 +30,7 @@ ONLY_THE_APPLICATION = {
     "an_expired_key_starts_anew",
     "hostile_names_stay_in_the_folder",
     "the_fields_of_a_conversation_are_kept",
+    "work_that_waits_is_counted_and_so_is_how_long_it_has",
 }
 PEOPLE = [one for one in GUARANTEES if one.name not in ONLY_THE_APPLICATION]
 APPLICATION = [pytest.param(one, marks=[pytest.mark.slow] if one in PEOPLE else []) for one in GUARANTEES]

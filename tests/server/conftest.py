@@ -16,11 +16,16 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from tests import postgres_server
+from tests.conftest import migrate_for_tests
+from tests.postgres_server import Server
 
 from palaver.keys import create_key
 from palaver.model import Scope
 from palaver.server.app import create_app
 from palaver.server.settings import ServerSettings
+
+PATIENCE = 120.0  # seconds, for a machine that has much else to do
 
 
 @dataclass
@@ -34,11 +39,11 @@ class Running:
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def do(self, work: Any) -> Any:
         """Run a coroutine on the server's own loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     def key(self, tenant: str = "acme", user: str | None = "ada", rights: str = "read write", **more: Any) -> str:
         store = self.app.state.services.store.scoped(Scope.of(tenant, None))
@@ -67,20 +72,41 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), daemon=True)
     thread.start()
-    ready.wait(30)
+    ready.wait(PATIENCE)
     assert server.started, "the server did not start"
     try:
         yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", app, settings, loops[0])
     finally:
         loops[0].call_soon_threadsafe(app.state.services.begin_shutdown)
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture
-def server_url(tmp_path: Path) -> str:
-    """SQLite; a module that is about more than HTTP asks for every engine instead."""
-    return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+def server_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """SQLite; what is about more than HTTP asks for every engine instead, a test by the mark ON_BOTH."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/server.db?synchronous=NORMAL"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+ON_BOTH = pytest.mark.parametrize("server_url", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database for all tests of a module, on each engine in turn. Files that a server keeps stay in its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("shared"))
+        if request.param == "sqlite":
+            yield f"sqlite:///{folder}/server.db?synchronous=NORMAL"
+            return
+        postgres: Server = request.getfixturevalue("postgres")
+        template = asyncio.run(postgres_server.migrated_template(postgres, "palaver", migrate_for_tests))
+        name = asyncio.run(postgres_server.new_database(postgres, template))
+        yield postgres_server.as_application(postgres.at(name))
+        asyncio.run(postgres_server.drop_database(postgres, name))
 
 
 @pytest.fixture

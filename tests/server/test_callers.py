@@ -24,6 +24,12 @@ SECRET = "a-secret-of-at-least-thirty-two-bytes"
 
 
 @pytest.fixture
+def server_url(database_url: str) -> str:
+    """On each engine in turn."""
+    return database_url
+
+
+@pytest.fixture
 def guarded(settings: Callable[..., ServerSettings]) -> Iterator[Running]:
     """A server that asks everybody who they are."""
     with running(settings(require_auth=True, jwt_secret=SECRET)) as one:
@@ -78,9 +84,9 @@ def test_a_key_opens_its_own_tenant_as_its_own_user(guarded: Running) -> None:
         assert ok(client.get("/api/settings"))["caller"]["rights"] == ["read", "write"]
 
 
-@pytest.mark.parametrize("broken", ["plv.", "plv.YWNtZQ.wrong", "plv.!!.x", "nonsense", "plv.YWNtZQ", "Bearer"])
-def test_what_is_no_key_is_refused(guarded: Running, broken: str) -> None:
-    assert status(guarded, broken) == 401
+def test_what_is_no_key_is_refused(guarded: Running) -> None:
+    for broken in ("plv.", "plv.YWNtZQ.wrong", "plv.!!.x", "nonsense", "plv.YWNtZQ", "Bearer", "plv.AAAA.x"):
+        assert status(guarded, broken) == 401, broken
 
 
 def test_a_key_works_until_it_expires_or_is_revoked(guarded: Running) -> None:
@@ -204,15 +210,20 @@ BAD: dict[str, Callable[[], str]] = {
     "no expiry": lambda: token(exp=None),
     "not yet": lambda: token(nbf=time.time() + 60),
     "nobody": lambda: token(sub=None),
+    "a user who is not a name": lambda: token(sub="a\x00b"),
+    "a user without end": lambda: token(sub="x" * 5_000),
+    "a tenant that is not a name": lambda: token(app_metadata={"tenant": "acme\x00"}),
+    "a tenant that is not a text": lambda: token(app_metadata={"tenant": ["acme"]}),
+    "a workspace that is not a name": lambda: token(app_metadata={"tenant": "acme", "palaver_workspace": "\x00"}),
     "no tenant": lambda: token(app_metadata={}),
     "tenant chosen by the user": lambda: token(app_metadata={}, user_metadata={"tenant": "acme"}),
     "three dots": lambda: "a.b.c",
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_jwt_is_refused(guarded: Running, bad: str) -> None:
-    assert status(guarded, BAD[bad]()) == 401
+def test_a_bad_jwt_is_refused(guarded: Running) -> None:
+    for name, bad in BAD.items():
+        assert status(guarded, bad()) == 401, name
 
 
 def test_rights_come_from_the_issuer_only(guarded: Running) -> None:

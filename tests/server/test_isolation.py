@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import httpx
@@ -25,11 +26,16 @@ NAMING = [face for face in FACES if "{conversation}" in face.path]
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("isolation")
-    settings = ServerSettings(url=f"sqlite:///{folder}/s.db", embedder="none", require_auth=True, jwt_secret="x" * 32)
+def guarded(shared_url: str) -> Iterator[Running]:
+    settings = ServerSettings(url=shared_url, embedder="none", require_auth=True, jwt_secret="x" * 32, rate=0)
     with running(settings) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def stranger(guarded: Running) -> Callable[[str, str], str]:
+    """The key of somebody whom Ada's data does not concern, but who may do anything else."""
+    return cache(lambda tenant, user: guarded.key(tenant, user, rights="read write system"))
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +63,9 @@ def call(client: httpx.Client, face: Face, ids: dict[str, Any]) -> httpx.Respons
 @pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")])
 @pytest.mark.parametrize("face", NAMING, ids=lambda face: face.name)
 def test_what_is_not_yours_is_not_found(
-    guarded: Running, ids: dict[str, Any], face: Face, who: tuple[str, str]
+    guarded: Running, stranger: Callable[[str, str], str], ids: dict[str, Any], face: Face, who: tuple[str, str]
 ) -> None:
-    with guarded.client(guarded.key(*who, rights="read write system")) as client:
+    with guarded.client(stranger(*who)) as client:
         answer = call(client, face, ids)
         assert answer.status_code == 404, (face.name, answer.text)
         # Nothing there and not yours are told in the same words.

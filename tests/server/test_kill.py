@@ -2,96 +2,62 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from tests.server.conftest import Sent, events, ok, text_of, until
+from tests.server.conftest import PATIENCE, Sent, events, ok, text_of, until
+from tests.server.processes import serving, wait_until
 
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(60)]
 WHOLE = "".join(WORDS)
-Child = subprocess.Popen[bytes]
+HALF = "".join(WORDS[:30])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def new_talk(client: httpx.Client) -> str:
+    return f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
 
 
-@contextmanager
-def process(
-    folder: Path, port: int, provider: LoopbackProvider
-) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
-    environment = {
-        **os.environ,
-        "PALAVER_MODEL": "chat",
-        "PALAVER_MODELS": json.dumps(provider.models()),
-        "PALAVER_GENERATE": json.dumps({"titles": False}),
-        "PALAVER_EMBEDDER": "none",
-    }
-    command = [sys.executable, "-m", "palaver.cli", "serve", "--port", str(port), "--db", str(folder / "kill.db")]
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
-    try:
-        _wait_until_up(client, child)
-        yield child, client
-    finally:
-        client.close()
-        child.kill()
-        child.communicate()
+def flushed(client: httpx.Client, talk: str) -> bool:
+    """Whether the first half of an answer is on disk."""
+    return bool(ok(client.get(f"{talk}/turns"))["items"][-1]["content"] == HALF)
 
 
-def _wait_until_up(client: httpx.Client, child: Child) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert child.poll() is None, child.stderr.read() if child.stderr else b""
-        try:
-            client.get("/api/settings")
-            return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise AssertionError("the server did not come up")
-
-
-def test_a_server_that_is_killed_in_the_middle_of_an_answer(tmp_path: Path) -> None:
-    never, port = threading.Event(), free_port()
+def test_a_server_that_is_killed_in_the_middle_of_an_answer(tmp_path: Path, database_url: str) -> None:
+    never = threading.Event()
     with LoopbackProvider() as provider:
         provider.script(Say(WORDS, hold_after=(30, never)), Say("Again: all of it."))
         seen: list[Sent] = []
-        with process(tmp_path, port, provider) as (child, client):
-            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        headers = {"Idempotency-Key": "ask-1"}
+        with serving(database_url, tmp_path, provider=provider) as server:
+            client = server.client()
+            talk = new_talk(client)
             generate = {"message": "Go on", "stream": True}
-            headers = {"Idempotency-Key": "ask-1"}
             with (
                 client.stream("POST", f"{talk}/generate", json=generate, headers=headers) as answer,
                 client.stream("GET", f"{talk}/events") as response,
             ):
                 until(events(answer), "delta")
                 stream = events(response)
-                while text_of(seen) != "".join(WORDS[:30]):
+                while text_of(seen) != HALF:
                     seen.append(next(stream))
-                _wait_until_flushed(client, talk, "".join(WORDS[:30]))
-                os.kill(child.pid, signal.SIGKILL)
-                child.wait()
+                wait_until(lambda: flushed(client, talk), "the text to reach the disk")
+                os.kill(server.child.pid, signal.SIGKILL)
+                server.child.wait()
         kept = seen[-1].id
         never.set()
-        with process(tmp_path, port, provider) as (child, client):
+        with serving(database_url, tmp_path, provider=provider) as server:
+            client = server.client()
             with client.stream("GET", f"{talk}/events", headers={"Last-Event-ID": kept or ""}) as response:
                 rest = until(events(response), "abort")
             aborted = rest[-1].data["turn"]
-            assert text_of(seen + rest) == aborted["content"] == "".join(WORDS[:30])
+            assert text_of(seen + rest) == aborted["content"] == HALF
             again = ok(client.post(f"{talk}/generate", json={"message": "Go on"}, headers=headers))
             assert again["turn"]["content"] == "Again: all of it."
             shown = [one["content"] for one in ok(client.get(f"{talk}/turns"))["items"]]
@@ -99,42 +65,57 @@ def test_a_server_that_is_killed_in_the_middle_of_an_answer(tmp_path: Path) -> N
             assert ok(client.post(f"{talk}/verify"))["ok"]
 
 
-def _wait_until_flushed(client: httpx.Client, talk: str, text: str) -> None:
-    while ok(client.get(f"{talk}/turns"))["items"][-1]["content"] != text:
-        time.sleep(0.02)
+def test_a_server_that_is_asked_to_end_says_goodbye(tmp_path: Path, database_url: str) -> None:
+    """Live readers are told, the answer in the making is kept with what came, and the process ends by itself.
 
-
-def test_a_server_that_is_asked_to_end_says_goodbye(tmp_path: Path) -> None:
-    """Live readers are told, the answer in the making is sealed with what came, and the process ends by itself."""
-    never, port = threading.Event(), free_port()
-    os.environ["PALAVER_SHUTDOWN_SECONDS"] = "1"
-    try:
-        with LoopbackProvider() as provider:
-            provider.script(Say(WORDS, hold_after=(30, never)))
-            with process(tmp_path, port, provider) as (child, client):
-                talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
-                with client.stream("GET", f"{talk}/events") as response:
-                    stream = events(response)
-                    asking = threading.Thread(target=_ask, args=(str(client.base_url), talk))
-                    asking.start()
-                    until(stream, "delta")
-                    child.send_signal(signal.SIGTERM)
-                    assert list(stream)[-1].kind == "closing"
-                assert child.wait(30) is not None
-                asking.join()
-            never.set()
-            with process(tmp_path, port, provider) as (_, client):
-                page = ok(client.get(f"{talk}/turns", params={"include_superseded": True}))
-                last = page["items"][-1]
-                assert last["status"] in ("complete", "aborted")
-                assert WHOLE.startswith(last["content"])
-                assert last["content"]
-    finally:
-        del os.environ["PALAVER_SHUTDOWN_SECONDS"]
+    What a client writes in pieces is handed over: it goes on where the next server is.
+    """
+    never = threading.Event()
+    with LoopbackProvider() as provider:
+        provider.script(Say(WORDS, hold_after=(30, never)))
+        with serving(database_url, tmp_path, provider=provider, shutdown_seconds=1, stream_lease=600) as server:
+            client = server.client()
+            talk, other = new_talk(client), new_talk(client)
+            piece = ok(client.post(f"{other}/streams", json={}))["id"]
+            ok(client.post(f"{other}/streams/{piece}/chunks", json={"n": 0, "text": "before "}))
+            with client.stream("GET", f"{talk}/events") as response:
+                stream = events(response)
+                asking = threading.Thread(target=_ask, args=(server.url, talk))
+                asking.start()
+                until(stream, "delta")
+                server.child.send_signal(signal.SIGTERM)
+                assert list(stream)[-1].kind == "closing"
+            server.child.wait(PATIENCE)
+            asking.join()
+            last = [line.get("message", "") for line in server.told()][-2:]
+            assert last == ["closing, with 1 answers in the making", "closed"]
+        never.set()
+        with serving(database_url, tmp_path, provider=provider) as server:
+            client = server.client()
+            page = ok(client.get(f"{talk}/turns", params={"include_superseded": True}))
+            answer = page["items"][-1]
+            assert answer["status"] in ("complete", "aborted")
+            assert WHOLE.startswith(answer["content"])
+            assert answer["content"]
+            ok(client.post(f"{other}/streams/{piece}/chunks", json={"n": 1, "text": "and after"}))
+            assert ok(client.post(f"{other}/streams/{piece}/commit", json={}))["content"] == "before and after"
+            assert ok(client.post(f"{talk}/verify"))["ok"]
+            assert ok(client.post(f"{other}/verify"))["ok"]
 
 
 def _ask(url: str, talk: str) -> None:
     try:
-        httpx.post(f"{url.rstrip('/')}{talk}/generate", json={"message": "Go on"}, timeout=60)
+        httpx.post(f"{url}{talk}/generate", json={"message": "Go on"}, timeout=PATIENCE)
     except httpx.TransportError:
         pass  # the server ended
+
+
+def test_one_that_cannot_start_says_why_and_no_secret(tmp_path: Path) -> None:
+    url = "postgresql://ada:hunter2@127.0.0.1:1/none"
+    command = [sys.executable, "-m", "palaver.cli", "serve", "--port", "0", "--db", url]
+    for options in ([], ["--workers", "2"]):
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+        assert done.returncode != 0
+        assert "cannot start: the database is out of reach" in done.stderr
+        assert "hunter2" not in done.stderr + done.stdout
+        assert "Traceback" not in done.stderr

@@ -64,9 +64,8 @@ def test_the_document_refers_to_nothing_that_is_not_in_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("fuzz")
-    with running(ServerSettings(url=f"sqlite:///{folder}/f.db?synchronous=NORMAL", embedder="none")) as server:
+def fuzzed(shared_url: str) -> Iterator[tuple[Running, dict[str, Any]]]:
+    with running(ServerSettings(url=shared_url, embedder="none")) as server:
         with server.client() as client:
             talk = ok(client.post("/api/conversations", json={"key": "fuzz"}))["id"]
             path = f"/api/conversations/{talk}"

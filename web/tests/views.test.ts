@@ -7,7 +7,7 @@ import { GROUP, inSight, placesOf, ROW } from "../src/history/window";
 import { groupOf, type Row, rowsOf } from "../src/state/dates";
 import { parseRoute, pathTo } from "../src/state/paths";
 import { codePoints, marked, titleParts, unitsAt } from "../src/state/text";
-import { itemsOf, stepsOf, versionsOf } from "../src/state/views";
+import { branchesByTurn, itemsOf, stepsOf, versionsOf } from "../src/state/views";
 import { turn } from "./turns";
 
 const assistant = (id: string, fields: Partial<Turn> = {}) => turn({ id, role: "assistant", actor: "assistant", ...fields });
@@ -38,7 +38,8 @@ describe("items", () => {
 
 describe("versions", () => {
   const versions = ["A", "A", "B"].map((content, at) => turn({ id: `v${at}`, content }));
-  const branches: Branch[] = [{ position: 0, active: "v1", turns: versions }];
+  const places: Branch[] = [{ position: 0, active: "v1", turns: versions }];
+  const branches = branchesByTurn(places);
 
   it("with the same words are answers made anew, others are edits", () => {
     expect(versionsOf(versions[0]!, branches)).toEqual({

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from palaver.cli import (
+    backing_up,
     chat,
     diagnosing,
     explaining,
@@ -23,15 +24,15 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving", "reading",
-    "remembering", "removing", "serving", "working", "writing",
+    "app", "main", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving",
+    "reading", "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
     "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
-    "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "forget", "reset", "verify",
-    "stats", "doctor", "migrate", "sweep", "worker", "reindex",
+    "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "backup", "restore", "forget",
+    "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

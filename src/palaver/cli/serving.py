@@ -26,6 +26,8 @@ Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; s
 Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
 Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
 
+LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="How the log is written, to stderr.")]
+
 
 @command("serve", PANEL)
 async def serve(
@@ -37,6 +39,7 @@ async def serve(
     config: Config = None,
     require_auth: Auth = False,
     open: Open = False,
+    log_format: LogFormat = None,
 ) -> None:
     """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
 
@@ -62,12 +65,14 @@ async def serve(
         workers=workers,
         model=model,
         require_auth=require_auth or None,
+        log_format=log_format,
     )
     await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
     say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")
     if open:
         _show(f"http://{settings.host}:{settings.port}/")
-    await run(settings)
+    if not await run(settings):
+        raise typer.Exit(1)
 
 
 def _show(url: str) -> None:

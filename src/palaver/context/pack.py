@@ -1,7 +1,8 @@
 """Filling the budget. Pure: from material that was read to a context that fits.
 
-Order of the prompt: instructions, memory, summaries (stable between compactions) · recent turns (growing at the end) ·
-the current message with what was recalled at its head (new each time, therefore last) · its tool rounds so far.
+Order of the prompt: instructions, summaries (growing at their end), memory (which may change anywhere) · recent turns
+(growing at the end) · the current message with what was recalled at its head (new each time, therefore last) · its tool
+rounds so far. What comes before the recent turns is stable between compactions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
 MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
-NEARLY, KEEP_TAIL = 0.92, 0.12  # when compaction is asked for, and what it leaves of the window's share
+NEARLY, KEEP_TAIL = 0.96, 0.12  # when compaction is asked for, and what it leaves of the window's share
 ONE_SUMMARY = 220  # what one summary takes, with its marks
 END = 2**62
 GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
@@ -62,6 +63,7 @@ class Material:
     recall_note: str = "off"
     counter: str = ""
     counted: bool = True  # the turns' stored counts are this counter's
+    revision: int = 0  # of the thread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,6 @@ class _Packer:
         self.outgrown: int | None = None
         self.window_start = 0
         self.recalled_places: list[int] = []
-        self.costs: dict[int, int] = {}  # by the turn's identity: each is asked for more than once
 
     def context(self) -> Context:
         past, rounds = self._split()
@@ -134,20 +135,20 @@ class _Packer:
 
     def _balanced(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         policy = self.options.policy
-        head = self._memory(int(self.budget * policy.memory))
+        memory = self._memory(int(self.budget * policy.memory))
         recall = int(self.budget * policy.recall) if self.options.wants_recall else 0
         window = self._window(past, self._window_cap(recall))
         summaries = self._summaries(self._summaries_share(), self._start_of(window))
         quoted = self._recall(min(recall, self.left))
-        return self._finish(head + summaries, window, quoted, current, after)
+        return self._finish(summaries + memory, window, quoted, current, after)
 
     def _recall_first(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         policy = self.options.policy
         window = self._window(past, min(self.left, int(self.budget * policy.recent)))
         quoted = self._recall(self.left)
-        head = self._memory(min(self.left, int(self.budget * policy.memory)))
+        memory = self._memory(min(self.left, int(self.budget * policy.memory)))
         summaries = self._summaries(min(self.left, int(self.budget * policy.summaries)), self._start_of(window))
-        return self._finish(head + summaries, window, quoted, current, after)
+        return self._finish(summaries + memory, window, quoted, current, after)
 
     def _quoted_context(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
         """The last turns as one quoted text before the current message."""
@@ -207,7 +208,7 @@ class _Packer:
         cap, used = int(self.left * share), 0
         entries: list[_Entry] = []
         for unit in reversed(self._usable(rounds)):
-            entry = self._entry(unit)
+            entry = self._entry(unit, self._unit_cost(unit))
             room = (self.left if under_way and not entries else cap) - used
             if entry.cost > room:
                 shorter = self._shorter(unit, room) if not entries else None
@@ -266,13 +267,13 @@ class _Packer:
         if most is not None:
             start = max(start, len(found) - most)
         # What lies before the start is accounted for with the summaries.
-        entries = [shorter or self._entry(unit) for unit, _, shorter in sized[start:]]
+        entries = [shorter or self._entry(unit, cost) for unit, cost, shorter in sized[start:]]
         self._take(entries, "recent", "the last turns, word for word")
         return self._opened(entries)
 
     def _sized(self, unit: Unit, limit: int) -> tuple[Unit, int, _Entry | None] | None:
         """A unit with its cost, shortened where it is too long. None, and named, when it cannot be."""
-        cost = sum(self._cost(turn) for turn in unit.turns)
+        cost = self._unit_cost(unit)
         if cost <= limit or (len(unit.turns) == 1 and cost <= limit * 2):
             return unit, cost, None
         shorter = self._shorter(unit, limit)
@@ -282,11 +283,11 @@ class _Packer:
         return unit, shorter.cost, shorter
 
     def _notice_outgrowth(self, found: Sequence[Unit], costs: Sequence[int], cap: int) -> None:
-        """Compaction should run before the unsummarised tail does not fit any more."""
+        """Compaction should run before the unsummarised tail, with one more exchange like the last, does not fit."""
         end = max((s.through_seq for s in self.material.summaries), default=0)
-        tail = sum(cost for cost, unit in zip(costs, found, strict=True) if unit.position >= end)
+        tail = [cost for cost, unit in zip(costs, found, strict=True) if unit.position >= end]
         older = self.material.turn_count > len(self.material.tail)
-        if tail > cap * NEARLY or (older and not self.material.summaries):
+        if sum(tail) > cap * NEARLY or sum(tail) + sum(tail[-2:]) > cap or (older and not self.material.summaries):
             self.outgrown = int(cap * KEEP_TAIL)
 
     def _opened(self, entries: list[_Entry]) -> list[_Entry]:
@@ -367,6 +368,8 @@ class _Packer:
 
     def _fitting_cover(self, cover: list[Summary], cap: int) -> list[Summary]:
         """The newest ones that fit."""
+        if cover and self._head_cost(render.summary_block(cover)) <= cap:  # as nearly always
+            return cover
         kept: list[Summary] = []
         for summary in reversed(cover):
             trial = [summary, *kept]
@@ -512,9 +515,8 @@ class _Packer:
             return "another agent's tool round"
         return None
 
-    def _entry(self, unit: Unit) -> _Entry:
-        messages = [message for turn in unit.turns for message in render.messages(turn, self.view)]
-        return _Entry(unit, messages, sum(self._cost(turn) for turn in unit.turns))
+    def _entry(self, unit: Unit, cost: int) -> _Entry:
+        return _Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
 
     def _shorter(self, unit: Unit, room: int) -> _Entry | None:
         """The unit with the middle of its texts left out, so that it costs at most `room`."""
@@ -532,14 +534,11 @@ class _Packer:
         cost += sum(self._images(turn) for turn in unit.turns)
         return _Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
+    def _unit_cost(self, unit: Unit) -> int:
+        return sum([self._cost(turn) for turn in unit.turns])
+
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
-        known = self.costs.get(id(turn))
-        if known is None:
-            known = self.costs[id(turn)] = self._counted_cost(turn)
-        return known
-
-    def _counted_cost(self, turn: Turn) -> int:
         if self.material.counted and turn.id and turn.adapter != GUESSED:
             words = turn.token_count
         else:
@@ -638,6 +637,7 @@ class _Packer:
             turn_ids=ids,
             explanation=explanation,
             stable=stable,
+            revision=self.material.revision,
             outgrown=self.outgrown,
         )
 
@@ -649,7 +649,7 @@ class _Packer:
             start, end = one.from_seq, one.through_seq
             inside = 0 if start is None or end is None else sum(start <= place < end for place in places)
             if one.turns > inside:
-                found.append(replace(one, turns=one.turns - inside))
+                found.append(replace(one, turns=one.turns - inside) if inside else one)
         return found
 
     def _counted_as_older(self, one: Omission) -> bool:
@@ -658,7 +658,7 @@ class _Packer:
 
 
 HEAD = ("memory", "summaries", "omission note", "instructions")
-ORDER = ("instructions", "memory", "summaries", "omission note", "recent", "recalled", "current", "rounds")
+ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "recalled", "current", "rounds")
 DATE_COST = 8
 
 

@@ -11,7 +11,9 @@ from palaver.asking import Answered, GenerateEvent
 from palaver.conversation import Conversation
 from palaver.errors import PalaverError, StoreClosed
 from palaver.model import Turn
+from palaver.models.heard import STOPPED
 from palaver.server.live import Closed, Hub
+from palaver.server.metrics import Metrics
 
 ABANDONED = 2.0  # seconds that a stopped answer has to put its end on disk
 
@@ -34,6 +36,14 @@ class Answer:
     def end(self, problem: Exception | None) -> None:
         self._over, self._problem = True, problem
         self._alert()
+
+    @property
+    def outcome(self) -> str:
+        """How it ended."""
+        if self._problem is not None:
+            return "failed"
+        last = self.told[-1] if self.told else None
+        return "stopped" if isinstance(last, Answered) and last.turn.finish_reason == STOPPED else "done"
 
     def _alert(self) -> None:
         for one in self._news:
@@ -65,9 +75,13 @@ class Answer:
 
 
 class Answers:
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, metrics: Metrics) -> None:
+        self._hub, self._metrics = hub, metrics
         self._running: set[Answer] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._running)
 
     def start(self, talk: Conversation, message: Any, options: dict[str, Any]) -> Answer:
         """Begin an answer. What is wrong with the options is raised here."""
@@ -75,6 +89,7 @@ class Answers:
         answer = Answer(talk)
         answer.task = asyncio.create_task(self._make(answer, events), name="palaver-answer")
         self._running.add(answer)
+        self._metrics.making.inc()
         return answer
 
     async def _make(self, answer: Answer, events: Any) -> None:
@@ -91,6 +106,8 @@ class Answers:
         finally:
             self._running.discard(answer)
             answer.end(problem)
+            self._metrics.making.dec()
+            self._metrics.answers.labels(answer.outcome).inc()
 
     async def close(self, seconds: float) -> None:
         """Let answers finish; then stop them, with what came; then give up on them, which seals them."""

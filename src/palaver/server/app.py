@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -16,12 +18,16 @@ from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import docs_page, pages, problems, schemas
+from palaver.server import docs_page, logs, pages, problems, schemas
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
+from palaver.server.metrics import Metrics
+from palaver.server.routes import operations
 from palaver.server.services import open_services
 from palaver.server.settings import PASSED_ON, ServerSettings
 from palaver.server.shutdown import heeding_signals
 from palaver.server.table import FACES, Face
+
+log = logging.getLogger("palaver.server")
 
 DESCRIPTION = (
     "Conversations that never end, in prompts that always fit. Every refusal is a problem detail (RFC 9457) that names "
@@ -34,20 +40,29 @@ SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 def create_app(settings: ServerSettings) -> FastAPI:
     """The server as an ASGI application. The database opens when it starts."""
+    metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_services(settings) as services:
+        async with AsyncExitStack() as stack:
+            try:
+                services = await stack.enter_async_context(open_services(settings, metrics))
+            except PalaverError as problem:
+                log.error("cannot start: %s", problem)
+                raise
             app.state.services = services
+            log.info("open, on %s", urlsplit(settings.url).scheme)
             with heeding_signals(services.begin_shutdown):
                 yield
+            log.info("closing, with %d answers in the making", services.answers.count)
+        log.info("closed")
 
     app = FastAPI(
         title="Palaver",
         version=palaver.__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        middleware=_middleware(settings),
+        middleware=_middleware(settings, metrics),
         docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
@@ -59,6 +74,8 @@ def create_app(settings: ServerSettings) -> FastAPI:
         },
     )
     app.include_router(_router(FACES))
+    for handler in (operations.healthz, operations.readyz, operations.metrics):
+        app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
     app.add_api_route("/docs", _docs(app), include_in_schema=False)
     if not pages.add_pages(app, pages.built_files()):
         app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
@@ -68,10 +85,12 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """For a worker process: the settings are passed on by `palaver serve`."""
-    return create_app(ServerSettings.from_text(os.environ[PASSED_ON]))
+    settings = ServerSettings.from_text(os.environ[PASSED_ON])
+    logs.set_up(settings)
+    return create_app(settings)
 
 
-def _middleware(settings: ServerSettings) -> list[Middleware]:
+def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
     """From the outside in. Who is asking is settled before the body is read."""
     cors = Middleware(
         CORSMiddleware,
@@ -89,7 +108,7 @@ def _middleware(settings: ServerSettings) -> list[Middleware]:
         max_age=600,
     )
     return [
-        Middleware(Envelope),
+        Middleware(Envelope, metrics),
         Middleware(Doorman, settings),
         *([cors] if settings.origins else []),
         Middleware(Gate, Pace(settings.rate, settings.burst)),

@@ -14,11 +14,12 @@ import jwt
 from starlette.datastructures import Headers
 
 from palaver import keys
+from palaver.errors import InvalidInput
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight
 from palaver.ports import KEY_ID
 from palaver.server.problems import Refused
 from palaver.server.settings import ServerSettings
-from palaver.store import Store
+from palaver.store import Store, clean_scope
 
 SIGNED_ELSEWHERE = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 TICKET = "palaver-ticket"
@@ -114,7 +115,10 @@ class Authenticator:
             )
         except jwt.PyJWTError as problem:
             raise unauthorized(f"This JWT is not accepted ({type(problem).__name__})") from None
-        scope = self._claimed(claims)
+        try:
+            scope = clean_scope(self._claimed(claims))
+        except InvalidInput as problem:
+            raise unauthorized(f"This JWT is not accepted ({problem.field})") from None
         return Caller(scope, f"jwt:{scope.tenant}/{scope.user}")
 
     async def _signing_key(self, header: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -195,12 +199,16 @@ class Authenticator:
 
 def _credentials(headers: Headers) -> str | None:
     """`Authorization: Bearer …`, or `x-api-key`, which Anthropic's clients send."""
+    return bearer(headers) or headers.get("x-api-key")
+
+
+def bearer(headers: Headers) -> str | None:
     kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind:
-        if kind.lower() != "bearer" or not token.strip():
-            raise unauthorized("Use Authorization: Bearer …")
-        return token.strip()
-    return headers.get("x-api-key")
+    if not kind:
+        return None
+    if kind.lower() != "bearer" or not token.strip():
+        raise unauthorized("Use Authorization: Bearer …")
+    return token.strip()
 
 
 def _read_jwks(place: str) -> dict[str, Any]:

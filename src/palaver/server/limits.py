@@ -22,12 +22,14 @@ from palaver.errors import PalaverError
 from palaver.identity import new_id
 from palaver.server import problems
 from palaver.server.auth import Authenticator
+from palaver.server.metrics import METHODS, Metrics
 from palaver.server.problems import Refused
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
 API = ("/api",)  # what needs a caller; the other faces join here
 EVENTS = re.compile(r"/api/(?:events|conversations/[^/]+/events)")
 UPLOADS = re.compile(r"/api/conversations/[^/]+/attachments")
@@ -42,6 +44,7 @@ SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
 CALLERS = 10_000  # whose pace is remembered
+STRANGERS = (5.0, 30)  # the pace of an address whose callers are not known: so many per second, and at once
 
 
 async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +56,7 @@ class Envelope:
     """Outermost: every answer has a request id and safe headers, and a fault of ours says nothing of what it held."""
 
     app: ASGIApp
+    metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,12 +65,12 @@ class Envelope:
         given = Headers(scope=scope).get("x-request-id", "")
         id = given if _REQUEST_ID.fullmatch(given) else new_id()
         scope.setdefault("state", {})["request_id"] = id
-        started, began, status = False, time.perf_counter(), 0
+        started, began, status, waited = False, time.perf_counter(), 0, 0.0
 
         async def dressed(message: Message) -> None:
-            nonlocal started, status
+            nonlocal started, status, waited
             if message["type"] == "http.response.start":
-                started, status = True, message["status"]
+                started, status, waited = True, message["status"], time.perf_counter() - began
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = id
                 for name, value in SAFE_HEADERS.items():
@@ -77,18 +81,40 @@ class Envelope:
         try:
             await self.app(scope, receive, dressed)
         except Exception as problem:  # the last place where it can be answered
-            response = await problems.on_surprise(None, problem)  # type: ignore[arg-type]
+            response = problems.of_surprise(problem, id)
             if not started:
                 await response(scope, receive, dressed)
         finally:
-            milliseconds = (time.perf_counter() - began) * 1_000
-            log.info("%s %s %d %.1f ms %s", scope["method"], _route(scope), status, milliseconds, id)
+            self.metrics.request(scope["method"], _route(scope), status, waited)
+            _tell(scope, id, status, time.perf_counter() - began)
+
+
+def _tell(scope: Scope, id: str, status: int, seconds: float) -> None:
+    """One line of the log. A request without a status is one whose client went away before the answer."""
+    level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    told = {
+        "method": scope["method"] if scope["method"] in METHODS else "other",
+        "route": _route(scope),
+        "status": status,
+        "ms": round(seconds * 1_000, 1),
+        "caller": _caller(scope),
+        "request": id,
+    }
+    log.log(level, " ".join(["%s"] * len(told)), *told.values(), extra={"event": "request", "fields": told})
 
 
 def _route(scope: Scope) -> str:
     """The pattern of the path: an id in a log may be followed, what somebody typed may not."""
     route = scope.get("route")
     return str(getattr(route, "path", "-"))
+
+
+def _caller(scope: Scope) -> str:
+    """The id of a key; of others only how they came in: who they are is nothing for a log."""
+    caller = scope["state"].get("caller")
+    return "-" if caller is None else f"key:{caller.key}" if caller.key else caller.name.partition(":")[0]
 
 
 @dataclass(slots=True)
@@ -103,13 +129,15 @@ class Doorman:
             await self.app(scope, receive, send)
             return
         try:
-            self._check(Headers(scope=scope), scope)
+            self._check(Headers(scope=scope), scope["path"])
         except Refused as refusal:
             await _refuse(refusal, scope, receive, send)
             return
         await self.app(scope, receive, send)
 
-    def _check(self, headers: Headers, scope: Scope) -> None:
+    def _check(self, headers: Headers, path: str) -> None:
+        if path in PROBES:
+            return
         if len(headers.getlist("host")) != 1:
             raise Refused(400, "There must be one Host header")
         host = headers["host"].lower()
@@ -151,7 +179,7 @@ class Gate:
 
     app: ASGIApp
     pace: Pace
-    strangers: Pace = field(default_factory=lambda: Pace(5.0, 30))
+    strangers: Pace = field(default_factory=lambda: Pace(*STRANGERS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):

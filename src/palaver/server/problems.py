@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from palaver import errors
 from palaver.server import wire
+from palaver.server.logs import place_of
 
 log = logging.getLogger("palaver.server")
 
@@ -175,11 +176,11 @@ async def on_validation(_: Request, error: Exception) -> Response:
     return of_validation(error)
 
 
-async def on_surprise(_: Request, error: Exception) -> Response:
+async def on_surprise(request: Request, error: Exception) -> Response:
+    return of_surprise(error, request.state.request_id)
+
+
+def of_surprise(error: Exception, request: str) -> Problem:
     """A fault of ours. Its text may hold anything, so only its kind is logged."""
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    line = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where is not None else "?"
-    log.error("unexpected %s at %s", type(error).__name__, line)
+    log.error("request %s: unexpected %s at %s", request, type(error).__name__, place_of(error))
     return problem(500, "error", "An unexpected error. The server's log names it by this request's id.", {})

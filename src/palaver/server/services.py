@@ -14,7 +14,9 @@ from palaver.sealing import clean_sealing_key, seal_everything
 from palaver.server.answers import Answers
 from palaver.server.auth import Authenticator, Caller
 from palaver.server.live import Hub
+from palaver.server.metrics import Metrics
 from palaver.server.problems import Refused
+from palaver.server.readiness import Readiness
 from palaver.server.settings import ServerSettings
 from palaver.store import Store
 from palaver.store import open as open_store
@@ -27,6 +29,8 @@ class Services:
     authenticator: Authenticator
     hub: Hub
     answers: Answers
+    readiness: Readiness
+    metrics: Metrics
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
 
     def admit(self, caller: Caller) -> None:
@@ -38,9 +42,11 @@ class Services:
     @contextmanager
     def streaming(self, caller: Caller) -> Iterator[None]:
         self.streams[caller.name] += 1
+        self.metrics.readers.inc()
         try:
             yield
         finally:
+            self.metrics.readers.dec()
             self.streams[caller.name] -= 1
             if not self.streams[caller.name]:
                 del self.streams[caller.name]
@@ -52,13 +58,15 @@ class Services:
         return frozenset({book.default, *book.names, *book.agents.values(), *book.workspaces.values()})
 
     def begin_shutdown(self) -> None:
-        """Live readers leave at once, so that the server can end; answers get a moment longer."""
+        """Live readers leave at once, so that the server can end; answers get a moment longer. A signal calls this."""
+        self.readiness.closing = True
         self.hub.close()
 
 
 @asynccontextmanager
-async def open_services(settings: ServerSettings) -> AsyncIterator[Services]:
+async def open_services(settings: ServerSettings, metrics: Metrics | None = None) -> AsyncIterator[Services]:
     """The database and everything around it. Refuses to serve others without a way to tell them apart."""
+    metrics = metrics or Metrics()
     async with open_store(
         settings.url,
         scope=Scope.of(settings.tenant, None),
@@ -68,6 +76,8 @@ async def open_services(settings: ServerSettings) -> AsyncIterator[Services]:
         agents=settings.agents,
         workspaces=settings.workspaces,
         generate=settings.generate,
+        meter=metrics,
+        stream_lease=settings.stream_lease,
     ) as store:
         if settings.needs_auth and not settings.has_jwt and not await store.engine.any_key():
             raise InvalidInput(
@@ -76,7 +86,15 @@ async def open_services(settings: ServerSettings) -> AsyncIterator[Services]:
                 "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
             )
         hub = Hub(store)
-        services = Services(settings, store, Authenticator(settings, store), hub, Answers(hub))
+        services = Services(
+            settings=settings,
+            store=store,
+            authenticator=Authenticator(settings, store),
+            hub=hub,
+            answers=Answers(hub, metrics),
+            readiness=Readiness(store.engine, settings.ready_lag),
+            metrics=metrics,
+        )
         sealer = asyncio.create_task(_seal_now_and_then(services), name="palaver-sealer")
         try:
             yield services

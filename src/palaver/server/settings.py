@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from palaver.errors import InvalidInput
-from palaver.store import DEFAULT_URL
+from palaver.store import DEFAULT_URL, STREAM_LEASE
 
 PORT = 8484
 MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 
 
@@ -53,6 +55,12 @@ class ServerSettings:
     ticket_seconds: float = 60.0
     ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     shutdown_seconds: float = 10.0
+    stream_lease: float = STREAM_LEASE
+    # operations
+    log_format: str = "text"  # or json, one object per line
+    log_level: str = "info"
+    metrics_token: str | None = field(default=None, repr=False)
+    ready_lag: float = 600.0  # that memory work may be behind while the server calls itself ready; 0: any
     # the log
     audit_key: str | None = field(default=None, repr=False)
     seal_every: float = 60.0
@@ -91,6 +99,12 @@ class ServerSettings:
             raise InvalidInput("workers", "must be 1 or more")
         if self.workers > 1 and self.url.startswith(("sqlite:", "memory:")):
             raise InvalidInput("workers", "one file has one server process: use Postgres for more than one")
+        if self.log_format not in LOG_FORMATS:
+            raise InvalidInput("log_format", f"must be one of {', '.join(LOG_FORMATS)}")
+        if self.log_level not in LOG_LEVELS:
+            raise InvalidInput("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
+        if self.metrics_token is not None and len(self.metrics_token) < 32:
+            raise InvalidInput("metrics_token", "must be at least 32 characters long")
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; a star would let every page in")
         return self

@@ -8,8 +8,7 @@ import { Icon, IconButton } from "../shell/icons";
 import { focusMessage } from "../shell/shortcuts";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { ask, stopAnswer, talk } from "../state/talk";
-import { isInTheMaking } from "../state/views";
+import { ask, isBusy, stopAnswer, talk } from "../state/talk";
 import { sizeOf } from "./files";
 import type { Upload, useUploads } from "./uploads";
 
@@ -28,23 +27,30 @@ export function Composer({
   onModel: (name: string) => void;
 }) {
   const id = useStore(talk, (one) => one.id);
-  const isBusy = useStore(talk, (one) => one.busy || isInTheMaking(one.thread.turns));
+  const busy = useStore(talk, isBusy);
   const [text, setText] = useDraft(id);
   const area = useGrowing(text);
   const chooser = useRef<HTMLInputElement>(null);
   useImperativeHandle(handle, () => ({ put: (more) => (setText(more), focusMessage()) }), [setText]);
   const isWaiting = files.uploads.some((one) => !one.stored && !one.problem);
   const stored = files.uploads.flatMap((one) => (one.stored ? [one.stored] : []));
-  const canSend = !isBusy && !isWaiting && (text.trim() !== "" || stored.length > 0);
+  const canSend = !busy && (text.trim() !== "" || stored.length > 0 || isWaiting);
+  const [isQueued, setQueued] = useState(false);
 
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
     if (!canSend) return;
+    if (isWaiting) return setQueued(true); // it goes out with its files
     setText("");
     files.clear();
     void ask(text.trim(), stored, model);
     focusMessage();
   };
+  useEffect(() => {
+    if (!isQueued || isWaiting) return;
+    setQueued(false);
+    submit();
+  }, [isQueued, isWaiting]);
   const onKey = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey) submit(event);
@@ -73,10 +79,12 @@ export function Composer({
           }}
         />
         <ModelPicker model={model} onModel={onModel} />
-        {isBusy ? (
+        {busy ? (
           <button type="button" className="send is-stop" onClick={() => void stopAnswer()} aria-label="Stop" title="Stop (Esc)"><Icon name="stop" /></button>
         ) : (
-          <button type="submit" className="send" disabled={!canSend} aria-label="Send" title="Send (Enter)"><Icon name="send" /></button>
+          <button type="submit" className="send" disabled={!canSend || isQueued} aria-label="Send" title="Send (Enter)">
+            {isQueued ? <i className="spinner" /> : <Icon name="send" />}
+          </button>
         )}
       </div>
     </form>

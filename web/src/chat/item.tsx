@@ -7,7 +7,7 @@ import { momentOf, timeOf } from "../state/dates";
 import { showSaw } from "../state/panel";
 import { ask, regenerate } from "../state/talk";
 import { textOf } from "../state/text";
-import { type Item, stepsOf, type Versions } from "../state/views";
+import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
 import { CopyButton } from "./copy";
 import { Files } from "./files";
@@ -19,8 +19,6 @@ import { VersionPicker } from "./versions";
 export interface ItemProps {
   item: Item;
   versions: Versions | null;
-  /** While an answer is made, nothing can be asked anew. */
-  isBusy: boolean;
   me: string | null;
   model?: string;
   thinking: string;
@@ -36,7 +34,15 @@ export const ItemView = memo(function ItemView(props: ItemProps) {
       {isQuestion ? <Question {...props} turn={turn} /> : props.item.role === "system" ? <System turn={turn} /> : <Answer {...props} />}
     </article>
   );
-});
+}, isUnchanged);
+
+/** A thread may be long, and something streams into it: only what has changed is drawn. */
+function isUnchanged(before: ItemProps, after: ItemProps): boolean {
+  return (
+    before.item === after.item && before.me === after.me && before.model === after.model &&
+    before.thinking === after.thinking && isSameVersion(before.versions, after.versions)
+  );
+}
 
 function Name({ turn }: { turn: Turn }) {
   return (
@@ -52,7 +58,7 @@ function System({ turn }: { turn: Turn }) {
 
 // ---- questions
 
-function Question({ turn, versions, isBusy, model }: ItemProps & { turn: Turn }) {
+function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
   const [editing, setEditing] = useState(false);
   const text = textOf(turn.content);
   if (editing)
@@ -71,9 +77,9 @@ function Question({ turn, versions, isBusy, model }: ItemProps & { turn: Turn })
       {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble">{text}</div>}
       <div className="actions">
         <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
-        <IconButton icon="pencil" size={16} label="Edit and ask again" className="edit" disabled={isBusy} onClick={() => setEditing(true)} />
+        <IconButton icon="pencil" size={16} label="Edit and ask again" className="edit when-idle" onClick={() => setEditing(true)} />
         <CopyButton text={text} label="Copy the message" />
-        {versions && <VersionPicker versions={versions} what="message" isDisabled={isBusy} />}
+        {versions && <VersionPicker versions={versions} what="message" />}
       </div>
     </>
   );
@@ -115,7 +121,7 @@ function Edit({ text, onSave, onCancel }: { text: string; onSave: (text: string)
 
 // ---- answers
 
-function Answer({ item, versions, isBusy, model, thinking }: ItemProps) {
+function Answer({ item, versions, model, thinking }: ItemProps) {
   const last = item.turns.findLast((one) => one.role === "assistant") ?? item.turns.at(-1)!;
   const isPending = last.status === "pending";
   const sources = item.turns.flatMap((one) => one.sources);
@@ -126,9 +132,9 @@ function Answer({ item, versions, isBusy, model, thinking }: ItemProps) {
       {!isPending && last.tool_calls.length === 0 && (
         <div className="actions">
           <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy the answer" />
-          <IconButton icon="redo" size={16} label="Answer again" disabled={isBusy} onClick={() => void regenerate(last.id, model)} />
+          <IconButton icon="redo" size={16} label="Answer again" className="when-idle" onClick={() => void regenerate(last.id, model)} />
           <button type="button" className="saw" onClick={() => showSaw(last.id)}><Icon name="eye" size={16} /> What the model saw</button>
-          {versions && <VersionPicker versions={versions} what="answer" isDisabled={isBusy} />}
+          {versions && <VersionPicker versions={versions} what="answer" />}
           <Facts turn={last} />
         </div>
       )}

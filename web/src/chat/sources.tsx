@@ -1,5 +1,6 @@
 /** Where an answer has it from: earlier turns, or pages. */
 
+import { useState } from "react";
 import type { Fields } from "../api/types";
 import { follow } from "../history/row";
 import { pathTo } from "../state/paths";
@@ -7,11 +8,17 @@ import { talk } from "../state/talk";
 import { textOf } from "../state/text";
 import { safeUrl } from "./links";
 
+const SHOWN = 3; // the rest on demand
+
 export function Sources({ sources, conversation }: { sources: Fields[]; conversation: string }) {
+  const [isWhole, setWhole] = useState(false);
   if (!sources.length) return null;
+  const shown = isWhole ? sources : sources.slice(0, SHOWN);
+  const more = sources.length - shown.length;
   return (
     <ol className="sources" aria-label="Sources">
-      {sources.map((source, at) => <li key={at}><Source source={source} number={at + 1} conversation={conversation} /></li>)}
+      {shown.map((source, at) => <li key={at}><Source source={source} number={at + 1} conversation={conversation} /></li>)}
+      {more > 0 && <li><button type="button" onClick={() => setWhole(true)}>{more} more</button></li>}
     </ol>
   );
 }

@@ -5,40 +5,36 @@ import { Icon } from "../shell/icons";
 import { navigate, route } from "../state/route";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { answerAgain, askAgain, loadOlder, takeBack, talk } from "../state/talk";
-import { isInTheMaking, type Item, itemsOf, versionsOf } from "../state/views";
+import type { Branch } from "../api/types";
+import { answerAgain, askAgain, isBusy, loadOlder, takeBack, talk } from "../state/talk";
+import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
 import { Markdown } from "./markdown";
 import { textOf } from "../state/text";
 
-const NEAR = 400; // pixels from the top at which the page before is read
+const NEAR = 1_000; // pixels from the top at which the page before is read
 const AT_END = 40; // pixels that still count as the end
 
 export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (text: string) => void }) {
   const turns = useStore(talk, (one) => one.thread.turns);
-  const branches = useStore(talk, (one) => one.branches);
-  const isBusy = useStore(talk, (one) => one.busy || isInTheMaking(one.thread.turns));
+  const found = useStore(talk, (one) => one.branches);
+  const busy = useStore(talk, isBusy);
   const thinking = useStore(talk, (one) => one.thinking);
   const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
   const items = useItems(turns);
   const { box, content, isAtEnd, toEnd } = useScrolling(items);
-  const questions = useMemo(() => questionOf(items), [items]);
+  const branches = useMemo(() => branchesByTurn(found), [found]);
   return (
-    <div className="thread" ref={box} tabIndex={-1}>
+    <div className={`thread ${busy ? "is-busy" : ""}`} ref={box} tabIndex={-1}>
       <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
         <Earlier />
-        {items.map((item, at) => {
-          const isLast = at === items.length - 1;
-          const asked = item.role === "user" ? item : questions.get(item.id);
-          const found = asked ? versionsOf(asked.turns[0]!, branches) : null;
-          return (
-            <ItemView
-              key={item.id} item={item} me={me} model={model} isBusy={isBusy} thinking={isLast ? thinking : ""}
-              versions={found && (item.role === "user" ? found.edits : found.answers)}
-            />
-          );
-        })}
+        {items.map((item, at) => (
+          <ItemView
+            key={item.id} item={item} me={me} model={model} thinking={at === items.length - 1 ? thinking : ""}
+            versions={branches.size ? versionsAt(items, at, branches) : null}
+          />
+        ))}
         <Ending onTakeBack={onTakeBack} model={model} />
       </div>
       {!isAtEnd && (
@@ -54,13 +50,12 @@ function useItems(turns: Parameters<typeof itemsOf>[0]): Item[] {
   return useMemo(() => (previous.current = itemsOf(turns, previous.current)), [turns]);
 }
 
-function questionOf(items: Item[]): Map<string, Item> {
-  const found = new Map<string, Item>();
-  items.forEach((item, at) => {
-    const before = items[at - 1];
-    if (item.role === "assistant" && before?.role === "user") found.set(item.id, before);
-  });
-  return found;
+/** Those of a question; an answer has those of the question before it that say the same. */
+function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): Versions | null {
+  const item = items[at]!;
+  if (item.role === "user") return versionsOf(item.turns[0]!, branches).edits;
+  const asked = items[at - 1];
+  return asked?.role === "user" ? versionsOf(asked.turns[0]!, branches).answers : null;
 }
 
 function Earlier() {
@@ -130,8 +125,12 @@ function useScrolling(items: Item[]) {
 
   useEffect(() => {
     const element = box.current!;
+    let before = element.scrollTop;
     const onScroll = () => {
-      isStuck.current = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
+      const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
+      // Only who moves up leaves the end: what comes in below moves nobody.
+      if (isEnd || element.scrollTop < before) isStuck.current = isEnd;
+      before = element.scrollTop;
       setAtEnd(isStuck.current);
       if (element.scrollTop < NEAR && talk.get().older) void earlier(element, anchor);
     };

@@ -1,11 +1,12 @@
 /** The list of conversations, with search, and who is signed in. */
 
 import { useState } from "react";
-import { Icon, IconButton } from "../shell/icons";
+import { Icon, IconButton, type IconName } from "../shell/icons";
 import { newChat } from "../shell/shortcuts";
 import { sidebar } from "../state/panel";
 import { session, signOut } from "../state/session";
 import { useStore } from "../state/store";
+import { nextTheme, theme } from "../state/theme";
 import { List } from "./list";
 import { Results } from "./results";
 
@@ -46,8 +47,15 @@ function Account({ onHelp }: { onHelp: () => void }) {
     <footer className="account">
       <Icon name="user" />
       <span className="account-name"><strong>{name}</strong><small>{caller.tenant}</small></span>
+      <ThemeButton />
       <IconButton icon="keyboard" label="Keys" onClick={onHelp} />
       {auth.required && <IconButton icon="out" label="Sign out" onClick={signOut} />}
     </footer>
   );
+}
+
+function ThemeButton() {
+  const now = useStore(theme, (one) => one);
+  const icon = { system: "halfmoon", light: "sun", dark: "moon" }[now] as IconName;
+  return <IconButton icon={icon} label={`Colours: ${now}`} onClick={nextTheme} />;
 }

@@ -4,8 +4,7 @@ import { useEffect } from "react";
 import { conversations } from "../state/conversations";
 import { closePanel, panel, showMemory, sidebar } from "../state/panel";
 import { navigate, route } from "../state/route";
-import { stopAnswer, talk } from "../state/talk";
-import { isInTheMaking } from "../state/views";
+import { isBusy, stopAnswer, talk } from "../state/talk";
 
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
 const MOD = isMac ? "⌘" : "Ctrl";
@@ -46,8 +45,7 @@ function step(by: number): void {
 }
 
 function escape(): boolean {
-  const { busy, thread } = talk.get();
-  if (busy || isInTheMaking(thread.turns)) void stopAnswer();
+  if (isBusy(talk.get())) void stopAnswer();
   else if (panel.get()) closePanel();
   else return false;
   return true;

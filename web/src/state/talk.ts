@@ -10,9 +10,10 @@ import { afterFrames, type Need, NO_THREAD, type Thread, threadOf, withTurn } fr
 import { navigate, route } from "./route";
 import { Store } from "./store";
 import { textOf } from "./text";
-import { complain } from "./toasts";
+import { complain, say } from "./toasts";
+import { isInTheMaking } from "./views";
 
-const PAGE = 50;
+const PAGE = 30;
 const MOST = 1_000;
 
 /** A question that is on its way: shown at once, replaced by the stored turn when the log tells of it. */
@@ -51,6 +52,9 @@ const NEW: Talk = {
   remembered: 0,
 };
 export const talk = new Store<Talk>(NEW);
+
+/** While an answer is made, here or by another tab, nothing else is asked. */
+export const isBusy = (one: Talk) => one.busy || isInTheMaking(one.thread.turns);
 
 let unfollow: () => void = () => undefined;
 let visit = 0; // which conversation is open: what was asked in another one is not for this one
@@ -224,6 +228,12 @@ async function create(): Promise<string> {
   return info.id;
 }
 
+/** Whether something may be asked now; if not, that is said. */
+function isFree(): boolean {
+  if (isBusy(talk.get())) say("There is an answer in the making. Wait for it, or stop it.");
+  return !isBusy(talk.get());
+}
+
 export function ask(message: string, attachments: Attachment[], model?: string, replaces?: string): Promise<void> {
   const asking: Asking = { key: crypto.randomUUID(), message, attachments, failed: null, ...(replaces && { replaces }) };
   return askAs(asking, model);
@@ -236,6 +246,7 @@ export function askAgain(model?: string): Promise<void> {
 }
 
 async function askAs(asking: Asking, model?: string): Promise<void> {
+  if (!isFree()) return;
   const { thread } = talk.get();
   const replaced = thread.turns.find((one) => one.id === asking.replaces);
   const turns = replaced ? thread.turns.filter((one) => one.position < replaced.position) : thread.turns;
@@ -250,13 +261,15 @@ async function askAs(asking: Asking, model?: string): Promise<void> {
 }
 
 /** Answer the thread as it stands: after a failure, or when the page was closed before there was an answer. */
-export function answerAgain(model?: string): Promise<void> {
+export async function answerAgain(model?: string): Promise<void> {
+  if (!isFree()) return;
   const { id } = talk.get();
   talk.patch({ failure: null, thinking: "", thread: { ...talk.get().thread, cut: null } });
   return answer(() => api.generate(id!, model ? { model } : {}));
 }
 
-export function regenerate(turn: string, model?: string): Promise<void> {
+export async function regenerate(turn: string, model?: string): Promise<void> {
+  if (!isFree()) return;
   const { id, thread } = talk.get();
   const place = thread.turns.findIndex((one) => one.id === turn);
   const question = thread.turns.slice(0, place + 1).findLastIndex((one) => one.role === "user");
@@ -322,6 +335,7 @@ export async function stopAnswer(): Promise<void> {
 }
 
 export async function switchTo(turn: string): Promise<void> {
+  if (!isFree()) return;
   const { id } = talk.get();
   try {
     await api.switchBranch(id!, turn);

@@ -62,12 +62,17 @@ export interface Versions {
   at: number;
 }
 
+/** The place of each turn that has more than one version. */
+export function branchesByTurn(branches: Branch[]): Map<string, Branch> {
+  return new Map(branches.flatMap((branch) => branch.turns.map((turn) => [turn.id, branch] as const)));
+}
+
 /**
  * The versions of a question that differ, and those with its very words, which are its answers made anew.
  * Both are versions of the same turn for the server; a reader wants the second kind beside the answer.
  */
-export function versionsOf(turn: Turn, branches: Branch[]): { edits: Versions | null; answers: Versions | null } {
-  const branch = branches.find((one) => one.turns.some((version) => version.id === turn.id));
+export function versionsOf(turn: Turn, branches: Map<string, Branch>): { edits: Versions | null; answers: Versions | null } {
+  const branch = branches.get(turn.id);
   if (!branch) return { edits: null, answers: null };
   if (turn.role !== "user") return { edits: null, answers: listed(branch.turns, turn) };
   const groups = new Map<string, Turn[]>();
@@ -84,3 +89,6 @@ function listed(turns: Turn[], turn: Turn): Versions | null {
   if (turns.length < 2) return null;
   return { ids: turns.map((one) => one.id), at: turns.findIndex((one) => one.id === turn.id) };
 }
+
+export const isSameVersion = (one: Versions | null, other: Versions | null) =>
+  one === other || (one !== null && other !== null && one.at === other.at && one.ids.join() === other.ids.join());

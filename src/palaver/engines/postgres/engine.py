@@ -17,6 +17,7 @@ from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
 from palaver.engines.postgres.requests import RequestVerbs
 from palaver.engines.postgres.serving import ServingVerbs
+from palaver.engines.postgres.together import Lanes
 from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport, unhex
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
@@ -90,9 +91,13 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
     def __init__(self, transport: Transport, clock: Clock, hub: Hub, home: str) -> None:
         super().__init__(transport, clock)
         self.hub, self.home = hub, home
+        # Over HTTP every call is signed by one person, and nothing travels together.
+        self.lanes = Lanes(self) if isinstance(transport, AsyncpgTransport) else None
         self._doomed_in = home
 
     async def close(self) -> None:
+        if self.lanes is not None:
+            await self.lanes.close()
         await self.hub.close()
         await self.transport.close()
 
@@ -158,7 +163,10 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
     async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
         self._last_append = time.monotonic()
         drafts = as_json([rows.draft_json(draft) for draft in batch.drafts])
-        found = await self.write("append", scope, conversation=conversation, drafts=drafts, **_place(batch))
+        if batch.replaces is None and self.lanes is not None:
+            found = await self.lanes.append(scope, conversation, drafts, len(batch.drafts), batch.expected_seq)
+        else:
+            found = await self.write("append", scope, conversation=conversation, drafts=drafts, **_place(batch))
         self.hub.committed(conversation)
         return [rows.appended(row, draft, conversation) for row, draft in zip(found, batch.drafts, strict=True)]
 

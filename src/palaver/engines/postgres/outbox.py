@@ -13,12 +13,14 @@ from datetime import datetime
 from palaver.drafts import decode_content, words
 from palaver.engines import embedding
 from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.migrate import known_version
 from palaver.engines.postgres.rows import index_words
 from palaver.engines.postgres.transports import as_json
+from palaver.engines.rows import lag
 from palaver.errors import DatabaseReadOnly
-from palaver.identity import moment
+from palaver.identity import micros, moment
 from palaver.model import Scope
-from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
+from palaver.ports import Embedded, FactToEmbed, Health, Job, ToEmbed
 
 TO_EMBED = ("pid", "part", "tid", "id", "role", "is_parts", "content", "metadata")
 TENANTS = 20  # that a worker who found nothing in one of them looks at
@@ -59,6 +61,13 @@ class OutboxVerbs(Caller):
         if rows is None:  # asked of the database that jobs are claimed from, never of a copy that is behind it
             rows = await self.write("next_job", self._inside(tenant))
         return None if rows[0]["due"] is None else moment(rows[0]["due"])
+
+    async def health(self) -> Health:
+        rows = await self.as_worker("health", everywhere=True)
+        row = (rows or await self.write("health", self._inside(None), everywhere=False))[0]
+        behind = lag(row["oldest"], micros(self.clock.now()))
+        found = {name: row[name] for name in ("schema", "waiting", "put_aside")}
+        return Health(schema_known=known_version(), lag=behind, **found)
 
     def _inside(self, tenant: str | None) -> Scope:
         return Scope.of(self.home if tenant is None else tenant, None)

@@ -20,7 +20,7 @@ MATCHES = 3  # turns shown per conversation
 
 
 def get(tx: Tx, scope: Scope, id: str) -> ConversationInfo:
-    return _info(tx, find(tx, scope, id)[0])
+    return info(tx, find(tx, scope, id)[0])
 
 
 def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
@@ -30,7 +30,7 @@ def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
     return get(tx, scope, row[1])
 
 
-def _info(tx: Tx, cid: int) -> ConversationInfo:
+def info(tx: Tx, cid: int) -> ConversationInfo:
     row = tx.one(Q.conversation, cid=cid)
     assert row is not None
     return conversation(row)
@@ -42,7 +42,7 @@ def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationI
         if row is not None:
             cid, id, expires_at = row
             if expires_at is None or expires_at > tx.now:
-                return _info(tx, cid)
+                return info(tx, cid)
             bury(expired_thread(tx, scope, id), "expire")
     return _create(tx, scope, spec)
 
@@ -81,7 +81,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
         tx.run(Q.save_title_pid, cid=thread.cid, title_pid=title_pid)
     thread.log("create", thread.updated, content_hash=hash)
     thread.save()
-    return _info(tx, thread.cid)
+    return info(tx, thread.cid)
 
 
 def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
@@ -96,7 +96,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     *stored, title_pid = row
     details = Details(*stored)
     if changes.if_untitled and details.title is not None:
-        return _info(tx, thread.cid)
+        return info(tx, thread.cid)
     old_title = details.title or ""
     for name in changes.fields:
         value = getattr(changes, name)
@@ -117,7 +117,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     tx.run(Q.save_expiry, cid=thread.cid, expires_at=None)
     thread.log("update", thread.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
     thread.save()
-    return _info(tx, thread.cid)
+    return info(tx, thread.cid)
 
 
 def drop_made_title(tx: Tx, scope: Scope, id: str) -> None:
@@ -159,7 +159,7 @@ def search(tx: Tx, scope: Scope, query: Search) -> list[Found]:
 def _found(tx: Tx, cid: int, rows: list[Row], query: Search) -> Found:
     turns = list(dict.fromkeys(tid for _, tid in rows if tid is not None))[:MATCHES]
     return Found(
-        _info(tx, cid),
+        info(tx, cid),
         tuple(_match(tx, tid, query) for tid in turns),
         in_title=any(tid is None for _, tid in rows),
     )

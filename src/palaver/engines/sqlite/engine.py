@@ -60,6 +60,7 @@ from palaver.ports import (
     Embedded,
     FactsDraft,
     FactToEmbed,
+    Health,
     History,
     Job,
     Limits,
@@ -441,6 +442,9 @@ class SQLiteEngine:
     async def next_job(self, tenant: str | None = None) -> datetime | None:
         due = await self.readers.run(outbox.next_due)
         return None if due is None else moment(due)
+
+    async def health(self) -> Health:
+        return await self.readers.run(outbox.health)
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
         return await self.readers.run(lambda tx: outbox.to_embed(tx, model, limit))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sqlite import outbox, upkeep
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.conversations import get
+from palaver.engines.sqlite.conversations import info
 from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
 from palaver.identity import micros, moment
 from palaver.model import Fact, Scope, Summary, Turn
@@ -25,7 +25,7 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
     start = tail[0].position if tail else 0
     memory = tx.one(Q.working_memory, cid=cid)
     return Reading(
-        info=get(tx, scope, conversation),
+        info=info(tx, cid),
         tail=tuple(tail),
         current=_current(tx, cid, conversation, limits.viewer, tail),
         summaries=_shown_summaries(tx, cid, start),
@@ -156,7 +156,7 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
         turns.append(turn.turn(conversation))
         tokens -= turn.token_count
     return Unsummarised(
-        info=get(tx, scope, conversation),
+        info=info(tx, cid),
         revision=revision,
         position=position,
         turns=tuple(turns),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.engines import embedding
+from palaver.engines.migrate import migrations
+from palaver.engines.rows import lag
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.thread import Q, find
 from palaver.engines.sqlite.watch import JOBS
 from palaver.identity import canonical_json, from_json
 from palaver.memory.compaction import Compaction
 from palaver.model import Scope
-from palaver.ports import Embedded, FactToEmbed, Job, ToEmbed
+from palaver.ports import Embedded, FactToEmbed, Health, Job, ToEmbed
 
 FARTHEST = 300_000_000  # microseconds: no lease and no delay is longer
 
@@ -71,7 +73,7 @@ def renew(tx: Tx, job: Job, lease: int) -> None:
 def finish(tx: Tx, job: Job) -> None:
     """Done. What was asked for meanwhile makes it a job again."""
     tx.run(Q.finish_job, jid=job.id, attempts=job.attempts, asked=job.asked)
-    tx.run(Q.reopen_job, jid=job.id, attempts=job.attempts)
+    tx.run(Q.reopen_job, jid=job.id, attempts=job.attempts, now=tx.now)
     tx.touched.add(JOBS)
 
 
@@ -88,6 +90,17 @@ def next_due(tx: Tx) -> int | None:
     """When there is something to do again; None when there is nothing."""
     due: int | None = tx.all(Q.next_job, **_when(tx))[0][0]
     return due
+
+
+def health(tx: Tx) -> Health:
+    schema, waiting, put_aside, oldest = tx.all(Q.health, **_when(tx))[0]
+    return Health(
+        schema=schema,
+        schema_known=migrations("palaver.engines.sqlite.migrations")[-1].number,
+        waiting=waiting,
+        put_aside=put_aside,
+        lag=lag(oldest, tx.now),
+    )
 
 
 # ---- vectors -------------------------------------------------------------------------------------------------------

@@ -713,8 +713,8 @@ SELECT c.tenant, c.id FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
 -- finish_job: done, unless more was asked for meanwhile, or another worker has it by now
 DELETE FROM jobs WHERE jid = :jid AND attempts = :attempts AND created = :asked
 
--- reopen_job: more was asked for meanwhile
-UPDATE jobs SET lease_until = 0, attempts = 0 WHERE jid = :jid AND attempts = :attempts
+-- reopen_job: more was asked for meanwhile; it goes to the end of the queue
+UPDATE jobs SET lease_until = 0, attempts = 0, run_at = :now WHERE jid = :jid AND attempts = :attempts
 
 -- release_job: not done, and nobody's fault
 UPDATE jobs SET lease_until = 0, attempts = attempts - 1 WHERE jid = :jid AND attempts = :attempts
@@ -737,6 +737,10 @@ SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) 
 
 -- job_stats: the outbox at a glance
 SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead
+
+-- health: which schema the file has, how much work waits or was put aside, and since when the oldest could be done
+SELECT (SELECT user_version FROM pragma_user_version), count(*) FILTER (WHERE j.dead = 0),
+  count(*) FILTER (WHERE j.dead = 1), min(j.run_at) FILTER (WHERE {job_due}) FROM jobs j
 
 -- triggers: what decides about compaction
 SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid

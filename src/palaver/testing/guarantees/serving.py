@@ -135,3 +135,30 @@ async def every_log_that_grew_is_sealed_once(db: Database) -> None:
         assert (tip.conversation, tip.n) == (talks[0].id, 3)
         await check_tip(store.engine, store.scope, tip)
         assert await store.engine.tips(store.scope, tip.conversation, 10) == []
+
+
+@guarantee
+async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> None:
+    """The health of a database: its schema, the work of all tenants that waits, and since when the oldest could be
+    done. What is done is not counted, and what came meanwhile has not waited since the first of it."""
+    clock = FakeClock()
+    async with db.open(clock=clock, worker=False) as store:
+        found = await store.engine.health()
+        assert found.schema == found.schema_known
+        assert (found.waiting, found.put_aside, found.lag) == (0, 0, 0.0)
+        talk = await store.conversation("waiting")
+        await talk.append("user", "first")
+        await store.engine.index_all()
+        clock.advance(60)
+        found = await store.engine.health()
+        assert found.waiting >= 1
+        assert 60 <= found.lag < 70
+        job = await store.engine.claim_job(120_000_000)
+        assert job is not None
+        assert (await store.engine.health()).lag == 0.0, "somebody has it"
+        await talk.append("user", "meanwhile")
+        await store.engine.index_all()
+        await store.engine.finish_job(job)
+        assert (await store.engine.health()).lag < 10, "it goes to the end of the queue"
+        await store.settle()
+        assert (await store.engine.health()).waiting == 0

@@ -140,14 +140,14 @@ BEGIN
   PERFORM fail('PV001', conversation);
 END $$;
 
--- find: the conversation, for reading
+-- find: the conversation, for reading. That it is there is asked of the row itself: in the query, it would lead the planner
+-- of an empty database to an index of all that are there
 CREATE OR REPLACE FUNCTION palaver.find(me palaver.asker, conversation text) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
 BEGIN
-  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation
-    AND o.gone IS NULL AND (o.expires_at IS NULL OR o.expires_at > me.now);
-  IF NOT FOUND THEN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation;
+  IF NOT FOUND OR c.gone IS NOT NULL OR c.expires_at <= me.now THEN
     PERFORM missing(me, conversation);
   END IF;
   IF me.sight <> 'tenant' THEN
@@ -161,9 +161,8 @@ CREATE OR REPLACE FUNCTION palaver.open_thread(me palaver.asker, conversation te
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
 BEGIN
-  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation
-    AND o.gone IS NULL AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
-  IF NOT FOUND THEN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
+  IF NOT FOUND OR c.gone IS NOT NULL OR c.expires_at <= me.now THEN
     PERFORM missing(me, conversation);
   END IF;
   IF me.sight <> 'tenant' THEN
@@ -213,7 +212,7 @@ BEGIN
   UPDATE conversations o SET next_seq = c.next_seq, next_n = c.next_n, tip_hash = c.tip_hash,
     tip_position = c.tip_position, tip_slot = c.tip_slot, updated = c.updated, minute = c.updated / 60000000,
     turn_count = c.turn_count, token_count = c.token_count, preview = c.preview, expires_at = c.updated + c.ttl
-  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  WHERE o.tenant = c.tenant AND o.id = c.id;
 END $$;
 
 -- turn_of: a turn by its id

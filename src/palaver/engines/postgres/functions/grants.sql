@@ -8,6 +8,7 @@ GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setti
 GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text) TO palaver_eraser;
 
 DO $$
+DECLARE role text;
 BEGIN
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO authenticated;
@@ -17,7 +18,11 @@ BEGIN
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO service_role;
   END IF;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticator') THEN
-    GRANT palaver_app, palaver_worker TO authenticator;
+    FOREACH role IN ARRAY ARRAY['palaver_app', 'palaver_worker'] LOOP
+      IF NOT pg_has_role('authenticator', role, 'SET') THEN  -- another database of this server may have given it
+        EXECUTE format('GRANT %I TO authenticator', role);
+      END IF;
+    END LOOP;
   END IF;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM anon;

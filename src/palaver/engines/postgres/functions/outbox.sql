@@ -40,6 +40,17 @@ BEGIN
   RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.dead = 0;
 END $$;
 
+-- health: which schema the database has, how much work waits or was put aside, and since when the oldest could be done;
+-- in one tenant, or in all of them
+CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean)
+RETURNS TABLE (schema integer, waiting bigint, put_aside bigint, oldest bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who) END;
+BEGIN
+  RETURN QUERY SELECT schema_version(), count(*) FILTER (WHERE j.dead = 0), count(*) FILTER (WHERE j.dead <> 0),
+    min(j.run_at) FILTER (WHERE is_due(j, me.now)) FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
+END $$;
+
 CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -110,7 +121,7 @@ BEGIN
     SELECT 1 FROM passages p WHERE p.tenant = j.tenant AND p.cid = j.cid AND p.pid > (
       SELECT coalesce(max(e.pid), 0) FROM embedded e WHERE e.tenant = j.tenant AND e.cid = j.cid)));
   IF more THEN
-    UPDATE jobs o SET lease_until = 0, attempts = 0
+    UPDATE jobs o SET lease_until = 0, attempts = 0, run_at = me.now  -- at the end of the queue
     WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
   ELSE
     DELETE FROM jobs o WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;

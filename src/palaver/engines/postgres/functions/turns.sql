@@ -86,15 +86,13 @@ BEGIN
   RETURN c;
 END $$;
 
--- append: turns that are stored together, or not at all. `drafts` are rows of `turns`, each with its `words` (see
+-- append_at_end: turns that are stored together, or not at all. `drafts` are rows of `turns`, each with its `words` (see
 -- `index_turn`); what the caller knows already comes back empty. This is the hot path: it is written out flat, with
 -- scalars, because every call of another function and every copy of a row costs as much as a small insert
-CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, drafts jsonb,
-  expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION palaver.append_at_end(me palaver.asker, conversation text, drafts jsonb, expected_seq bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who, 'write');
   c record;
   draft jsonb;
   t palaver.turns;
@@ -112,14 +110,10 @@ DECLARE
   passages_added bigint := 0;
   terms_added bigint := 0;
 BEGIN
-  IF replaces IS NOT NULL THEN
-    RETURN NEXT append_replacing(me, conversation, drafts -> 0, expected_seq, replaces, discard_after);
-    RETURN;
-  END IF;
-  SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.updated, o.tip_hash, o.tip_slot, o.preview, o.to_embed INTO c
-  FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.gone IS NULL
-    AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
-  IF NOT FOUND THEN
+  SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.updated, o.tip_hash, o.tip_slot, o.preview, o.to_embed,
+    o.gone, o.expires_at INTO c
+  FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
+  IF NOT FOUND OR c.gone IS NOT NULL OR c.expires_at <= me.now THEN
     PERFORM missing(me, conversation);
   END IF;
   seq := c.next_seq;
@@ -196,12 +190,46 @@ BEGIN
     updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - o.next_seq),
     token_count = o.token_count + tokens, preview = line, expires_at = clock + o.ttl,
     to_embed = true, passage_count = o.passage_count + passages_added, passage_terms = o.passage_terms + terms_added
-  WHERE o.tenant = me.tenant AND o.cid = c.cid
+  WHERE o.tenant = me.tenant AND o.id = conversation
   RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
     OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
   IF due OR NOT c.to_embed THEN
     PERFORM work_made(me.tenant, c.cid, due, me.now);
   END IF;
+END $$;
+
+-- append: turns at the end, or one in the place of another
+CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, drafts jsonb,
+  expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
+RETURNS SETOF palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  IF replaces IS NULL THEN
+    RETURN QUERY SELECT * FROM append_at_end(me, conversation, drafts, expected_seq);
+  ELSE
+    RETURN NEXT append_replacing(me, conversation, drafts -> 0, expected_seq, replaces, discard_after);
+  END IF;
+END $$;
+
+-- append_together: several calls of `append` in one transaction, each with its conversation and drafts, and with who is
+-- asking where that is not `who`. None of them waits long for a lock: whoever called tries again one by one
+CREATE OR REPLACE FUNCTION palaver_api.append_together(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp SET lock_timeout = '20ms' AS $$
+DECLARE
+  me asker;
+  call jsonb;
+  asking jsonb;
+BEGIN
+  FOR i IN 0 .. jsonb_array_length(calls) - 1 LOOP
+    call := calls -> i;
+    IF asking IS DISTINCT FROM coalesce(call -> 'who', who) THEN
+      asking := coalesce(call -> 'who', who);
+      me := enter(asking, 'write');
+    END IF;
+    RETURN QUERY SELECT * FROM append_at_end(me, call ->> 'conversation', call -> 'drafts',
+      (call ->> 'expected_seq')::bigint);
+  END LOOP;
 END $$;
 
 -- work_made: the jobs that new words are

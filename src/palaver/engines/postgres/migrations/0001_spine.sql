@@ -86,11 +86,13 @@ CREATE TABLE conversations (
   content_hash bytea,                          -- of the fields that only an `update` event may change
   PRIMARY KEY (tenant, cid)
 ) WITH (fillfactor = 70);                      -- every append updates its row in place
-CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
 CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) WHERE key IS NOT NULL AND gone IS NULL;
 CREATE INDEX conversations_newest ON conversations (tenant, minute) WHERE gone IS NULL;
 CREATE INDEX conversations_of ON conversations (tenant, owner) WHERE gone IS NULL;
 CREATE INDEX conversations_expiring ON conversations (tenant, expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
+-- The last, because a planner that knows nothing of the table yet takes every index that begins with the tenant for equal,
+-- and the last of equals.
+CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
 
 CREATE TABLE turns (
   tid bigint NOT NULL DEFAULT nextval('palaver.turn_numbers'),
@@ -181,8 +183,7 @@ CREATE TABLE events (
   payload text,
   content_hash bytea,
   hash bytea NOT NULL,
-  PRIMARY KEY (tenant, cid, n),
-  FOREIGN KEY (tenant, cid) REFERENCES conversations
+  PRIMARY KEY (tenant, cid, n)                 -- no foreign key: rows of conversations are never deleted
 );
 
 -- The text index: the stems of each passage of a turn or of a title, with their places. They are made outside, by the

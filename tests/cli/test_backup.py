@@ -1,0 +1,312 @@
+"""palaver backup, restore: a second copy while others write, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import apsw
+import pytest
+from tests import postgres_server
+from tests.postgres_server import Server
+from tests.upgrades.test_upgrades import rows_of, sqlite_at
+
+import palaver
+import palaver.sync
+from palaver.engines.migrate import migrations
+from palaver.interchange.backup import back_up_file
+
+NEWEST = migrations("palaver.engines.sqlite.migrations")[-1].number
+FILES = 5
+
+
+@pytest.fixture
+def filled(ok):
+    Path("bill.txt").write_text("42 euro")
+    ok("append", "support/42", "user", "I'm allergic to peanuts.", "--attach", "bill.txt")
+    ok("append", "notes", "user", "Something else.")
+    ok("append", "theirs", "user", "Another tenant's.", "--tenant", "globex")
+
+
+def keys(db: str, tenant: str = "default") -> set[str]:
+    with palaver.sync.open(f"sqlite:///{db}", tenant=tenant, worker=False) as store:
+        return {info.key for info in store.conversations().items}
+
+
+# ---- backup --------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_a_database_with_its_files_and_a_page_about_it(ok, lines, filled):
+    (told,) = lines("backup", "copy")
+    assert (told["engine"], told["schema"], told["files"], told["missing"]) == ("sqlite", NEWEST, 1, 0)
+    assert json.loads(Path("copy/backup.json").read_text())["sha256"] == told["sha256"]
+    assert sorted(path.name for path in Path("copy").iterdir()) == ["backup.json", "palaver.db", "palaver.db-files"]
+    assert "verified" in ok("verify", "--db", "copy/palaver.db")
+    assert keys("copy/palaver.db") == {"support/42", "notes"}
+    assert keys("copy/palaver.db", "globex") == {"theirs"}
+
+
+def test_only_its_owner_can_read_it(ok, filled):
+    ok("backup", "copy")
+    assert stat.S_IMODE(Path("copy").stat().st_mode) == 0o700
+
+
+def test_nothing_is_overwritten_and_nothing_is_left_behind(cli, ok, filled):
+    ok("backup", "copy")
+    again = cli("backup", "copy")
+    assert again.exit_code == 1
+    assert "is there already" in again.stderr
+    assert cli("backup", "other", "--db", "nowhere.db").exit_code == 1
+    assert [one.name for one in Path().iterdir() if one.name.startswith((".copy", ".other", "other", "nowhere"))] == []
+
+
+def test_a_damaged_database_is_not_called_a_backup(cli, filled):
+    data = bytearray(Path("chat.db").read_bytes())
+    data[4096 * 3 : 4096 * 3 + 2000] = b"\xff" * 2000
+    Path("chat.db").write_bytes(data)
+    assert cli("backup", "copy").exit_code == 1
+    assert not Path("copy").exists()
+
+
+def test_an_old_database_is_copied_as_it_is(ok, lines, filled):
+    """Before an upgrade is when a backup is made: it must not be the upgrade."""
+    db = apsw.Connection("chat.db")
+    db.execute("PRAGMA user_version = 4").fetchall()
+    db.close()
+    assert lines("backup", "copy")[0]["schema"] == 4
+    db = apsw.Connection("chat.db")
+    assert db.execute("PRAGMA user_version").fetchall() == [(4,)]
+    db.close()
+
+
+def test_what_was_forgotten_is_in_no_byte_of_it(ok):
+    """Also not between the cells of its pages."""
+    with palaver.sync.open("sqlite:///chat.db", worker=False) as store:
+        talk = store.conversation("long")
+        turns = [talk.append("user", f"forgotten-marker-{n} " * 9) for n in range(200)]
+        for turn in turns[::2]:
+            talk.forget(turn)
+        ok("backup", "copy")
+    data = Path("copy/palaver.db").read_bytes()
+    assert not [n for n in range(0, 200, 2) if f"forgotten-marker-{n} ".encode() in data]
+    assert b"forgotten-marker-1 " in data
+
+
+@contextmanager
+def writers(store: palaver.sync.Store) -> Iterator[list[int]]:
+    """Three threads that append, attach and forget until the block ends. Answers what was acknowledged."""
+    over, acknowledged = threading.Event(), [0]
+
+    def write(name: str) -> None:
+        talk = store.conversation(name)
+        while not over.is_set():
+            file = talk.attach(os.urandom(2_000), filename="x.bin")
+            turn = talk.append("user", f"Turn with a file of {name}.", attachments=[file])
+            talk.append("assistant", "Noted. " * 50)
+            acknowledged[0] += 1
+            if acknowledged[0] % 3 == 0:
+                talk.forget(turn)
+
+    threads = [threading.Thread(target=write, args=(f"writer-{n}",)) for n in range(3)]
+    for one in threads:
+        one.start()
+    try:
+        yield acknowledged
+    finally:
+        over.set()
+        for one in threads:
+            one.join()
+
+
+def test_every_backup_made_under_writers_is_whole(tmp_path):
+    """Each is one moment: its chains verify, and every attachment that it names is in it, and no other."""
+    source, files = tmp_path / "chat.db", tmp_path / "chat.db-files"
+    with palaver.sync.open("sqlite:///chat.db?synchronous=NORMAL", worker=False) as store, writers(store) as done:
+        for n in range(4):
+            before = done[0]
+            while done[0] < before + FILES:
+                time.sleep(0.01)
+            asyncio.run(back_up_file(source, files, tmp_path / f"copy{n}", lambda count: None))
+    counts = []
+    for n in range(4):
+        folder = tmp_path / f"copy{n}"
+        with palaver.sync.open(f"sqlite:///{folder}/palaver.db", worker=False) as store:
+            talks = [store.get(info.id) for info in store.conversations().items]
+            found = [talk.verify() for talk in talks]
+            stats = store.stats()
+        counts.append(sum(one.turns for one in found))
+        there = [one for one in (folder / "palaver.db-files").rglob("*") if one.is_file()]
+        assert len(there) == stats.attachments == sum(one.attachments for one in found)
+    assert counts == sorted(counts)
+    assert counts[0] > 0
+
+
+# ---- restore -------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_comes_back_as_it_was(ok, lines, filled):
+    before = lines("verify")
+    ok("backup", "copy")
+    shutil.rmtree("chat.db-files")
+    for name in ("chat.db", "chat.db-wal", "chat.db-shm"):
+        Path(name).unlink(missing_ok=True)
+    (told,) = lines("restore", "copy")
+    assert (told["conversations"], told["turns"], told["aside"], told["problems"]) == (3, 3, None, [])
+    assert lines("verify") == before
+    db = apsw.Connection("chat.db")
+    assert db.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    db.close()
+
+
+def test_what_is_there_is_moved_aside_and_only_when_asked_for(cli, ok, lines, filled):
+    ok("backup", "copy")
+    ok("append", "later", "user", "After the backup.")
+    refused = cli("restore", "copy")
+    assert refused.exit_code == 1
+    assert "--force" in refused.stderr
+    assert keys("chat.db") == {"support/42", "notes", "later"}
+    (told,) = lines("restore", "copy", "--force")
+    assert keys("chat.db") == {"support/42", "notes"}
+    assert keys(told["aside"]) == {"support/42", "notes", "later"}
+    assert "verified" in ok("verify", "--db", told["aside"])
+
+
+def test_a_database_that_is_open_is_left_alone(cli, ok, filled):
+    ok("backup", "copy")
+    with palaver.sync.open("sqlite:///chat.db", worker=False) as store:
+        talk = store.find("notes")
+        talk.append("user", "Still here.")
+        refused = cli("restore", "copy", "--force")
+        assert refused.exit_code == 1
+        assert "open elsewhere" in refused.stderr
+        talk.append("user", "And still.")
+    assert ok("show", "notes").count("till") == 2
+
+
+@pytest.mark.parametrize("what", ["row", "file", "bit"])
+def test_a_backup_that_was_changed_takes_no_place(cli, ok, filled, what):
+    ok("backup", "copy")
+    if what == "row":
+        db = apsw.Connection("copy/palaver.db")
+        db.execute("UPDATE turns SET content = 'changed' WHERE content = 'Something else.'")
+        db.close()
+        rehash("copy")
+    elif what == "file":
+        (file,) = (one for one in Path("copy/palaver.db-files").rglob("*") if one.is_file())
+        file.write_text("43 euro")
+    else:
+        with Path("copy/palaver.db").open("r+b") as out:
+            out.seek(5_000)
+            out.write(b"\xff")
+    refused = cli("restore", "copy", "--db", "new.db")
+    assert refused.exit_code == 1
+    assert not Path("new.db").exists()
+    assert [one.name for one in Path().iterdir() if one.name.startswith(".new")] == []
+    if what != "bit":
+        assert "Something" not in refused.output
+        assert "Does not verify" in cli("restore", "copy", "--db", "new.db", "--anyway").stderr
+        assert Path("new.db").exists()
+
+
+def rehash(folder: str) -> None:
+    """As somebody would who wants to hide a change."""
+    import hashlib
+
+    page = json.loads(Path(folder, "backup.json").read_text())
+    page["sha256"] = hashlib.sha256(Path(folder, "palaver.db").read_bytes()).hexdigest()
+    Path(folder, "backup.json").write_text(json.dumps(page))
+
+
+def test_a_backup_of_an_earlier_release_comes_back_up_to_date(lines, tmp_path):
+    sqlite_at(tmp_path / "chat.db", 1, rows_of("sqlite", 1))
+    assert lines("backup", "copy")[0]["schema"] == 1
+    assert lines("restore", "copy", "--db", "new.db")[0]["problems"] == []
+    assert lines("migrate", "--db", "new.db")[0]["changed"] is False
+
+
+def test_it_may_come_back_under_another_name(ok, lines, filled):
+    ok("backup", "copy")
+    assert lines("restore", "copy", "--db", "odd name%41.db")[0]["conversations"] == 3
+    assert lines("migrate", "--db", "odd name%41.db")[0]["changed"] is False
+
+
+def test_what_is_no_backup_is_refused(cli, filled):
+    Path("folder").mkdir()
+    for name in ("folder", "nowhere", "chat.db"):
+        refused = cli("restore", name, "--db", "new.db")
+        assert refused.exit_code == 1
+        assert "is no backup" in refused.stderr
+
+
+def test_a_lost_attachment_is_said(cli, filled):
+    shutil.rmtree("chat.db-files")
+    told = cli("backup", "copy")
+    assert told.exit_code == 0
+    assert "could not be found" in told.stderr
+    assert cli("restore", "copy", "--db", "new.db").exit_code == 1
+    assert cli("restore", "copy", "--db", "new.db", "--anyway").exit_code == 0
+
+
+# ---- Postgres ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def programs(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = postgres_server.programs()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+async def test_postgres_is_dumped_and_comes_back(
+    cli, programs: Path, postgres: Server, postgres_database: str, tmp_path: Path
+) -> None:
+    async with palaver.open(postgres_database, files=tmp_path / "files", worker=False) as store:
+        talk = await store.conversation("support/42")
+        await talk.append("user", "Hello", attachments=[await talk.attach(b"42 euro", filename="bill.txt")])
+        before = await talk.verify()
+    told = await asyncio.to_thread(cli, "backup", "copy", "--db", postgres_database, "--files", "files", "--json")
+    assert told.exit_code == 0, told.output
+    assert (json.loads(told.stdout)["engine"], json.loads(told.stdout)["files"]) == ("postgres", 1)
+    name = await postgres_server.new_database(postgres, "template0")
+    try:
+        target = postgres.at(name)
+        environment = {**os.environ, "PGPASSWORD": urlsplit(target).password or ""}
+        command = [str(programs / "pg_restore"), f"--dbname={target}", "copy/palaver.dump"]
+        await asyncio.to_thread(subprocess.run, command, env=environment, check=True, capture_output=True)
+        async with palaver.open(target, files=tmp_path / "copy/palaver.db-files", worker=False) as store:
+            assert await (await store.find("support/42")).verify() == before
+    finally:
+        await postgres_server.drop_database(postgres, name)
+
+
+async def test_one_who_may_not_see_everything_cannot_dump(
+    cli, programs: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    told = await asyncio.to_thread(cli, "backup", "copy", "--db", postgres_url)
+    assert told.exit_code == 1
+    assert "administrator" in told.stderr
+    assert not Path("copy").exists()
+
+
+def test_without_pg_dump_it_says_what_to_run(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    told = cli("backup", "copy", "--db", "postgresql://admin:hunter2@127.0.0.1:1/none")
+    assert told.exit_code == 1
+    assert "pg_dump --format=custom" in told.stderr
+    assert "hunter2" not in told.output
+
+
+def test_restoring_postgres_is_left_to_pg_restore(cli) -> None:
+    told = cli("restore", "copy", "--db", "postgresql://127.0.0.1:1/none")
+    assert told.exit_code == 1
+    assert "pg_restore" in told.stderr

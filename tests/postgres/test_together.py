@@ -1,0 +1,131 @@
+"""Appends that travel together: one commit for many, and each with its own end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+import palaver
+from palaver import Scope
+from palaver.engines.postgres import together
+from palaver.engines.postgres.together import Waiting
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[palaver.Store]:
+    async with palaver.open(postgres_url, embedder=None, worker=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many calls travelled each time, on one lane."""
+    sizes: list[int] = []
+    carry = together._Lane._carry
+
+    async def counted(lane: together._Lane, group: list[Waiting]) -> None:
+        sizes.append(len(group))
+        await carry(lane, group)
+
+    monkeypatch.setattr(together._Lane, "_carry", counted)
+    monkeypatch.setattr(together, "LANES", 1)
+    return sizes
+
+
+async def test_many_at_once_are_few_transactions(groups: list[int], store: palaver.Store, postgres_url: str) -> None:
+    talks = [await store.conversation(f"talk {n}") for n in range(10)]
+    stored = await asyncio.gather(*(talks[n % 10].append("user", f"turn {n}") for n in range(60)))
+    assert groups == [60]
+    for n, talk in enumerate(talks):
+        history = await talk.history()
+        assert [turn.content for turn in history] == [f"turn {m}" for m in range(n, 60, 10)]
+        assert [turn.seq for turn in history] == list(range(6))
+        assert {turn.id for turn in history} == {turn.id for turn in stored[n::10]}
+        await talk.verify()
+
+
+async def test_the_failure_of_one_is_nobody_elses(groups: list[int], store: palaver.Store) -> None:
+    talks = [await store.conversation(f"talk {n}") for n in range(6)]
+    await talks[3].append("user", "already")
+    gone = await store.conversation("gone")
+    await gone.forget()
+
+    def call(n: int) -> Any:
+        return talks[n].append("user", "new", expected_seq=0)
+
+    found = await asyncio.gather(*(call(n) for n in range(6)), gone.append("user", "late"), return_exceptions=True)
+    assert isinstance(found[3], palaver.AppendConflict)
+    assert isinstance(found[6], palaver.ConversationGone)
+    assert [len(await talk.history()) for talk in talks] == [1] * 6
+    assert [(await talk.history())[-1].content for talk in talks] == ["new", "new", "new", "already", "new", "new"]
+
+
+async def test_each_is_stored_as_its_own_caller(groups: list[int], store: palaver.Store) -> None:
+    ada, bob = (store.scoped(Scope.of("default", name)) for name in ("ada", "bob"))
+    hers, his = await ada.conversation("hers", participants=["bob"]), await bob.conversation("his")
+    shared = await bob.get(hers.id)
+    await asyncio.gather(*(talk.append("user", "hello") for _ in range(4) for talk in (hers, his, shared)))
+    assert groups == [12]
+    assert sorted(turn.actor for turn in await hers.history()) == ["ada"] * 4 + ["bob"] * 4
+    assert [turn.actor for turn in await his.history()] == ["bob"] * 4
+    await hers.update(participants=[])
+    found = await asyncio.gather(
+        hers.append("user", "mine"),
+        shared.append("user", "not mine"),
+        his.append("user", "mine"),
+        return_exceptions=True,
+    )
+    assert groups == [12, 3]
+    assert isinstance(found[1], palaver.ConversationNotFound)
+    assert [len(await talk.history()) for talk in (hers, his)] == [9, 5]
+
+
+async def test_a_lock_of_somebody_elses_stops_only_its_own(
+    groups: list[int], store: palaver.Store, postgres_database: str
+) -> None:
+    talks = [await store.conversation(f"talk {n}") for n in range(5)]
+    other = await asyncpg.connect(postgres_database)
+    lock = other.transaction()
+    await lock.start()
+    await other.execute("SELECT 1 FROM palaver.conversations WHERE id = $1 FOR UPDATE", talks[0].id)
+    calls = [asyncio.create_task(talk.append("user", "hello")) for talk in talks]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*calls[1:])
+        alone = asyncio.create_task(talks[0].append("user", "again"))
+        await talks[1].append("user", "nobody in the way")
+    assert not calls[0].done()
+    assert not alone.done()
+    await lock.rollback()
+    await other.close()
+    assert sorted([(await calls[0]).seq, (await alone).seq]) == [0, 1]
+
+
+async def test_one_who_goes_leaves_the_others_alone(groups: list[int], store: palaver.Store) -> None:
+    talks = [await store.conversation(f"talk {n}") for n in range(4)]
+    calls = [asyncio.create_task(talk.append("user", "hello")) for talk in talks]
+    await asyncio.sleep(0)
+    calls[2].cancel()
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(found[2], asyncio.CancelledError)
+    assert [len(await talks[n].history()) for n in (0, 1, 3)] == [1, 1, 1]
+
+
+async def test_what_is_lost_on_the_way_is_not_sent_again(groups: list[int], store: palaver.Store) -> None:
+    """A connection that breaks may have committed: nobody can tell, so nobody tries twice."""
+    talks = [await store.conversation(f"talk {n}") for n in range(4)]
+    write = store.engine.write  # type: ignore[attr-defined]
+
+    async def breaking(function: str, scope: Scope, **args: Any) -> Any:
+        found = await write(function, scope, **args)
+        if function == "append_together":
+            raise palaver.EngineUnavailable("the connection to the database was lost")
+        return found
+
+    store.engine.write = breaking  # type: ignore[attr-defined]
+    found = await asyncio.gather(*(talk.append("user", "hello") for talk in talks), return_exceptions=True)
+    assert [type(one) for one in found[1:]] == [palaver.EngineUnavailable] * 3
+    assert [len(await talk.history()) for talk in talks] == [1] * 4
