@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -30,6 +31,25 @@ async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(sui
     assert figures
     assert all(isinstance(figure, Figure) and figure.suite == suite for figure in figures)
     assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)
+
+
+async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Nothing fails, and when the clients are gone so is everything that was there for them."""
+    from bench.http import once, palaver_server
+    from bench.soak import figure, soak
+
+    rounds = iter(range(300))
+    with palaver_server(tmp_path) as (port, pid):
+        await once(port, "GET", "/readyz")
+        report = await soak(port, pid, lambda: next(rounds, None) is not None)
+        assert report.failures == []
+        assert report.requests > 300
+        assert report.memory
+        for name in ("palaver_live_readers", "palaver_answers_in_the_making"):
+            async with asyncio.timeout(120):
+                while await figure(port, name):
+                    pass
+        assert await figure(port, "palaver_outbox_put_aside") == 0
 
 
 async def test_peers_that_are_not_installed_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

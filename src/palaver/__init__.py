@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from palaver.model import Event as Event
     from palaver.model import Fact as Fact
     from palaver.model import File as File
+    from palaver.model import FileQuote as FileQuote
+    from palaver.model import FileText as FileText
     from palaver.model import Found as Found
     from palaver.model import Hit as Hit
     from palaver.model import Image as Image
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from palaver.model import ToolCall as ToolCall
     from palaver.model import ToolResult as ToolResult
     from palaver.model import Turn as Turn
+    from palaver.model import Upload as Upload
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
     from palaver.ports import ReasoningDelta as ReasoningDelta
@@ -75,9 +78,9 @@ _HOMES = {
     "palaver.listing": ("group_by_date",),
     "palaver.mcp_tools": ("MCPTools",),
     "palaver.model": (
-        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
-        "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
-        "Turn", "Verified", "WorkingMemory",
+        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "FileQuote", "FileText", "Found", "Hit",
+        "Image", "Match", "Note", "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage",
+        "ToolCall", "ToolResult", "Turn", "Upload", "Verified", "WorkingMemory",
     ),
     "palaver.asking": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports": ("ReasoningDelta", "TextDelta"),

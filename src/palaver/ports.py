@@ -16,6 +16,8 @@ from palaver.model import (
     ConversationInfo,
     Event,
     Fact,
+    FileQuote,
+    FileText,
     Found,
     Match,
     Request,
@@ -547,8 +549,20 @@ class Blobs(Protocol):
 
     async def get(self, path: str) -> bytes: ...
 
+    async def get_range(self, path: str, start: int, end: int) -> bytes: ...
+
+    async def size(self, path: str) -> int: ...
+
     async def delete(self, path: str) -> None:
         """Remove the file; one that is not there is removed already."""
+        ...
+
+    def listed(self) -> AsyncIterator[tuple[str, datetime]]:
+        """Every file, and since when it is there."""
+        ...
+
+    async def upload_url(self, path: str, seconds: int) -> str | None:
+        """Where anybody may put this one file, for so long. None: the bytes must come through us."""
         ...
 
 
@@ -604,8 +618,31 @@ class Engine(Protocol):
     # attachments
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment: ...
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment: ...
+    async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
+        """The newest files first."""
+        ...
+
+    async def drop_loose_files(self, scope: Scope, before: int) -> int:
+        """Delete files that were stored before a moment, and that no turn has taken; some at a time."""
+        ...
+
+    async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that lie in the folder of a conversation of ours, and that no row names."""
+        ...
+
     async def kept_file(self, scope: Scope, path: str) -> bytes | None:
         """The bytes of a file that is in the database itself; None when it is elsewhere."""
+        ...
+
+    # the words of files: read by the worker, once a turn has taken them
+    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]: ...
+    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool: ...
+    async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
+        """What a file says; None when nobody has read it yet."""
+        ...
+
+    async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
+        """For each of these turns, the piece of its files that holds most of the stems."""
         ...
 
     # the log

@@ -62,7 +62,7 @@ def test_without_a_key_no_route_answers(guarded: Running) -> None:
     with guarded.client() as client:
         for face in (*FACES, *CLIENT_FACES):
             path = face.url.format(
-                conversation="x", turn="x", attachment="x", fact="x", list="goals", index=0,
+                conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
                 response="x", item="x", chat="x", model="x",
             )  # fmt: skip
             refused = client.request(face.method, path)
@@ -110,6 +110,7 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
         "conversation": talk.rpartition("/")[2],
         "turn": turn,
         "attachment": "x",
+        "upload": "x",
         "fact": "x",
         "list": "goals",
         "index": 0,
@@ -122,8 +123,10 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
         "correct_note": {"text": "x"},
         "recall": {"query": "x"},
         "generate": {"message": "x"},
+        "open_upload": {"filename": "x"},
+        "complete_upload": {"token": "x"},
     }
-    reads = {"recall", "build_context", "verify", "create_ticket"}
+    reads = {"recall", "build_context", "verify", "create_ticket", "create_link"}
     with guarded.client(reading) as client:
         for face in FACES:
             if face.method == "GET" or face.name in reads:

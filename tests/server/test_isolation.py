@@ -21,6 +21,8 @@ BODIES: dict[str, Any] = {
     "correct_note": {"text": "x"},
     "recall": {"query": "peanuts"},
     "generate": {"message": "x"},
+    "open_upload": {"filename": "x"},
+    "complete_upload": {"token": "x"},
     "create_items": {"items": []},
 }
 NAMING = [face for face in (*FACES, *CLIENT_FACES) if "{conversation}" in face.path]
@@ -51,7 +53,7 @@ def ids(guarded: Running) -> dict[str, Any]:
         ok(ada.post(f"{path}/facts/extract"))
         facts = ok(ada.get(f"{path}/facts"))["items"]
         return {
-            "conversation": talk, "turn": turn, "attachment": file, "list": "goals", "index": 0,
+            "conversation": talk, "turn": turn, "attachment": file, "upload": file, "list": "goals", "index": 0,
             "fact": facts[0]["id"] if facts else "x", "item": f"msg_{turn}",
         }  # fmt: skip
 
@@ -90,6 +92,8 @@ def test_files_and_facts_of_another_conversation_are_not_found(guarded: Running,
         own = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         assert client.get(f"{own}/attachments/{ids['attachment']}").status_code == 404
         assert client.get(f"{own}/attachments/{ids['attachment']}/content").status_code == 404
+        assert client.get(f"{own}/attachments/{ids['attachment']}/text").status_code == 404
+        assert client.post(f"{own}/attachments/{ids['attachment']}/link", json={}).status_code == 404
         assert client.delete(f"{own}/facts/{ids['fact']}").status_code == 404
         body = {"role": "user", "content": "x", "attachments": [ids["attachment"]]}
         assert client.post(f"{own}/turns", json=body).status_code == 404

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import dialects, docs_page, logs, problems, schemas
+from palaver.server import dialects, docs_page, logs, pages, problems, schemas
 from palaver.server.faces import schemas as foreign
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
 from palaver.server.metrics import Metrics
@@ -36,8 +36,8 @@ DESCRIPTION = (
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
 EXPOSED = (
-    "ETag", "Link", "Location", "Retry-After", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens",
-    "X-Recalled-Turns", "X-Vercel-AI-UI-Message-Stream",
+    "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Retry-After", "X-Request-Id",
+    "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns", "X-Vercel-AI-UI-Message-Stream",
 )  # fmt: skip
 # What the SDKs of providers send from a page.
 OF_SDKS = (
@@ -90,9 +90,11 @@ def create_app(settings: ServerSettings) -> FastAPI:
         },
     )
     app.include_router(_router((*FACES, *CLIENT_FACES)))
-    app.add_api_route("/", _docs(app), include_in_schema=False)
+    app.add_api_route("/docs", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
+    if not pages.add_pages(app, pages.built_files()):
+        app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
     _finish_openapi(app)
     return app
 
@@ -127,7 +129,9 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
             "Idempotency-Key",
             "If-Match",
             "If-None-Match",
+            "If-Range",
             "Last-Event-ID",
+            "Range",
             "X-Conversation-Id",
             *OF_SDKS,
         ),
@@ -164,11 +168,14 @@ def _router(faces: tuple[Face, ...]) -> APIRouter:
 
 
 def _body(face: Face) -> dict[str, Any] | None:
-    """The body of a request that the handler reads by itself."""
-    if face.body is None:
-        return None
-    schema = {"$ref": f"#/components/schemas/{face.body.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    """The body of a request that the handler reads by itself: JSON, bytes, or a form with one file."""
+    content: dict[str, Any] = {}
+    if face.body is not None:
+        content["application/json"] = {"schema": {"$ref": f"#/components/schemas/{face.body.__name__}"}}
+    bytes_ = {"type": "string", "format": "binary"}
+    form = {"type": "object", "properties": {"file": bytes_}, "required": ["file"]}
+    content |= {kind: {"schema": form if kind.startswith("multipart") else bytes_} for kind in face.takes}
+    return {"requestBody": {"content": content, "required": True}} if content else None
 
 
 def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
@@ -183,7 +190,7 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
             schema = {"$ref": f"#/components/schemas/{face.answer.__name__}"}
         elif face.media == EVENT_STREAM:
             schema = SENT
-        elif face.media != "application/json":
+        elif face.media != "application/json" and status != 304:
             schema = {"type": "string", "format": "binary"}
         if schema is not None:
             found[status]["content"] = {face.media: {"schema": schema}}
@@ -200,7 +207,7 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
 
 def _meaning(status: int) -> str:
     return {
-        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done, or nothing to tell",
+        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done, or nothing to tell", 206: "A part of it",
         304: "As the client has it already",
     }[status]  # fmt: skip
 
@@ -236,9 +243,9 @@ def _add_schema(known: dict[str, Any], model: Any) -> None:
     known[model.__name__] = schema
 
 
-def _docs(app: FastAPI) -> Any:
+def _docs(app: FastAPI, note: str = "") -> Any:
     async def docs() -> Response:
-        """The API on one page, until there is an app."""
-        return HTMLResponse(docs_page.page(app.openapi()), headers={"Content-Security-Policy": docs_page.POLICY})
+        """The API on one page."""
+        return HTMLResponse(docs_page.page(app.openapi(), note), headers={"Content-Security-Policy": docs_page.POLICY})
 
     return docs

@@ -21,6 +21,7 @@ log = logging.getLogger("palaver.server")
 STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.InvalidInput: (422, "invalid-input"),
     errors.TooLarge: (413, "too-large"),
+    errors.FileRefused: (415, "file-refused"),
     errors.BudgetTooSmall: (422, "budget-too-small"),
     errors.NotFound: (404, "not-found"),
     errors.Gone: (410, "gone"),
@@ -89,7 +90,7 @@ SLUGS: Mapping[int, str] = {
 }
 # What an error may say of itself. None of it is content.
 SHOWN = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
-         "conversation", "attachment", "model", "row")  # fmt: skip
+         "conversation", "attachment", "model", "row", "media_type")  # fmt: skip
 TYPE = "urn:palaver:problem:"
 
 

@@ -76,6 +76,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
     metrics = metrics or Metrics()
     async with open_store(
         settings.url,
+        files=settings.files,
         scope=Scope.of(settings.tenant, None),
         embedder=settings.embedder,
         model=settings.model,

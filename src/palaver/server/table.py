@@ -34,6 +34,7 @@ CONVERSATION = "/conversations/{conversation}"
 TURN = CONVERSATION + "/turns/{turn}"
 STREAM = CONVERSATION + "/streams/{turn}"
 FILE = CONVERSATION + "/attachments/{attachment}"
+UPLOAD = CONVERSATION + "/uploads/{upload}"
 NOTES = CONVERSATION + "/memory/{list}"
 
 # What any request may be answered, and what any that names a conversation may be.
@@ -54,6 +55,7 @@ class Face:
     status: int = 200
     also: tuple[int, ...] = ()  # statuses beside the usual ones
     media: str = "application/json"
+    takes: tuple[str, ...] = ()  # types of a body that is no JSON
     prefix: str = "/api"
     dialect: str = "problem"  # how it refuses
     streams: bool = False  # also as server-sent events
@@ -156,10 +158,20 @@ FACES: tuple[Face, ...] = (
     _face("", "POST /tickets", following.create_ticket, schemas.Ticket, L, status=201),
     # files
     _face("Conversation.attach", f"POST {CONVERSATION}/attachments", attachments.upload_attachment,
-          schemas.Attachment, F, status=201),
+          schemas.Attachment, F, status=201, also=(415,), takes=("application/octet-stream", "multipart/form-data")),
+    _face("Conversation.attachments", f"GET {CONVERSATION}/attachments", attachments.list_attachments,
+          schemas.Attachments, F),
+    _face("Conversation.open_upload", f"POST {CONVERSATION}/uploads", attachments.open_upload, schemas.Upload, F,
+          status=201),
+    _face("Conversation.put_upload", f"PUT {UPLOAD}", attachments.put_upload, None, F, status=204,
+          takes=("application/octet-stream",)),
+    _face("Conversation.complete_upload", f"POST {UPLOAD}/complete", attachments.complete_upload,
+          schemas.Attachment, F, status=201, also=(415,)),
     _face("Conversation.attachment", f"GET {FILE}", attachments.get_attachment, schemas.Attachment, F),
-    _face("Conversation.read_attachment", f"GET {FILE}/content", attachments.download_attachment, None, F,
-          media="application/octet-stream"),
+    _face("Conversation.attachment_text", f"GET {FILE}/text", attachments.get_attachment_text, schemas.FileText, F),
+    _face("", f"POST {FILE}/link", attachments.create_link, schemas.Link, F, status=201),
+    _face("Conversation.read_attachment Conversation.read_attachment_range", f"GET {FILE}/content",
+          attachments.download_attachment, None, F, also=(206, 304, 416), media="application/octet-stream"),
     # the log, and keeping house
     _face("Conversation.requests Store.requests", f"GET {CONVERSATION}/requests", house.list_requests,
           schemas.Requests, H),

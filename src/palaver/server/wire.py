@@ -85,6 +85,7 @@ def hit(value: Hit) -> dict[str, Any]:
         "parts": dict(value.parts),
         "turn": None if value.turn is None else turn(value.turn),
         "fact": None if value.fact is None else plain(value.fact),
+        "quote": None if value.quote is None else plain(value.quote),
     }
 
 
