@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
 from tests.server.conftest import Running, ok, running
 
@@ -137,6 +138,21 @@ def test_a_file_is_put_to_its_own_address_and_then_completed(guarded: Running) -
         nobody.put(liar["url"], content=b"no cat")
         refused = client.post(f"{talk}/uploads/{liar['id']}/complete", json={"token": liar["token"]})
         assert refused.status_code == 415
+
+
+def test_with_a_bucket_the_bytes_pass_by_the_server(bucket: str, tmp_path: Any) -> None:  # noqa: F811
+    settings = ServerSettings(url=f"sqlite:///{tmp_path}/b.db?synchronous=NORMAL", embedder="none", files=bucket)
+    with running(settings) as server, server.client() as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        place = ok(client.post(f"{talk}/uploads", json={"filename": "cat.png"}), 201)
+        assert "X-Amz-Signature" in place["url"]
+        assert httpx.put(place["url"], content=PNG).status_code == 200
+        file = ok(client.post(f"{talk}/uploads/{place['id']}/complete", json={"token": place["token"]}), 201)
+        got = client.get(f"{talk}/attachments/{file['id']}/content", headers={"Range": "bytes=0-7"})
+        assert (got.status_code, got.content) == (206, PNG[:8])
+        turn = ok(client.post(f"{talk}/turns", json={"role": "user", "attachments": [file["id"]]}), 201)
+        assert client.delete(f"{talk}/turns/{turn['id']}").status_code == 204
+        assert client.get(f"{talk}/attachments/{file['id']}/content").status_code == 404
 
 
 def test_a_ticket_opens_its_own_door_and_no_other(guarded: Running) -> None:
