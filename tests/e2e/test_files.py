@@ -143,6 +143,14 @@ def test_what_the_server_refuses_says_why(start: Callable[..., App]) -> None:
     expect(tab.page.get_by_label("Files", exact=True)).to_have_count(0)
 
 
+def test_what_is_not_taken_or_not_what_it_says_is_refused_with_the_reason(offline: App) -> None:
+    tab = offline.tab()
+    choose(tab, file("program.exe", b"MZ"), file("fake.png", b"just words", "image/png"))
+    refused = tab.page.get_by_label("Files to send").get_by_role("alert")
+    expect(refused).to_contain_text(["not taken", "the bytes are text/plain"])
+    expect(tab.button("Send")).to_be_disabled()
+
+
 def test_more_than_twenty_files_are_too_many(offline: App) -> None:
     tab = offline.tab()
     choose(tab, *(file(f"{n}.txt", b"x") for n in range(21)))
