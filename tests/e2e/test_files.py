@@ -92,6 +92,25 @@ def test_a_file_can_be_taken_out_again(offline: App) -> None:
     assert [one["filename"] for one in sent_files(offline, tab)] == ["two.txt"]
 
 
+def test_what_is_written_stays_when_a_file_makes_the_chat_a_conversation(offline: App) -> None:
+    tab = offline.tab()
+    tab.message.fill("Half a thought")
+    choose(tab, file("one.txt", b"1"))
+    expect(tab.rows).to_have_count(1)
+    expect(tab.message).to_have_value("Half a thought")
+    tab.page.reload()
+    expect(tab.message).to_have_value("Half a thought")
+
+
+def test_files_stay_behind_when_another_conversation_is_opened(offline: App) -> None:
+    tab = offline.tab()
+    tab.ask("First.")
+    choose(tab, file("one.txt", b"1"))
+    expect(tab.page.get_by_label("Files to send")).to_have_count(1)
+    tab.button("New chat").click()
+    expect(tab.page.get_by_label("Files to send")).to_have_count(0)
+
+
 def test_a_file_may_be_the_whole_message(offline: App) -> None:
     tab = offline.tab()
     expect(tab.button("Send")).to_be_disabled()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from palaver.cli import (
+    attaching,
     backing_up,
     chat,
     diagnosing,
@@ -24,15 +25,15 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving",
-    "reading", "remembering", "removing", "serving", "working", "writing",
+    "app", "main", "attaching", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys",
+    "moving", "reading", "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
-    "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "backup", "restore", "forget",
-    "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker", "reindex",
+    "chat", "serve", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach", "rename",
+    "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import",
+    "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -38,8 +38,8 @@ async def serve(
     model: Model = None,
     config: Config = None,
     require_auth: Auth = False,
-    open: Open = False,
     log_format: LogFormat = None,
+    open: Open = False,
 ) -> None:
     """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
 

@@ -10,6 +10,7 @@ import { begin, session } from "../state/session";
 import { useStore } from "../state/store";
 import { open, talk } from "../state/talk";
 import { titleOf } from "../state/titles";
+import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
 import { useShortcuts } from "./shortcuts";
 import { SignIn } from "./sign-in";
@@ -62,13 +63,15 @@ function SidePanel() {
   };
   return (
     <aside className="panel" aria-label={shown.kind === "memory" ? "Memory" : "What the model saw"}>
-      <Suspense fallback={<p className="panel-wait" role="status">Loading…</p>}>
-        {shown.kind === "memory" ? (
-          <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
-        ) : (
-          <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
-        )}
-      </Suspense>
+      <Boundary key={shown.kind}>
+        <Suspense fallback={<p className="panel-wait" role="status">Loading…</p>}>
+          {shown.kind === "memory" ? (
+            <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
+          ) : (
+            <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
+          )}
+        </Suspense>
+      </Boundary>
     </aside>
   );
 }
