@@ -16,7 +16,7 @@ from palaver.ports import ReasoningDelta, TextDelta, ToolSpec
 from palaver.prompting import options_of
 
 CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
-DECIDED = frozenset({"viewer", "query", "filter_participants", "message"})
+DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -692,7 +692,7 @@ class Conversation:
 
         Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
         include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
-        policy, model. See docs/context.md.
+        policy, model, preview. See docs/context.md.
         """
         self._store.require(READ)
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))

@@ -57,6 +57,7 @@ class Generation:
         self.agent = self._agent()
         chosen = self.talking.models.chosen(talk.info, call=asked.model, agent=asked.agent)
         self.model: ChatModel = self.talking.models.chat(chosen)
+        self.price = self.talking.models.price(chosen)
         self.actor = asked.agent or talk.info.agent or "assistant"
         self.instructions = asked.instructions or self.agent.instructions or self.limits.instructions
         self.toolbox = self._toolbox()

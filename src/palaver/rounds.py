@@ -173,6 +173,8 @@ class Round:
         await self.current.hang_up()
         self.generation.store.parts.meter.answered(self.heard.usage)
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
+        if self.generation.price is not None:
+            response["cost"] = self.generation.price.cost(self.heard.usage)
         # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
         # fail an answer that is stored, nor to hide why one failed.
         with suppress(EngineError, Gone, NotFound):

@@ -68,6 +68,7 @@ async def _fill(url: str) -> str:
             await talk.append("user", question)
             await talk.append("assistant", answer)
         await store.settle()
+        await talk.summarize()
         await talk.extract_facts()
         return talk.id
 

@@ -57,7 +57,10 @@ function SidePanel() {
   const id = useStore(talk, (one) => one.id);
   useEffect(() => closePanel, [id]);
   if (!shown || !id) return null;
-  const onTurn = (turn: string) => navigate(id, { turn });
+  const onTurn = (turn: string) => {
+    if (!matchMedia("(min-width: 60rem)").matches) closePanel(); // it lies over the chat there
+    navigate(id, { turn });
+  };
   return (
     <aside className="panel" aria-label={shown.kind === "memory" ? "Memory" : "What the model saw"}>
       <Boundary key={shown.kind}>

@@ -43,11 +43,16 @@ export interface Talk {
   /** Why there is no answer. */
   failure: string | null;
   live: boolean;
+  /** How often memory changed since it was opened: whoever shows it reads it again. */
+  remembered: number;
 }
+
+const REMEMBERED = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
 
 const NEW: Talk = {
   visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
   busy: false, thinking: "", failure: null, live: true,
+  remembered: 0,
 };
 export const talk = new Store<Talk>(NEW);
 
@@ -157,6 +162,7 @@ function hear(id: string, messages: Message[]): void {
     thread,
     asking: now.asking && isStored(now.asking, now.thread, thread) ? null : now.asking,
     failure: isAnswered ? null : now.failure,
+    remembered: now.remembered + (messages.some((one) => REMEMBERED.has(one.event)) ? 1 : 0),
   });
   if (needs.size) void fetchAll(id, needs);
 }
