@@ -11,7 +11,7 @@ import { useStore } from "../state/store";
 import { talk } from "../state/talk";
 import { complain, say } from "../state/toasts";
 import type { TabProps } from "./panel";
-import { placeOf } from "./places";
+import { keyOf, placeOf } from "./places";
 import { Waiting } from "./waiting";
 
 const NAMES: { [list in NoteList]: [title: string, about: string] } = {
@@ -80,7 +80,7 @@ function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange 
       {notes.length > 0 && (
         <ul>
           {notes.map((note, at) => (
-            <OneNote key={`${at} ${note.text}`} note={note} list={list} conversation={conversation} onTurn={onTurn} onChange={onChange} />
+            <OneNote key={keyOf(notes, at)} note={note} list={list} conversation={conversation} onTurn={onTurn} onChange={onChange} />
           ))}
         </ul>
       )}
