@@ -142,12 +142,16 @@ async def figure(port: int, name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--db", metavar="URL", help="another database than a new SQLite file")
     parser.add_argument("--json", action="store_true", help="print JSON, with every sample")
     chosen = parser.parse_args()
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
     end = time.monotonic() + chosen.minutes * 60
-    with TemporaryDirectory(dir=results, prefix="soak-") as folder, palaver_server(Path(folder)) as (port, pid):
+    with (
+        TemporaryDirectory(dir=results, prefix="soak-") as folder,
+        palaver_server(Path(folder), chosen.db) as (port, pid),
+    ):
         report = asyncio.run(soak(port, pid, lambda: time.monotonic() < end))
     if chosen.json:
         print(report.as_json())

@@ -17,15 +17,17 @@ def _bench_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
 
 
-@pytest.mark.parametrize("suite", ["append", "read", "open", "size", "whole", "context", "generate", "server"])
+@pytest.mark.parametrize(
+    "suite", ["append", "read", "open", "size", "whole", "context", "generate", "server", "protocols"]
+)
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
-    from bench.__main__ import SUITES
+    from bench import __main__ as bench
     from bench.measure import Bench, Figure, Sizes
 
     tiny = Sizes(
         slices=1, slice=20, writers=4, histories=(20, 40), reads=2, opens=2, imports=1, file_turns=20, peer_turns=4
     )
-    figures = await SUITES[suite](Bench(tiny, tmp_path))
+    figures = await bench.SUITES[suite](Bench(tiny, tmp_path))
     assert figures
     assert all(isinstance(figure, Figure) and figure.suite == suite for figure in figures)
     assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)

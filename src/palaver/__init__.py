@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from palaver import sync as sync
     from palaver.asking import Answered as Answered
     from palaver.asking import MessageStored as MessageStored
+    from palaver.asking import Prompted as Prompted
     from palaver.asking import ToolDone as ToolDone
     from palaver.asking import ToolsPlanned as ToolsPlanned
+    from palaver.asking import TurnOpened as TurnOpened
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
@@ -80,7 +82,7 @@ _HOMES = {
         "Image", "Match", "Note", "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage",
         "ToolCall", "ToolResult", "Turn", "Upload", "Verified", "WorkingMemory",
     ),
-    "palaver.asking": ("Answered", "MessageStored", "ToolDone", "ToolsPlanned"),
+    "palaver.asking": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),

@@ -635,9 +635,10 @@ class Conversation:
     async def generate(self, message: Any = None, **options: Any) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
-        Options: model, agent, actor, tools, instructions, history, attachments, metadata, idempotency_key,
-        token_budget, continuity, settings, stream, replaces; and those of `build_context`, but for viewer, query and
-        filter_participants. Without a message it answers the thread as it stands. See docs/generate.md.
+        Options: model, agent, actor, tools, client_tools, may_call, must_call, instructions, history, attachments,
+        metadata, idempotency_key, question, token_budget, continuity, settings, stream, tell_all, marks, thoughts,
+        replaces; and those of `build_context`, but for viewer, query and filter_participants. Without a message it
+        answers the thread as it stands. See docs/generate.md.
         """
         async with aclosing(self.generate_stream(message, **options)) as events:
             async for event in events:
@@ -646,7 +647,8 @@ class Conversation:
         raise AssertionError("every answer ends with Answered")
 
     def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
-        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered.
+        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered;
+        with `tell_all` also Prompted and TurnOpened.
 
         Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
         """
@@ -690,7 +692,7 @@ class Conversation:
 
         Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
         include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
-        policy, model. See docs/context.md.
+        policy, model, preview. See docs/context.md.
         """
         self._store.require(READ)
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))

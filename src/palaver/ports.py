@@ -403,7 +403,8 @@ class ModelRequest:
     """What a model is asked, in nobody's own form.
 
     `messages` are those of a Context. `settings` go into the body as they are (temperature and so on). With
-    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more.
+    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more;
+    `must_call` demands some call, or one of the tool of that name.
     `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. The first
     `stable` messages will stand at the start of the next request, too: worth a cache. `thoughts` are what the model
     thought before its tool calls, by the id of the first one, in the provider's own form.
@@ -412,6 +413,7 @@ class ModelRequest:
     messages: tuple[dict[str, Any], ...]
     tools: tuple[ToolSpec, ...] = ()
     may_call: bool = True
+    must_call: bool | str = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
     previous_response_id: str | None = None

@@ -119,6 +119,8 @@ class Prompter:
             revision=reading.revision,
         )
         context = assemble(material, options, count)
+        if options.preview:
+            return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
         self._freeze(asked, offered, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
@@ -322,6 +324,7 @@ def options_of(
     file_tokens: int | None = None,
     policy: Any = "balanced",
     model: str | None = None,
+    preview: bool = False,
 ) -> Options:
     """The keywords of `build_context`, checked."""
     k, threshold, recall = _recall_options(semantic_recall)
@@ -345,6 +348,7 @@ def options_of(
         note_omissions=note_omissions,
         shorten=shorten,
         model=model,
+        preview=preview,
         **{name: _whole(name, value) for name, value in given.items() if value is not None},
     )
     return with_budget(options, token_budget, char_budget)

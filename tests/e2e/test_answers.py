@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from playwright.sync_api import expect
 from tests.e2e.conftest import TITLE, App, words
 
-from palaver.testing.providers import Fail, Say
+from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 LONG = "One two three four five six seven eight."
 
@@ -35,6 +36,16 @@ def test_thinking_is_shown_until_the_first_word(scripted: App, gate: threading.E
     gate.set()
     expect(tab.answers).to_contain_text("Rice.")
     expect(tab.page.get_by_text("Thinking…")).to_have_count(0)
+
+
+def test_thoughts_are_shown_while_they_come(start: Callable[..., App], provider: LoopbackProvider) -> None:
+    app = start(model="claude", models={"claude": provider.models()["messages"]})
+    provider.otherwise = Say("Rice.", thinking="Nuts are out.")
+    tab = app.tab()
+    tab.ask("What can I eat?")
+    thoughts = tab.page.locator(".thoughts")
+    expect(thoughts).to_contain_text("Nuts are out.")
+    expect(tab.answers.locator(".markdown")).to_have_text("Rice.")
 
 
 def test_stop_keeps_what_came(scripted: App, gate: threading.Event) -> None:

@@ -150,20 +150,21 @@ def test_enter_that_ends_a_composition_sends_nothing(offline: App) -> None:
     expect(tab.questions).to_have_count(0)
 
 
-def test_what_streams_in_redraws_nothing_else(scripted: App, gate: threading.Event) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_what_streams_in_redraws_nothing_else(scripted: App, gate: threading.Event, count: int) -> None:
     """However long the thread: this is what keeps it quick."""
     assert scripted.script
     with scripted.api() as api:
         id = api.post("/api/conversations", json={"title": "Long"}).json()["id"]
         roles = ("user", "assistant")
-        turns = [{"role": roles[n % 2], "content": f"**Line** {n}."} for n in range(400)]
+        turns = [{"role": roles[n % 2], "content": f"**Line** {n}."} for n in range(count)]
         assert api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).is_success
     tab = scripted.tab(f"/c/{id}")
     expect(tab.page.locator(".item").first).to_be_attached()
-    while (shown := tab.page.locator(".item").count()) < 400:
+    while (shown := tab.page.locator(".item").count()) < count:
         tab.page.locator(".thread").evaluate("one => (one.scrollTop = 0)")
         expect(tab.page.locator(".item").nth(shown)).to_be_attached()
-    pieces = [f"Paragraph {n} of **many**.\n\n" for n in range(200)]
+    pieces = [f"Paragraph {n} of **many**.\n\n" for n in range(100)]
     scripted.script.add(Say(pieces, hold_after=(1, gate)))
     tab.send("Go on.")
     expect(tab.page.locator(".is-streaming")).to_contain_text("Paragraph 0")
@@ -175,7 +176,7 @@ def test_what_streams_in_redraws_nothing_else(scripted: App, gate: threading.Eve
         }).observe(document.querySelector(".thread-content"), { subtree: true, childList: true, characterData: true });
     }""")
     gate.set()
-    expect(tab.page.get_by_text("Paragraph 199 of many.")).to_be_attached()
+    expect(tab.page.get_by_text("Paragraph 99 of many.")).to_be_attached()
     assert tab.page.evaluate("window.elsewhere") == []
 
 

@@ -18,7 +18,7 @@ from palaver.errors import InvalidInput
 from palaver.keys import list_keys, revoke_key, tenant_of
 from palaver.model import Scope
 from palaver.server.settings import ServerSettings, read_settings
-from palaver.server.table import FACES
+from palaver.server.table import CLIENT_FACES, FACES
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 
@@ -60,10 +60,11 @@ def status(
 
 def test_without_a_key_no_route_answers(guarded: Running) -> None:
     with guarded.client() as client:
-        for face in FACES:
-            path = "/api" + face.path.format(
-                conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0
-            )
+        for face in (*FACES, *CLIENT_FACES):
+            path = face.url.format(
+                conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
+                response="x", item="x", chat="x", model="x",
+            )  # fmt: skip
             refused = client.request(face.method, path)
             assert refused.status_code in (401, 429), face.name
             assert "www-authenticate" in refused.headers or refused.status_code == 429

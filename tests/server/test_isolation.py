@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Running, ok, running
 
 from palaver.server.settings import ServerSettings
-from palaver.server.table import FACES, Face
+from palaver.server.table import CLIENT_FACES, FACES, Face
 
 BODIES: dict[str, Any] = {
     "append_turn": {"role": "user", "content": "x"},
@@ -23,8 +23,9 @@ BODIES: dict[str, Any] = {
     "generate": {"message": "x"},
     "open_upload": {"filename": "x"},
     "complete_upload": {"token": "x"},
+    "create_items": {"items": []},
 }
-NAMING = [face for face in FACES if "{conversation}" in face.path]
+NAMING = [face for face in (*FACES, *CLIENT_FACES) if "{conversation}" in face.path]
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +54,13 @@ def ids(guarded: Running) -> dict[str, Any]:
         facts = ok(ada.get(f"{path}/facts"))["items"]
         return {
             "conversation": talk, "turn": turn, "attachment": file, "upload": file, "list": "goals", "index": 0,
-            "fact": facts[0]["id"] if facts else "x",
+            "fact": facts[0]["id"] if facts else "x", "item": f"msg_{turn}",
         }  # fmt: skip
 
 
 def call(client: httpx.Client, face: Face, ids: dict[str, Any]) -> httpx.Response:
     params = {"filename": "x"} if face.name == "upload_attachment" else {"q": "peanuts"}
-    return client.request(face.method, "/api" + face.path.format(**ids), json=BODIES.get(face.name, {}), params=params)
+    return client.request(face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=params)
 
 
 @pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")])

@@ -1,6 +1,7 @@
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./shell/app";
+import { Boundary } from "./shell/boundary";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/shell.css";
@@ -9,6 +10,8 @@ import "./styles/chat.css";
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>
-    <App />
+    <Boundary isWhole>
+      <App />
+    </Boundary>
   </StrictMode>,
 );

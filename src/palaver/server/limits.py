@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.errors import PalaverError
 from palaver.identity import new_id
-from palaver.server import problems
+from palaver.server import dialects, problems
 from palaver.server.auth import Authenticator
 from palaver.server.metrics import METHODS, Metrics
 from palaver.server.problems import Refused
@@ -30,7 +30,7 @@ log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
-API = ("/api",)  # what needs a caller; the other faces join here
+API = ("/api", "/v1")  # what needs a caller
 UPLOADS = re.compile(r"/api/conversations/[^/]+/(?:attachments|uploads/[^/]+)")
 # What a ticket opens, instead of a key: events; and with a ticket of their own, one file or one upload.
 TICKETS = re.compile(
@@ -39,6 +39,7 @@ TICKETS = re.compile(
 )
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
+    r"|/api/chat|/v1/(?:chat/completions|responses|messages)"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -52,7 +53,7 @@ STRANGERS = (5.0, 30)  # the pace of an address whose callers are not known: so 
 
 
 async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
-    await problems.of_refusal(refusal)(scope, receive, send)
+    await dialects.in_dialect(scope["path"], problems.of_refusal(refusal))(scope, receive, send)
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Envelope:
         try:
             await self.app(scope, receive, dressed)
         except Exception as problem:  # the last place where it can be answered
-            response = problems.of_surprise(problem, id)
+            response = dialects.in_dialect(scope["path"], problems.of_surprise(problem, id))
             if not started:
                 await response(scope, receive, dressed)
         finally:
@@ -195,7 +196,7 @@ class Gate:
             await _refuse(refusal, scope, receive, send)
             return
         except PalaverError as problem:  # the database is out of reach
-            await problems.of_error(problem)(scope, receive, send)
+            await dialects.in_dialect(scope["path"], problems.of_error(problem))(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -206,7 +207,8 @@ class Gate:
         line = f"{scope['method']} {scope['path']}"
         taken = ticket if TICKETS.fullmatch(line) else None
         try:
-            caller = await authenticator.caller(Headers(scope=scope), taken, address, line)
+            of_sdk = dialects.FOREIGN.match(scope["path"]) is not None
+            caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
         except Refused:
             _check_pace(self.strangers, address)
             raise

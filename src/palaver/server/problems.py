@@ -34,6 +34,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.VerificationFailed: (500, "verification-failed"),
     errors.MissingExtra: (501, "missing-extra"),
     errors.ModelError: (502, "model-error"),
+    errors.ModelRefused: (502, "model-refused"),
     errors.ModelUnavailable: (503, "model-unavailable"),
     errors.StoreClosed: (503, "unavailable"),
     errors.EngineError: (500, "database-error"),

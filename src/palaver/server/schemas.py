@@ -539,6 +539,7 @@ class ContextQuery(ContextOptions):
     message: Content | None = None
     viewer: Name | None = None
     filter_participants: list[Name] | None = None
+    preview: bool = Field(False, description="Only to look at: no compaction is asked for, whatever the budget.")
     format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
 
 

@@ -30,6 +30,10 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def decode(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
 def plain(value: Any) -> Any:
     """A value whose fields are what JSON shows: summaries, facts, notes, counts."""
     return msgspec.to_builtins(value)

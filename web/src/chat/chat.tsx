@@ -9,7 +9,7 @@ import { Trouble } from "../shell/trouble";
 import { remove, rename } from "../state/conversations";
 import { panel, showMemory, sidebar } from "../state/panel";
 import { useStore } from "../state/store";
-import { reopen, talk } from "../state/talk";
+import { isBusy, reopen, talk } from "../state/talk";
 import { titleOf } from "../state/titles";
 import { Composer, type ComposerHandle } from "./composer";
 import { useDrop } from "./drop";
@@ -46,6 +46,7 @@ export function Chat() {
       ) : (
         <Thread model={model} onTakeBack={(text) => composer.current?.put(text)} />
       )}
+      <Spoken />
       <div className="foot">
         <OfflineNotice />
         <Composer handle={composer} files={files} model={model} onModel={setModel} />
@@ -53,6 +54,14 @@ export function Chat() {
       {drop.isOver && <div className="drop-here" aria-hidden="true"><Icon name="clip" size={28} /> Drop files to attach them</div>}
     </main>
   );
+}
+
+/** For those who listen: that an answer is on its way, and that it is there. */
+function Spoken() {
+  const busy = useStore(talk, isBusy);
+  const [hasBegun, setBegun] = useState(false);
+  if (busy && !hasBegun) setBegun(true);
+  return <p className="sr-only" role="status">{busy ? "Answering" : hasBegun ? "The answer is there" : ""}</p>;
 }
 
 function Head() {
@@ -125,7 +134,7 @@ function Welcome({ onPick }: { onPick: (text: string) => void }) {
     <div className="welcome">
       <img src="/favicon.svg" alt="" width="52" height="52" />
       <h1>What's on your mind?</h1>
-      <p>Every word is kept, found again when it matters, and shown to the model within its budget.<br />Press <em>What the model saw</em> under an answer to look inside.</p>
+      <p>Every word is kept, found again when it matters, and shown to the model within its budget. Press <em>What the model saw</em> under an answer to look inside.</p>
       <ul aria-label="Ideas">
         {IDEAS.map((idea) => <li key={idea}><button type="button" className="button" onClick={() => onPick(idea)}>{idea}</button></li>)}
       </ul>

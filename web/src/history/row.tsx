@@ -5,7 +5,7 @@ import type { Conversation } from "../api/types";
 import { IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
 import { remove, rename } from "../state/conversations";
-import { sidebar } from "../state/panel";
+import { leaveList } from "../state/panel";
 import { pathTo } from "../state/paths";
 import { navigate } from "../state/route";
 import { titleOf } from "../state/titles";
@@ -49,7 +49,7 @@ export function follow(event: MouseEvent, id: string, turn?: string): void {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();
   navigate(id, turn ? { turn } : {});
-  if (!matchMedia("(min-width: 60rem)").matches) sidebar.set(false);
+  leaveList();
 }
 
 function Rename({ conversation, onDone }: { conversation: Conversation; onDone: () => void }) {

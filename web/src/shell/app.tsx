@@ -10,6 +10,7 @@ import { begin, session } from "../state/session";
 import { useStore } from "../state/store";
 import { open, talk } from "../state/talk";
 import { titleOf } from "../state/titles";
+import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
 import { useShortcuts } from "./shortcuts";
 import { SignIn } from "./sign-in";
@@ -56,16 +57,21 @@ function SidePanel() {
   const id = useStore(talk, (one) => one.id);
   useEffect(() => closePanel, [id]);
   if (!shown || !id) return null;
-  const onTurn = (turn: string) => navigate(id, { turn });
+  const onTurn = (turn: string) => {
+    if (!matchMedia("(min-width: 60rem)").matches) closePanel(); // it lies over the chat there
+    navigate(id, { turn });
+  };
   return (
     <aside className="panel" aria-label={shown.kind === "memory" ? "Memory" : "What the model saw"}>
-      <Suspense fallback={<p className="panel-wait" role="status">Loading…</p>}>
-        {shown.kind === "memory" ? (
-          <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
-        ) : (
-          <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
-        )}
-      </Suspense>
+      <Boundary key={shown.kind}>
+        <Suspense fallback={<p className="panel-wait" role="status">Loading…</p>}>
+          {shown.kind === "memory" ? (
+            <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
+          ) : (
+            <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
+          )}
+        </Suspense>
+      </Boundary>
     </aside>
   );
 }

@@ -8,7 +8,7 @@ export function PanelHead({ title, onClose }: { title: string; onClose: () => vo
     const before = document.activeElement;
     heading.current?.focus();
     return () => {
-      if (before instanceof HTMLElement) before.focus();
+      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
     };
   }, []);
   useEffect(() => {

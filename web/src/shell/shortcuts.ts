@@ -2,7 +2,7 @@
 
 import { useEffect } from "react";
 import { conversations } from "../state/conversations";
-import { closePanel, panel, showMemory, sidebar } from "../state/panel";
+import { closePanel, leaveList, panel, showMemory, sidebar } from "../state/panel";
 import { navigate, route } from "../state/route";
 import { isBusy, stopAnswer, talk } from "../state/talk";
 
@@ -27,7 +27,7 @@ export function focusMessage(): void {
 
 export function newChat(): void {
   navigate(null);
-  if (!matchMedia("(min-width: 60rem)").matches) sidebar.set(false);
+  leaveList();
   focusMessage();
 }
 

@@ -6,6 +6,7 @@ import * as api from "../api/verbs";
 import { follow } from "../sse/follow";
 import { type Message, messagesOf } from "../sse/parser";
 import { put, tellOthers } from "./conversations";
+import { moveDraft } from "./drafts";
 import { afterFrames, type Need, NO_THREAD, type Thread, threadOf, withTurn } from "./frames";
 import { navigate, route } from "./route";
 import { Store } from "./store";
@@ -26,6 +27,8 @@ export interface Asking {
 }
 
 export interface Talk {
+  /** Changes when another conversation is opened; not when a new chat becomes one. */
+  visit: number;
   id: string | null;
   phase: "new" | "loading" | "ready" | "failed" | "gone";
   problem: string;
@@ -40,11 +43,16 @@ export interface Talk {
   /** Why there is no answer. */
   failure: string | null;
   live: boolean;
+  /** How often memory changed since it was opened: whoever shows it reads it again. */
+  remembered: number;
 }
 
+const REMEMBERED = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
+
 const NEW: Talk = {
-  id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
+  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
   busy: false, thinking: "", failure: null, live: true,
+  remembered: 0,
 };
 export const talk = new Store<Talk>(NEW);
 
@@ -64,7 +72,7 @@ export function open(id: string | null): void {
   visit++;
   round++;
   unfollow();
-  talk.set({ ...NEW, id, phase: id ? "loading" : "new" });
+  talk.set({ ...NEW, visit, id, phase: id ? "loading" : "new" });
   if (id) void read(id, PAGE);
 }
 
@@ -154,12 +162,10 @@ function hear(id: string, messages: Message[]): void {
     thread,
     asking: now.asking && isStored(now.asking, now.thread, thread) ? null : now.asking,
     failure: isAnswered ? null : now.failure,
-    thinking: thread === now.thread ? now.thinking : isAnswered && hasText(thread) ? "" : now.thinking,
+    remembered: now.remembered + (messages.some((one) => REMEMBERED.has(one.event)) ? 1 : 0),
   });
   if (needs.size) void fetchAll(id, needs);
 }
-
-const hasText = (thread: Thread) => Boolean(thread.turns.at(-1)?.content.length);
 
 /** Whether the log has told of a question: a user turn with its words that was not there before. */
 function isStored(asking: Asking, before: Thread, after: Thread): boolean {
@@ -215,6 +221,7 @@ async function create(): Promise<string> {
   const mine = visit;
   const info = await api.createConversation();
   if (mine !== visit) return info.id;
+  moveDraft(info.id);
   talk.patch({ id: info.id, info, phase: "ready" });
   put(info);
   if (!route.get().conversation) navigate(info.id, { replace: true });
@@ -295,7 +302,7 @@ function hearAnswer(message: Message): void {
   const data = JSON.parse(message.data);
   if (message.event === "reasoning") talk.patch({ thinking: now.thinking + data.text });
   if (message.event === "message") talk.patch({ asking: null, thread: withQuestion(now.thread, data.turn) });
-  if (message.event === "done") talk.patch({ thinking: "", thread: withTurn(now.thread, data.turn) });
+  if (message.event === "done") talk.patch({ thread: withTurn(now.thread, data.turn) });
   if (message.event === "error") throw toProblem(data);
 }
 
