@@ -82,7 +82,11 @@ def _demo() -> Iterator[tuple[Running, Script, str]]:
         talk = done(_fill(url))
         models = {"gpt-5-mini": provider.models("gpt-5-mini")["chat"]}
         settings = ServerSettings(
-            url=url, embedder="none", model="gpt-5-mini", models=models, generate={"tools": ["recall"]}
+            url=url,
+            embedder="none",
+            model="gpt-5-mini",
+            models=models,
+            generate={"tools": ["recall"], "token_budget": 1_200},
         )
         yield stack.enter_context(running(settings)), Script(provider), talk
 
