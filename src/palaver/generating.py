@@ -65,7 +65,7 @@ class Generation:
         self.question: Turn | None = None
         self.history = HandedIn()
         self.sources: list[Mapping[str, Any]] = []
-        self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {id: tuple(t) for id, t in asked.thoughts.items()}
         self.ratio = 1.0
         self.stopped = False
         self._phase: asyncio.Task[None] | None = None
