@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from palaver.cli import (
+    assistants,
     backing_up,
     chat,
     diagnosing,
@@ -24,13 +25,13 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys", "moving",
-    "reading", "remembering", "removing", "serving", "working", "writing",
+    "app", "main", "assistants", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys",
+    "moving", "reading", "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "serve", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
+    "chat", "serve", "mcp", "ls", "show", "search", "branches", "append", "rename", "explain", "requests", "recall",
     "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import", "backup", "restore", "forget",
     "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker", "reindex",
 )  # fmt: skip

@@ -20,6 +20,7 @@ import palaver
 from palaver.errors import PalaverError
 from palaver.server import docs_page, logs, problems, schemas
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
+from palaver.server.mcp import endpoint
 from palaver.server.metrics import Metrics
 from palaver.server.routes import operations
 from palaver.server.services import open_services
@@ -33,14 +34,14 @@ DESCRIPTION = (
     "Conversations that never end, in prompts that always fit. Every refusal is a problem detail (RFC 9457) that names "
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
-EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-Id")
+EXPOSED = ("ETag", "Link", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "X-Request-Id")
 EVENT_STREAM = "text/event-stream"
 SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
     """The server as an ASGI application. The database opens when it starts."""
-    metrics = Metrics()
+    metrics, mcp = Metrics(), endpoint.Endpoint()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,6 +53,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
                 raise
             app.state.services = services
             log.info("open, on %s", urlsplit(settings.url).scheme)
+            stack.push_async_callback(mcp.close)
             with heeding_signals(services.begin_shutdown):
                 yield
             log.info("closing, with %d answers in the making", services.answers.count)
@@ -77,6 +79,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.add_api_route("/", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
+    app.router.routes.extend(endpoint.routes(mcp))
     _finish_openapi(app)
     return app
 
@@ -101,6 +104,10 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
             "If-Match",
             "If-None-Match",
             "Last-Event-ID",
+            "Mcp-Method",
+            "Mcp-Name",
+            "Mcp-Protocol-Version",
+            "Mcp-Session-Id",
         ),
         expose_headers=EXPOSED,
         max_age=600,

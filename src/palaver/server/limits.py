@@ -24,17 +24,19 @@ from palaver.server import problems
 from palaver.server.auth import Authenticator
 from palaver.server.metrics import METHODS, Metrics
 from palaver.server.problems import Refused
+from palaver.server.protected import challenged
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
-API = ("/api",)  # what needs a caller; the other faces join here
+API = ("/api", "/mcp")  # what needs a caller; the other faces join here
 EVENTS = re.compile(r"/api/(?:events|conversations/[^/]+/events)")
 UPLOADS = re.compile(r"/api/conversations/[^/]+/attachments")
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
+    r"|/mcp"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -187,7 +189,7 @@ class Gate:
         try:
             scope["state"]["caller"] = await self._caller(scope)
         except Refused as refusal:
-            await _refuse(refusal, scope, receive, send)
+            await _refuse(challenged(scope, refusal), scope, receive, send)
             return
         except PalaverError as problem:  # the database is out of reach
             await problems.of_error(problem)(scope, receive, send)

@@ -32,6 +32,7 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def admit(self, caller: Caller) -> None:
         """One more live stream? A caller that never closes them is refused at some point."""
@@ -61,6 +62,7 @@ class Services:
         """Live readers leave at once, so that the server can end; answers get a moment longer. A signal calls this."""
         self.readiness.closing = True
         self.hub.close()
+        self.closing.set()
 
 
 @asynccontextmanager
