@@ -14,6 +14,7 @@ import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from palaver.server.live import Hub
 from palaver.server.mcp.protocol import House, Visit, create_server
@@ -28,6 +29,25 @@ async def in_process(store: Store, **house: Any) -> AsyncIterator[Client]:
     server = create_server(House(lambda _: Visit(store), Hub(store), asyncio.Event(), **house))
     async with Client(server, read_timeout_seconds=PATIENCE) as client:
         yield client
+
+
+class Calls:
+    """The client's methods, each on a client of its own: one that a fixture opens would be closed by another task."""
+
+    def __init__(self, store: Store, **house: Any) -> None:
+        self.store, self.house = store, house
+
+    def __getattr__(self, name: str) -> Any:
+        async def method(*arguments: Any, **options: Any) -> Any:
+            refused: MCPError | None = None
+            async with in_process(self.store, **self.house) as client:
+                try:
+                    return await getattr(client, name)(*arguments, **options)
+                except MCPError as problem:  # raised from within, it would come out wrapped by the client's tasks
+                    refused = problem
+            raise refused
+
+        return method
 
 
 @asynccontextmanager
@@ -53,14 +73,14 @@ async def over_stdio(
         yield client
 
 
-async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+async def call(client: Client | Calls, tool: str, **arguments: Any) -> dict[str, Any]:
     """What a tool answers, as data."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+async def refusal(client: Client | Calls, tool: str, **arguments: Any) -> str:
     """What a tool says when it refuses."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result.structured_content

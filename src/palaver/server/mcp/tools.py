@@ -15,12 +15,13 @@ from pydantic import BaseModel
 from palaver import model
 from palaver.context.render import spoken
 from palaver.conversation import Conversation
-from palaver.errors import ConversationNotFound, ScrubPending
+from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
 from palaver.identity import is_id
 from palaver.model import READ, WRITE
+from palaver.ports import Counter
 from palaver.recall.terms import spans
 from palaver.server.mcp import shapes
-from palaver.server.mcp.telling import Told, fitting, quoted
+from palaver.server.mcp.telling import LEAST, Told, fitting, quoted
 from palaver.store import Store
 
 AROUND = 160  # characters before and after a word that was searched for
@@ -58,15 +59,18 @@ async def recall(store: Store, given: shapes.Recall) -> Told:
 
     Each piece says who said it, when, in which conversation and turn. Use it before you answer from memory.
     """
-    hits = await _hits(store, given)
+    return recalled(await _hits(store, given), given.token_budget, store.parts.prompter.counter)
 
-    def tell(pieces: Sequence[shapes.Hit], tokens: int = given.token_budget) -> Told:
+
+def recalled(hits: Sequence[shapes.Hit], budget: int, count: Counter) -> Told:
+    """The best of them, as far as there is room."""
+
+    def tell(pieces: Sequence[shapes.Hit], tokens: int = budget) -> Told:
         lines = [f"[{_at(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
         value = shapes.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
         return Told(quoted(lines), value)
 
-    count = store.parts.prompter.counter
-    pieces = fitting(hits, given.token_budget, count, tell)
+    pieces = fitting(hits, budget, count, tell)
     return tell(pieces, tell(pieces).cost(count))
 
 
@@ -144,21 +148,28 @@ async def history(store: Store, given: shapes.History) -> Told:
     talk = await found(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
     newest_first = [shapes.said(turn, spoken(turn)) for turn in reversed(turns)][: given.limit]
+    count, info = store.parts.prompter.counter, talk.info
 
     def tell(some: Sequence[shapes.Said], tokens: int = given.token_budget) -> Told:
-        shown = list(reversed(some))
-        older = shown[0].turn if shown and len(some) < len(turns) else None
-        lines = [f"[{_at(one.when)}] {one.who}: {one.text}" for one in shown]
-        lines += [f"(Earlier turns: before={older})"] if older else []
-        info = talk.info
-        value = shapes.Turns(
-            conversation=talk.id, key=info.key, title=info.title, turns=shown, older=older, tokens=tokens
-        )
-        return Told(quoted(lines), value)
+        return turns_of(talk.id, info.key, info.title, some, len(turns), tokens)
 
-    count = store.parts.prompter.counter
     kept = fitting(newest_first, given.token_budget, count, tell, cut_last=False)
+    if newest_first and not kept:  # an empty page would say that there is nothing
+        least = tell([newest_first[0].model_copy(update={"text": ""})]).cost(count) + LEAST
+        raise BudgetTooSmall("a turn", needed=least, budget=given.token_budget, unit="tokens")
     return tell(kept, tell(kept).cost(count))
+
+
+def turns_of(
+    conversation: str, key: str | None, title: str | None, newest_first: Sequence[shapes.Said], known: int, tokens: int
+) -> Told:
+    """A page, oldest first; with fewer turns than are known, it says where to read on."""
+    shown = list(reversed(newest_first))
+    older = shown[0].turn if shown and len(shown) < known else None
+    lines = [f"[{_at(one.when)}] {one.who}: {one.text}" for one in shown]
+    lines += [f"(Earlier turns: before={older})"] if older else []
+    value = shapes.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
+    return Told(quoted(lines), value)
 
 
 async def build_context(store: Store, given: shapes.BuildContext) -> Told:
