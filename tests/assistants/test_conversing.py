@@ -40,7 +40,7 @@ async def second_half(client: Client, talk: str) -> None:
         talk
     ]
     history = await call(client, "history", conversation="trip/7")
-    assert [one["role"] for one in history["turns"]] == ["user", "assistant", "user", "assistant"]
+    assert [one["role"] for one in history["turns"]] == ["user", "assistant", "user", "user"]
     context = await call(client, "build_context", conversation=talk, message="Which seat should I book?")
     assert "window seats" in json.dumps(context["messages"])
     assert context["tokens"] <= 4_000

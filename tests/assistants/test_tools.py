@@ -64,9 +64,9 @@ async def test_a_caller_who_may_only_read_sees_only_what_reads(store: Store) -> 
 @ON_BOTH
 async def test_what_is_remembered_is_recalled_elsewhere_with_its_source(client: Calls, store: Store) -> None:
     kept = await call(client, "remember", text="Ada prefers window seats.")
-    await call(client, "append", conversation="other", role="user", text="Where shall we sit?")
-    (first, *_) = (await call(client, "recall", query="window seats"))["pieces"]
-    assert (first["turn"], first["conversation"], first["role"]) == (kept["turn"], kept["conversation"], "assistant")
+    await call(client, "append", conversation="other", role="user", text="Which seat do I like?")
+    (first, *_) = (await call(client, "recall", query="Ada's window seats"))["pieces"]
+    assert (first["turn"], first["conversation"], first["who"]) == (kept["turn"], kept["conversation"], "assistant")
     assert first["when"] == kept["when"]
     assert (await store.get(kept["conversation"])).key == "memory"
 

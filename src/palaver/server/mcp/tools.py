@@ -17,6 +17,7 @@ from palaver.context.render import spoken
 from palaver.conversation import Conversation
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
 from palaver.identity import is_id
+from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, WRITE
 from palaver.ports import Counter
 from palaver.recall.terms import spans
@@ -194,10 +195,11 @@ async def remember(store: Store, given: shapes.Remember) -> Told:
     """Keep a statement, so that `recall` finds it again in this and any later conversation: a preference, a decision, a
     fact about the person or the project."""
     talk = await found_or_new(store, given.conversation)
-    # Not as the person's own words: what a tool was told to keep must never become a standing instruction.
-    turn = await talk.append("assistant", given.text, metadata={"remembered": True})
+    by = talk.info.agent or ASSISTANT
+    # Marked as handed in: what a tool was told to keep must never become a standing instruction.
+    turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
     if given.note is not None:
-        await talk.remember(given.note, given.text, by=talk.info.agent or ASSISTANT)
+        await talk.remember(given.note, given.text, by=by)
     value = shapes.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
     return Told(f"Kept in {shapes.headline(talk.info)} as turn {turn.id}.", value)
 
