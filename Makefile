@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test pgbouncer lint format bench crash replication properties clean
+.PHONY: help run web test pgbouncer chromium screenshots lint format bench soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
+	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
+	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
 	@echo "make crash   the long durability test: 200 times kill -9"
 	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
 	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
@@ -21,10 +23,16 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(READY)
 
-run: $(READY)
-	$(BIN)/palaver serve
+run: $(READY) web
+	$(BIN)/palaver serve --open
 
-test: $(READY) pgbouncer
+# Without Node one comes from a wheel. Where neither can be had, the server shows the API instead of the app.
+web: $(READY)
+	@$(BIN)/python web/build.py --node-from-wheel || true
+
+test: $(READY) pgbouncer chromium web
+	@$(BIN)/python web/build.py test || test ! -d web/node_modules
+	@$(BIN)/python -m tests.e2e.browser
 	$(BIN)/python -m pytest -n 2
 
 # For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
@@ -34,6 +42,16 @@ pgbouncer:
 	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	|| { $(APT) install -y --no-install-recommends pgbouncer || \
 	     { $(APT) update && $(APT) install -y --no-install-recommends pgbouncer; }; } >/dev/null 2>&1 || true
+
+# The same for the browser of the end-to-end tests.
+chromium:
+	@command -v chromium google-chrome chromium-browser >/dev/null \
+	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	|| { $(APT) install -y --no-install-recommends chromium || \
+	     { $(APT) update && $(APT) install -y --no-install-recommends chromium; }; } >/dev/null 2>&1 || true
+
+screenshots: $(READY) chromium web
+	$(BIN)/python -m tests.e2e.screenshots
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,6 +66,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -r bench/requirements.txt
 	$(BIN)/python -m bench
+
+soak: $(READY)
+	$(BIN)/python -m bench.soak
 
 crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import append, context, generate, open, peers, postgres, read, server, size, whole
+from bench import append, context, generate, open, peers, postgres, protocols, read, server, size, whole
 from bench.measure import FULL, QUICK, Bench, Result, Sizes, Suite, as_json, show
 
 RESULTS = Path(__file__).parent / "results"
@@ -27,6 +27,7 @@ SUITES: dict[str, Suite] = {
     "postgres": postgres.run,
     "generate": generate.run,
     "server": server.run,
+    "protocols": protocols.run,
 }
 
 

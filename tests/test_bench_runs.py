@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -16,18 +17,39 @@ def _bench_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
 
 
-@pytest.mark.parametrize("suite", ["append", "read", "open", "size", "whole", "context", "generate", "server"])
+@pytest.mark.parametrize(
+    "suite", ["append", "read", "open", "size", "whole", "context", "generate", "server", "protocols"]
+)
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
-    from bench.__main__ import SUITES
+    from bench import __main__ as bench
     from bench.measure import Bench, Figure, Sizes
 
     tiny = Sizes(
         slices=1, slice=20, writers=4, histories=(20, 40), reads=2, opens=2, imports=1, file_turns=20, peer_turns=4
     )
-    figures = await SUITES[suite](Bench(tiny, tmp_path))
+    figures = await bench.SUITES[suite](Bench(tiny, tmp_path))
     assert figures
     assert all(isinstance(figure, Figure) and figure.suite == suite for figure in figures)
     assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)
+
+
+async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Nothing fails, and when the clients are gone so is everything that was there for them."""
+    from bench.http import once, palaver_server
+    from bench.soak import figure, soak
+
+    rounds = iter(range(300))
+    with palaver_server(tmp_path) as (port, pid):
+        await once(port, "GET", "/readyz")
+        report = await soak(port, pid, lambda: next(rounds, None) is not None)
+        assert report.failures == []
+        assert report.requests > 300
+        assert report.memory
+        for name in ("palaver_live_readers", "palaver_answers_in_the_making"):
+            async with asyncio.timeout(120):
+                while await figure(port, name):
+                    pass
+        assert await figure(port, "palaver_outbox_put_aside") == 0
 
 
 async def test_peers_that_are_not_installed_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

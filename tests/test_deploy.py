@@ -105,6 +105,19 @@ def test_everything_that_is_copied_is_there_and_in_the_context() -> None:
                 assert f"!{source}" in ignored, source
 
 
+def test_what_the_package_is_built_from_is_copied() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    build = project["tool"]["hatch"]["build"]
+    needed = {
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        *(hook["path"] for hook in build["hooks"].values()),
+        *build["targets"]["wheel"]["packages"],
+    }
+    copied = {source for name, value in instructions() if name == "COPY" for source in value.split()[:-1]}
+    assert {path.partition("/")[0] for path in needed} <= copied
+
+
 def test_the_image_installs_extras_that_there_are() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = re.findall(r'"\.\[([\w,]+)\]"', DOCKERFILE.read_text())

@@ -133,6 +133,7 @@ def test_attachments_come_back(store: Any, tmp_path: Path) -> None:
     file = talk.attach(b"data", filename="a.txt")
     talk.append("user", "see file", attachments=[file])
     assert talk.read_attachment(file) == b"data"
+    assert talk.attachment_text(file).text == "data"
 
 
 def test_fakes_go_in_as_with_the_async_face(url: str) -> None:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from palaver import sync as sync
     from palaver.asking import Answered as Answered
     from palaver.asking import MessageStored as MessageStored
+    from palaver.asking import Prompted as Prompted
     from palaver.asking import ToolDone as ToolDone
     from palaver.asking import ToolsPlanned as ToolsPlanned
+    from palaver.asking import TurnOpened as TurnOpened
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from palaver.model import Event as Event
     from palaver.model import Fact as Fact
     from palaver.model import File as File
+    from palaver.model import FileQuote as FileQuote
+    from palaver.model import FileText as FileText
     from palaver.model import Found as Found
     from palaver.model import Hit as Hit
     from palaver.model import Image as Image
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from palaver.model import ToolCall as ToolCall
     from palaver.model import ToolResult as ToolResult
     from palaver.model import Turn as Turn
+    from palaver.model import Upload as Upload
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
     from palaver.ports import ReasoningDelta as ReasoningDelta
@@ -73,11 +78,11 @@ _HOMES = {
     "palaver.listing": ("group_by_date",),
     "palaver.mcp_tools": ("MCPTools",),
     "palaver.model": (
-        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "Found", "Hit", "Image", "Match", "Note",
-        "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult",
-        "Turn", "Verified", "WorkingMemory",
+        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "FileQuote", "FileText", "Found", "Hit",
+        "Image", "Match", "Note", "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage",
+        "ToolCall", "ToolResult", "Turn", "Upload", "Verified", "WorkingMemory",
     ),
-    "palaver.asking": ("Answered", "MessageStored", "ToolDone", "ToolsPlanned"),
+    "palaver.asking": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports": ("ReasoningDelta", "TextDelta"),
     "palaver.store": ("Store", "open"),
     "palaver.streaming": ("TurnWriter",),

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from palaver.context.pack import Context
 from palaver.continuity import Continuity, clean_continuity
 from palaver.drafts import clean_name
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall, Turn
-from palaver.ports import ReasoningDelta, TextDelta
+from palaver.ports import ReasoningDelta, TextDelta, ToolSpec
 from palaver.prompting import options_of
 
 CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
-DECIDED = frozenset({"viewer", "query", "filter_participants", "message"})
+DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +24,14 @@ class Asked:
     """The keywords of one call of `generate`, checked."""
 
     message: Any = None
+    question: Turn | None = None  # the message, where it is stored already
     model: str | None = None
     agent: str | None = None
     actor: str | None = None  # who says the message
     tools: Sequence[Any] | None = None
+    client_tools: Sequence[ToolSpec] = ()  # run by whoever asks: a call of one ends the answer
+    may_call: bool = True
+    must_call: bool | str = False  # some tool, or that one; in the first round
     instructions: str | None = None
     history: Sequence[Mapping[str, Any]] | None = None
     attachments: Sequence[Any] = ()
@@ -36,6 +41,8 @@ class Asked:
     continuity: Continuity | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
+    tell_all: bool = False  # also what the model is given, and which turn its words go to
+    marks: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,8 +54,11 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
         clean_continuity(own["continuity"])
     if own.get("agent") is not None:
         clean_name("agent", own["agent"])
-    if message is None and (own.get("history") or own.get("attachments") or own.get("idempotency_key")):
+    with_message = ("attachments", "idempotency_key", *(() if own.get("question") else ("history",)))
+    if message is None and any(own.get(name) for name in with_message):
         raise InvalidInput("message", "is needed with history, attachments or an idempotency_key")
+    if message is not None and own.get("question") is not None:
+        raise InvalidInput("question", "is a message that is stored already: give that or a new message")
     rest = {name: value for name, value in keywords.items() if name not in own}
     for name in sorted(rest):
         if name in DECIDED or name not in CONTEXT_OPTIONS:
@@ -66,8 +76,22 @@ class MessageStored:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompted:
+    """The context is built, and the model is being asked: what it was given, and why."""
+
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOpened:
+    """The turn that the next words of the answer go to."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
 class ToolsPlanned:
-    """The model wants these calls; they are stored, and about to run."""
+    """The model wants these calls; they are stored, and about to run. Those for the client are not among them."""
 
     turn: Turn
     calls: tuple[ToolCall, ...]
@@ -84,9 +108,9 @@ class ToolDone:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The end: the answer, as it is stored."""
+    """The end: the answer, as it is stored. With calls, they are for the client to run."""
 
     turn: Turn
 
 
-GenerateEvent = MessageStored | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered
+GenerateEvent = MessageStored | Prompted | TurnOpened | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered

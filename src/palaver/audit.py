@@ -212,6 +212,9 @@ class Verifier:
     def _on_attach(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         """A file was stored; the turn that takes it vouches for its hash."""
 
+    def _on_detach(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
+        """A file that no turn had taken was swept."""
+
     # ---- the rows
 
     def turn(self, row: dict[str, Any]) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
+from uuid import uuid4
 
 from palaver.asking import Answered, GenerateEvent, asked_of
 from palaver.audit import Verifier
-from palaver.blobs import blob_path
+from palaver.blobs import STAGED, blob_folder, blob_path
 from palaver.context.pack import Context, cover_of
 from palaver.context.plan import Options
 from palaver.drafts import (
@@ -41,8 +42,9 @@ from palaver.errors import (
     ScrubPending,
     StreamMoved,
     TooLarge,
-    VerificationFailed,
 )
+from palaver.files import kinds
+from palaver.files.sandbox import check_archive
 from palaver.generating import Generation
 from palaver.identity import file_hash, micros
 from palaver.memory import working_memory
@@ -56,17 +58,20 @@ from palaver.model import (
     ConversationInfo,
     Event,
     Fact,
+    FileText,
     Hit,
     Match,
     Request,
     Summary,
     Turn,
+    Upload,
     Verified,
     WorkingMemory,
 )
 from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
-from palaver.prompting import MAX_QUERY, options_of, where_of
+from palaver.prompting import options_of, where_of
 from palaver.recall.terms import terms
+from palaver.recalling import MAX_QUERY
 from palaver.streaming import LOST, TurnWriter
 from palaver.telemetry import Telemetry
 
@@ -79,6 +84,7 @@ END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
 NEAR = 0.1  # how much a fact that shares no word with the question must stand out by its meaning
+UPLOAD_SECONDS, MAX_UPLOAD_SECONDS = 900, 86_400
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
 
 
@@ -498,23 +504,96 @@ class Conversation:
             data = await asyncio.to_thread(data.read_bytes)
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}")
-        data = bytes(data)
+        return await self._attach(self._store.ids(), bytes(data), filename, media_type)
+
+    async def _attach(self, id: str, data: bytes, filename: str | None, media_type: str | None) -> Attachment:
         if len(data) > MAX_FILE:
             raise TooLarge("data", size=len(data), limit=MAX_FILE, unit="bytes")
-        media_type = clean_name("media_type", media_type or _guess_type(filename))
-        filename = clean_name("filename", filename or "file" + (mimetypes.guess_extension(media_type) or ""))
-        user = self._scope.user or self.info.owner
+        filename = None if filename is None else kinds.check_name(clean_name("filename", filename))
+        media_type = await asyncio.to_thread(kinds.checked, data, filename, optional_name("media_type", media_type))
+        await check_archive(media_type, data)
+        filename = filename or "file" + kinds.ending_of(media_type)
         attachment = Attachment(
-            id=self._store.ids(),
+            id=id,
             filename=filename,
             media_type=media_type,
             bytes=len(data),
-            sha256=file_hash(data),
-            path=blob_path(user, self.id, filename),
-            owner=user,
+            sha256=await asyncio.to_thread(file_hash, data),
+            path=blob_path(self._uploader, self.id, filename),
+            owner=self._uploader,
         )
         async with self._store.writing_blobs({attachment.path: data}):
             return await self._engine.attach(self._scope, self.id, attachment)
+
+    @property
+    def _uploader(self) -> str:
+        return self._scope.user or self.info.owner
+
+    async def open_upload(
+        self, filename: str, *, media_type: str | None = None, seconds: int = UPLOAD_SECONDS
+    ) -> Upload:
+        """A place for a file that somebody else puts there, such as a browser into the bucket. See `Upload`."""
+        self._store.require(WRITE)
+        await self.refresh()
+        filename = kinds.check_name(clean_name("filename", filename))
+        seconds = max(1, clean_limit("seconds", seconds, MAX_UPLOAD_SECONDS))
+        path = f"{blob_folder(self._uploader, self.id)}/{STAGED}/{uuid4()}"
+        return Upload(
+            id=self._store.ids(),
+            path=path,
+            filename=filename,
+            media_type=optional_name("media_type", media_type),
+            expires_at=self._store.parts.clock.now() + timedelta(seconds=seconds),
+            url=await self._store.blobs.upload_url(path, seconds),
+        )
+
+    async def put_upload(self, upload: Upload, data: bytes) -> None:
+        """The bytes of an upload, for blobs that take them only from us."""
+        await self._check_upload(upload)
+        if len(data) > MAX_FILE:
+            raise TooLarge("data", size=len(data), limit=MAX_FILE, unit="bytes")
+        await self._store.blobs.put(upload.path, data)
+
+    async def complete_upload(self, upload: Upload) -> Attachment:
+        """Look at what was put there: count it, see what it is, and store it as an attachment. Safe to repeat.
+
+        The bytes that were looked at are stored elsewhere: whoever still has the URL cannot change them any more.
+        """
+        await self._check_upload(upload)
+        try:
+            return await self.attachment(upload.id)  # a retry
+        except AttachmentNotFound:
+            pass
+        try:
+            size = await self._store.blobs.size(upload.path)
+            if size > MAX_FILE:
+                raise TooLarge("data", size=size, limit=MAX_FILE, unit="bytes")
+            data = await self._store.blobs.get(upload.path)
+        except AttachmentNotFound:
+            raise AttachmentNotFound(upload.id) from None
+        except TooLarge:
+            await self._store.blobs.delete(upload.path)
+            raise
+        try:
+            stored = await self._attach(upload.id, data, upload.filename, upload.media_type)
+        except InvalidInput:
+            await self._store.blobs.delete(upload.path)
+            raise
+        await self._store.blobs.delete(upload.path)
+        return stored
+
+    async def _check_upload(self, upload: Upload) -> None:
+        """It is this caller's own, in this conversation: nobody completes a path of somebody else's."""
+        self._store.require(WRITE)
+        await self.refresh()
+        if not upload.path.startswith(f"{blob_folder(self._uploader, self.id)}/{STAGED}/") or ".." in upload.path:
+            raise AttachmentNotFound(upload.id)
+
+    async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> list[Attachment]:
+        """The newest files of this conversation, those that no turn has taken yet included."""
+        self._store.require(READ)
+        id = before.id if isinstance(before, Attachment) else optional_name("before", before)
+        return await self._engine.attachments(self._scope, self.id, id, clean_limit("limit", limit, MAX_READ))
 
     async def attachment(self, attachment: Attachment | str) -> Attachment:
         """What is known of a stored file."""
@@ -524,15 +603,26 @@ class Conversation:
 
     async def read_attachment(self, attachment: Attachment | str) -> bytes:
         """The bytes of a stored file; they are checked against their hash."""
+        return await self._store.files.read(self._scope, self.id, await self.attachment(attachment))
+
+    async def read_attachment_range(self, attachment: Attachment | str, start: int, end: int) -> bytes:
+        """Bytes `start` up to `end` of a stored file. What is only a part is not checked against the hash."""
         known = await self.attachment(attachment)
-        try:
-            kept = await self._engine.kept_file(self._scope, known.path)
-            data = await self._store.blobs.get(known.path) if kept is None else kept
-        except (AttachmentNotFound, InvalidInput):
-            raise VerificationFailed(self.id, f"attachment {known.id}", "its bytes are not where they were") from None
-        if file_hash(data) != known.sha256:
-            raise VerificationFailed(self.id, f"attachment {known.id}", "its bytes are not what was stored")
-        return data
+        start = clean_limit("start", start, 2**53)
+        end = min(clean_limit("end", end, 2**53), known.bytes)
+        if start >= end:
+            return b""
+        return await self._store.files.read_range(self._scope, self.id, known, start, end)
+
+    async def attachment_text(self, attachment: Attachment | str) -> FileText:
+        """What a PDF, an office document or a text file says. The worker reads files once a turn has taken them; one
+        that it has not come to yet is read now."""
+        known = await self.attachment(attachment)
+        found = await self._engine.file_text(self._scope, self.id, known.id)
+        if found is None:
+            clean = self._store.parts.worker.clean_words(self.info)
+            found = await self._store.files.words(self._scope, self.id, known, clean)
+        return found
 
     async def data_url(self, attachment: Attachment | str) -> str:
         """A stored file as a `data:` URL."""
@@ -545,9 +635,10 @@ class Conversation:
     async def generate(self, message: Any = None, **options: Any) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
-        Options: model, agent, actor, tools, instructions, history, attachments, metadata, idempotency_key,
-        token_budget, continuity, settings, stream, replaces; and those of `build_context`, but for viewer, query and
-        filter_participants. Without a message it answers the thread as it stands. See docs/generate.md.
+        Options: model, agent, actor, tools, client_tools, may_call, must_call, instructions, history, attachments,
+        metadata, idempotency_key, question, token_budget, continuity, settings, stream, tell_all, marks, replaces; and
+        those of `build_context`, but for viewer, query and filter_participants. Without a message it answers the thread
+        as it stands. See docs/generate.md.
         """
         async with aclosing(self.generate_stream(message, **options)) as events:
             async for event in events:
@@ -556,7 +647,8 @@ class Conversation:
         raise AssertionError("every answer ends with Answered")
 
     def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
-        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered.
+        """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered;
+        with `tell_all` also Prompted and TurnOpened.
 
         Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
         """
@@ -600,7 +692,7 @@ class Conversation:
 
         Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
         include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
-        policy, model. See docs/context.md.
+        policy, model, preview. See docs/context.md.
         """
         self._store.require(READ)
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
@@ -683,7 +775,13 @@ class Conversation:
         totals = ranking.scores.total
         best = [int(i) for i in ranking.order[:k] if threshold is None or totals[i] >= threshold]
         turns = await recaller.turns(self._scope, ranking, best)
-        hits = [Hit(score=float(totals[i]), turn=turns[i], parts=ranking.scores.parts(i)) for i in best if i in turns]
+        tids = {i: int(ranking.profile.tid[i]) for i in turns}
+        quotes = await recaller.quotes(self._scope, {tids[i]: turn for i, turn in turns.items()}, text)
+        hits = [
+            Hit(score=float(totals[i]), turn=turns[i], quote=quotes.get(tids[i]), parts=ranking.scores.parts(i))
+            for i in best
+            if i in turns
+        ]
         if include_facts:
             facts = await recaller.facts(self._scope, where, text[:MAX_QUERY], ranking)
             hits += _fitting_facts([one for one in facts if _is_between(one[0], since, until)], threshold)
@@ -907,11 +1005,7 @@ def _distinct_keys(drafts: Sequence[Draft]) -> None:
         raise InvalidInput("idempotency_key", "must be different for each turn of a batch")
 
 
-def _guess_type(filename: str | None) -> str:
-    return (mimetypes.guess_type(filename)[0] if filename else None) or "application/octet-stream"
-
-
-def _from_data_url(url: str, media_type: str | None) -> tuple[str, bytes]:
+def _from_data_url(url: str, media_type: str | None) -> tuple[str | None, bytes]:
     """`data:image/png;base64,…` → its type and its bytes."""
     header, comma, body = url.partition(",")
     if not header.startswith("data:") or not comma:
@@ -921,4 +1015,4 @@ def _from_data_url(url: str, media_type: str | None) -> tuple[str, bytes]:
         data = b64decode(body, validate=True) if "base64" in options else unquote_to_bytes(body)
     except ValueError:
         raise InvalidInput("data", "the data: URL is not valid base64") from None
-    return media_type or kind or "text/plain", data
+    return media_type or kind or None, data

@@ -38,7 +38,8 @@ MAX_NAME = 512  # bytes of an id, a key, an actor
 MAX_TITLE = 1_000
 MAX_PREVIEW = 160  # characters
 MAX_PARTICIPANTS = 1_000
-MAX_ATTACHMENTS = 100
+MAX_ATTACHMENTS = 10  # files of a message
+MAX_TOOL_FILES = 100  # of a tool turn, which has one for each result that is too long
 MAX_FILE = 50_000_000  # bytes
 MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 
@@ -337,7 +338,7 @@ def decode_results(text: str | None) -> tuple[ToolResult, ...]:
     return tuple(ToolResult(**result) for result in from_json(text)) if text else ()
 
 
-def encode_attachments(attachments: Sequence[Attachment]) -> str | None:
+def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -> str | None:
     """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
     if not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput("attachments", "must be a list of what attach() returned")
@@ -351,8 +352,9 @@ def encode_attachments(attachments: Sequence[Attachment]) -> str | None:
         }
         for one in attachments
     ]
-    if len(rows) > MAX_ATTACHMENTS:
-        raise TooLarge("attachments", size=len(rows), limit=MAX_ATTACHMENTS, unit="files")
+    limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
+    if len(rows) > limit:
+        raise TooLarge("attachments", size=len(rows), limit=limit, unit="files")
     return canonical_json(rows) if rows else None
 
 
@@ -422,7 +424,7 @@ class Desk:
             is_parts=is_parts,
             tool_calls=calls,
             tool_results=results,
-            attachments=encode_attachments(attachments),
+            attachments=encode_attachments(attachments, role),
             sources=encode_sources(sources),
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,

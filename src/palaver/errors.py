@@ -3,6 +3,7 @@
     PalaverError
     ├── InvalidInput (ValueError)      names the field, and the limit where there is one
     │   ├── TooLarge
+    │   ├── FileRefused                of a kind that is not taken, not what it says, or a bomb
     │   └── BudgetTooSmall             for what must be in a context; carries both numbers
     ├── NotFound (LookupError)         also what another tenant's id looks like
     │   ├── ConversationNotFound
@@ -60,6 +61,14 @@ class TooLarge(InvalidInput):
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
         self.size, self.limit, self.unit = size, limit, unit
         super().__init__(field, f"{size:,} {unit} is over the limit of {limit:,} {unit}")
+
+
+class FileRefused(InvalidInput):
+    """A file that is not taken. `media_type` is what its bytes are, or what was claimed, where that is known."""
+
+    def __init__(self, field: str, problem: str, *, media_type: str | None) -> None:
+        self.media_type = media_type
+        super().__init__(field, problem)
 
 
 class BudgetTooSmall(InvalidInput):

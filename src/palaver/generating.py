@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
+from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, Prompted, ToolDone, ToolsPlanned
 from palaver.builtin_tools import built_in
 from palaver.context.handed_in import HandedIn, handed_in
 from palaver.context.pack import Context
@@ -27,7 +27,7 @@ from palaver.model import ToolCall, ToolResult, Turn
 from palaver.models.heard import STOPPED, Heard
 from palaver.models.tokens import counter_for
 from palaver.models.windows import default_budget
-from palaver.ports import ChatModel, Quote
+from palaver.ports import ChatModel, Quote, ToolSpec
 from palaver.processes import is_gone, this_process
 from palaver.prompting import options_of
 from palaver.rounds import Prompt, Round
@@ -43,6 +43,7 @@ STOPPED_CALL = "This call was stopped by the user before there was a result."
 SLACK = 5.0  # seconds between the last moment of a tool round and taking it for dead
 HISTORY_SHARE = 3  # a history that is handed in takes a third of the budget at most
 QUOTED_HITS = 40
+CLIENT_CALLS = "client_calls"  # in the metadata of a turn: the ids of its calls that the client runs
 TEACHING_SHARE = 4  # a prompt that takes a quarter of its budget says something about counting
 
 
@@ -56,6 +57,7 @@ class Generation:
         self.agent = self._agent()
         chosen = self.talking.models.chosen(talk.info, call=asked.model, agent=asked.agent)
         self.model: ChatModel = self.talking.models.chat(chosen)
+        self.price = self.talking.models.price(chosen)
         self.actor = asked.agent or talk.info.agent or "assistant"
         self.instructions = asked.instructions or self.agent.instructions or self.limits.instructions
         self.toolbox = self._toolbox()
@@ -78,7 +80,17 @@ class Generation:
     def _toolbox(self) -> Toolbox:
         given = self.asked.tools
         chosen = (self.agent.tools or self.limits.tools) if given is None else given
-        return Toolbox.of(chosen, built_in(self.store, self.talk)) if chosen else Toolbox()
+        box = Toolbox.of(chosen, built_in(self.store, self.talk)) if chosen else Toolbox()
+        return box.without(self.client_names)
+
+    @property
+    def client_names(self) -> frozenset[str]:
+        """Tools that the client runs itself; its own come before ours of the same name."""
+        return frozenset(one.name for one in self.asked.client_tools)
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return (*self.toolbox.specs, *self.asked.client_tools)
 
     # ---- running and stopping
 
@@ -148,7 +160,10 @@ class Generation:
         newest, number = self.question, 0
         while not self.stopped:
             prompt = await self._prompt(newest)
-            round_ = Round(self, prompt, may_call=number < self.limits.tool_rounds)
+            if self.asked.tell_all and not number:
+                self.tell(Prompted(prompt.context))
+            may_call = self.asked.may_call and number < self.limits.tool_rounds
+            round_ = Round(self, prompt, may_call, must_call=not number and self.asked.must_call)
             turn = await round_.run()
             await self._learn(prompt, round_, turn)
             if not number:
@@ -156,14 +171,21 @@ class Generation:
             if not turn.tool_calls:
                 return turn
             newest = await self._run_tools(turn)
+            if newest is None or client_calls(turn):
+                return turn
             number += 1
         return await self._nothing_said()
 
     async def _nothing_said(self) -> Turn:
         """The answer when a stop came before the model was asked."""
-        answers = {} if self.question is None else {"answers": self.question.id}
+        answers = self.answer_metadata
         fields: dict[str, Any] = {"model": self.model.name, "adapter": self.model.adapter, "finish_reason": STOPPED}
         return await self.talk.append("assistant", "", actor=self.actor, metadata=answers, **fields)
+
+    @property
+    def answer_metadata(self) -> dict[str, Any]:
+        answers = {} if self.question is None else {"answers": self.question.id}
+        return {**self.asked.marks, **answers}
 
     # ---- the question
 
@@ -172,7 +194,7 @@ class Generation:
         latest: list[Turn] = await self.talk.history(1)
         if not latest or not latest[0].tool_calls or not _is_dead(latest[0], self.store.parts.clock.now()):
             return
-        results = [ToolResult(call.id, INTERRUPTED, True) for call in latest[0].tool_calls]
+        results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest[0])]
         with suppress(AppendConflict):  # somebody else was faster
             await self.talk.append(
                 "tool", "", tool_results=results, metadata={"interrupted": True}, expected_seq=latest[0].seq + 1
@@ -180,8 +202,14 @@ class Generation:
 
     async def _ask_question(self) -> None:
         asked = self.asked
-        if asked.message is None:
-            return
+        if asked.message is not None:
+            await self._store_question(asked)
+        else:
+            self.question = asked.question
+        if asked.history and self.question is not None:
+            await self._take_history(self.question.text, asked.history)
+
+    async def _store_question(self, asked: Asked) -> None:
         fields: dict[str, Any] = {"actor": asked.actor} if asked.actor else {}
         self.question = await self.talk.append(
             "user",
@@ -196,8 +224,6 @@ class Generation:
         if not self.question.active:
             raise TurnSuperseded(self.question.id, by=self.question.superseded_by)
         self.tell(MessageStored(self.question))
-        if asked.history:
-            await self._take_history(self.question.text, asked.history)
 
     async def _take_history(self, current: str, history: Any) -> None:
         stored: list[Turn] = await self.talk.history(2 * self.limits.history_messages + 1)
@@ -241,7 +267,7 @@ class Generation:
         if self._counts_characters():
             return 2**31, 0, {}
         budget = self.asked.token_budget or self.limits.token_budget or default_budget(self.model.window)
-        specs = [canonical_json([one.name, one.description, dict(one.parameters)]) for one in self.toolbox.specs]
+        specs = [canonical_json([one.name, one.description, dict(one.parameters)]) for one in self.specs]
         while self.history.messages and self._weight([self.history.text]) > budget // HISTORY_SHARE:
             self.history = self.history.without_oldest()
         extra = self._weight([*specs, self.history.text])
@@ -341,30 +367,38 @@ class Generation:
 
     # ---- tools
 
-    def running(self, calls: Sequence[ToolCall]) -> dict[str, str]:
-        """What a round of these calls carries along: until when it runs at most, and where. One without results after
-        that, or whose process is gone, was cut off."""
+    def running(self, calls: Sequence[ToolCall]) -> dict[str, Any]:
+        """What a round of these calls carries along: which of them the client runs; for the others until when they run
+        at most, and where. One without results after that, or whose process is gone, was cut off."""
+        theirs = [call.id for call in calls if call.name in self.client_names]
+        ours = [call for call in calls if call.name not in self.client_names]
+        return {**({CLIENT_CALLS: theirs} if theirs else {}), **(self._leased(ours) if ours else {})}
+
+    def _leased(self, calls: Sequence[ToolCall]) -> dict[str, str]:
         longest = timedelta(seconds=self.toolbox.longest(calls, self.limits.tool_timeout) + SLACK)
         return {"tools_until": (self.store.parts.clock.now() + longest).isoformat(), "tools_in": this_process()}
 
-    async def _run_tools(self, turn: Turn) -> Turn:
-        """Announce the calls, run them, and store their results right behind them."""
-        self.tell(ToolsPlanned(turn, turn.tool_calls))
+    async def _run_tools(self, turn: Turn) -> Turn | None:
+        """Announce the calls that run here, run them, and store their results right behind them."""
+        calls = server_calls(turn)
+        if not calls:
+            return None
+        self.tell(ToolsPlanned(turn, calls))
         done: dict[str, Ran] = {}
 
         def finished(ran: Ran) -> None:
             done[ran.call.id] = ran
             self.tell(ToolDone(ran.call, ran.content, ran.is_error))
 
-        names = sorted({call.name for call in turn.tool_calls})
+        names = sorted({call.name for call in calls})
         with self.talking.telemetry.span(
             f"execute_tool {' '.join(names)}"[:200],
             gen_ai__operation__name="execute_tool",
             gen_ai__conversation__id=self.talk.id,
         ):
-            await self.interruptible(self.toolbox.run(turn.tool_calls, self.limits.tool_timeout, finished))
+            await self.interruptible(self.toolbox.run(calls, self.limits.tool_timeout, finished))
         results, files = [], []
-        for call in turn.tool_calls:
+        for call in calls:
             ran = done.get(call.id) or Ran(call, STOPPED_CALL, True)
             result, whole = await self._result(ran)
             results.append(result)
@@ -398,6 +432,17 @@ class Generation:
         first = self.question is not None and context.explanation.turns_total <= 2
         if first and self.limits.titles and self.talk.info.title is None:
             await self.store.engine.add_job(self.store.scope, self.talk.id, "title", None)
+
+
+def client_calls(turn: Turn) -> tuple[ToolCall, ...]:
+    """The calls of a turn that its client runs."""
+    theirs = turn.metadata.get(CLIENT_CALLS, ())
+    return tuple(call for call in turn.tool_calls if call.id in theirs)
+
+
+def server_calls(turn: Turn) -> tuple[ToolCall, ...]:
+    theirs = turn.metadata.get(CLIENT_CALLS, ())
+    return tuple(call for call in turn.tool_calls if call.id not in theirs)
 
 
 def _answers(turn: Turn, question: Turn) -> bool:

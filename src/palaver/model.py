@@ -99,6 +99,39 @@ class Attachment:
     turn: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """What a file says; or why it says nothing that could be read."""
+
+    attachment: str
+    text: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuote:
+    """The piece of a file that fits a question best."""
+
+    attachment: str
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A place for a file that comes by another way than `attach`, until `expires_at`.
+
+    `url` takes its bytes with one PUT; None where the blobs take them only from us. `complete_upload` looks at them.
+    """
+
+    id: str
+    path: str
+    filename: str
+    media_type: str | None
+    expires_at: datetime
+    url: str | None = None
+
+
 # ---- the thread ----------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +235,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """What recall found: a turn or a fact, its score and what that is made of."""
+    """What recall found: a turn or a fact, its score and what that is made of. `quote` is from a file of the turn."""
 
     score: float
     turn: Turn | None = None
     fact: Fact | None = None
+    quote: FileQuote | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -258,6 +292,7 @@ class Swept:
     conversations: tuple[str, ...]
     turns: int
     streams: int
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

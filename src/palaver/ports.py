@@ -16,6 +16,8 @@ from palaver.model import (
     ConversationInfo,
     Event,
     Fact,
+    FileQuote,
+    FileText,
     Found,
     Match,
     Request,
@@ -401,7 +403,8 @@ class ModelRequest:
     """What a model is asked, in nobody's own form.
 
     `messages` are those of a Context. `settings` go into the body as they are (temperature and so on). With
-    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more.
+    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more;
+    `must_call` demands some call, or one of the tool of that name.
     `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. The first
     `stable` messages will stand at the start of the next request, too: worth a cache. `thoughts` are what the model
     thought before its tool calls, by the id of the first one, in the provider's own form.
@@ -410,6 +413,7 @@ class ModelRequest:
     messages: tuple[dict[str, Any], ...]
     tools: tuple[ToolSpec, ...] = ()
     may_call: bool = True
+    must_call: bool | str = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
     previous_response_id: str | None = None
@@ -545,8 +549,20 @@ class Blobs(Protocol):
 
     async def get(self, path: str) -> bytes: ...
 
+    async def get_range(self, path: str, start: int, end: int) -> bytes: ...
+
+    async def size(self, path: str) -> int: ...
+
     async def delete(self, path: str) -> None:
         """Remove the file; one that is not there is removed already."""
+        ...
+
+    def listed(self) -> AsyncIterator[tuple[str, datetime]]:
+        """Every file, and since when it is there."""
+        ...
+
+    async def upload_url(self, path: str, seconds: int) -> str | None:
+        """Where anybody may put this one file, for so long. None: the bytes must come through us."""
         ...
 
 
@@ -602,8 +618,31 @@ class Engine(Protocol):
     # attachments
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment: ...
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment: ...
+    async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
+        """The newest files first."""
+        ...
+
+    async def drop_loose_files(self, scope: Scope, before: int) -> int:
+        """Delete files that were stored before a moment, and that no turn has taken; some at a time."""
+        ...
+
+    async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that lie in the folder of a conversation of ours, and that no row names."""
+        ...
+
     async def kept_file(self, scope: Scope, path: str) -> bytes | None:
         """The bytes of a file that is in the database itself; None when it is elsewhere."""
+        ...
+
+    # the words of files: read by the worker, once a turn has taken them
+    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]: ...
+    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool: ...
+    async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
+        """What a file says; None when nobody has read it yet."""
+        ...
+
+    async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
+        """For each of these turns, the piece of its files that holds most of the stems."""
         ...
 
     # the log

@@ -21,9 +21,8 @@ from palaver.memory.retention import retention_of
 from palaver.model import ConversationInfo, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports import Counter, Engine, Limits, Reading, Where
-from palaver.recalling import Recaller
+from palaver.recalling import MAX_QUERY, Recaller
 
-MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
 FACTS = 40
 CANDIDATES, CHOICE = 400, 2  # turns that recall offers to the packer: this many, or twice what would fill the budget
 COUNTS = 50_000
@@ -120,6 +119,8 @@ class Prompter:
             revision=reading.revision,
         )
         context = assemble(material, options, count)
+        if options.preview:
+            return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
         self._freeze(asked, offered, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
@@ -143,7 +144,7 @@ class Prompter:
         found = self._frozen.get(asked.key) if asked.is_again else None
         if found is None:
             found = await self._look(scope, options, reading.info, asked.text)
-        return await self._quoted(scope, options, found), self.recaller.note
+        return await self._quoted(scope, options, found, asked.text), self.recaller.note
 
     def _freeze(self, asked: _Asked, offered: list[tuple[_Found, Recalled]], context: Context) -> None:
         """What is quoted for a message stays so through its tool rounds: they must not change what stands before."""
@@ -167,12 +168,15 @@ class Prompter:
             for n, i in enumerate(chosen)
         )
 
-    async def _quoted(self, scope: Scope, options: Options, found: tuple[_Found, ...]) -> list[tuple[_Found, Recalled]]:
-        """What was found, with the words as they are stored now."""
+    async def _quoted(
+        self, scope: Scope, options: Options, found: tuple[_Found, ...], text: str
+    ) -> list[tuple[_Found, Recalled]]:
+        """What was found, with the words as they are stored now, and what files say to it."""
         turns = await self.engine.turns_numbered(scope, [one.tid for one in found])
+        quotes = await self.recaller.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [
-            (one, Recalled(turn, one.score, one.parts, one.standing))
+            (one, Recalled(turn, one.score, one.parts, one.standing, quotes.get(one.tid)))
             for one in found
             if (turn := turns.get(one.tid)) is not None
             and one.turn in (None, turn.id)
@@ -320,6 +324,7 @@ def options_of(
     file_tokens: int | None = None,
     policy: Any = "balanced",
     model: str | None = None,
+    preview: bool = False,
 ) -> Options:
     """The keywords of `build_context`, checked."""
     k, threshold, recall = _recall_options(semantic_recall)
@@ -343,6 +348,7 @@ def options_of(
         note_omissions=note_omissions,
         shorten=shorten,
         model=model,
+        preview=preview,
         **{name: _whole(name, value) for name, value in given.items() if value is not None},
     )
     return with_budget(options, token_budget, char_budget)

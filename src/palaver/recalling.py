@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.errors import ModelUnavailable
-from palaver.model import Fact, Scope, Turn
+from palaver.model import Fact, FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, Where
 from palaver.recall.terms import terms
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 MAX_PROFILES, MAX_VECTOR_BYTES = 32, 256 * 1024 * 1024
+MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
 MAX_POSTINGS = 20_000  # passages per stem; a word that is everywhere says little
 MANY = 5_000  # passages: from here on an engine may be asked for the nearest vectors, instead of for all
 SAMPLE, NEAREST, BY_WORDS = 1_000, 500, 500  # vectors that stand for the rest; turns by meaning; turns by their words
@@ -152,6 +153,12 @@ class Recaller:
         tids = {i: int(ranking.profile.tid[i]) for i in indices}
         turns = await self.engine.turns_numbered(scope, list(tids.values()))
         return {i: turns[tid] for i, tid in tids.items() if tid in turns}
+
+    async def quotes(self, scope: Scope, turns: Mapping[int, Turn], text: str) -> dict[int, FileQuote]:
+        """What the files of these turns say to the question, by the numbers of the turns."""
+        tids = [tid for tid, turn in turns.items() if turn.attachments]
+        stems = tuple(dict.fromkeys(terms(text[:MAX_QUERY])))
+        return await self.engine.file_quotes(scope, tids, stems) if tids and stems else {}
 
     async def facts(
         self, scope: Scope, where: Where, text: str, ranking: Ranking

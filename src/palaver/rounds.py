@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from palaver.asking import TurnOpened
 from palaver.context.pack import Context
 from palaver.diagnostics import Recording
 from palaver.errors import ContextTooLong, EngineError, Gone, ModelError, NotFound, PreviousResponseMissing
@@ -42,11 +43,18 @@ class Prompt:
     quotes: tuple[Quote, ...] = ()
 
 
+class Choice(NamedTuple):
+    """Whether the model may call tools, or must: any, or the one of that name."""
+
+    may_call: bool
+    must_call: bool | str = False
+
+
 class Try:
     """One request on its way. It is sent at once, while the turn for the reply is still being opened."""
 
-    def __init__(self, generation: Generation, prompt: Prompt, may_call: bool, *, chained: bool) -> None:
-        self.body = _body(generation, prompt, may_call, chained)
+    def __init__(self, generation: Generation, prompt: Prompt, choice: Choice, *, chained: bool) -> None:
+        self.body = _body(generation, prompt, choice, chained)
         self.heard = Heard()
         self.recording = _recording(generation, prompt, self.body)
         self.events = ask(generation.model, self.body, generation.limits.asking, self.heard.retries)
@@ -78,9 +86,12 @@ async def _next(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
 class Round:
     """One question to the model, and the turn that its reply becomes."""
 
-    def __init__(self, generation: Generation, prompt: Prompt, may_call: bool) -> None:
+    def __init__(
+        self, generation: Generation, prompt: Prompt, may_call: bool, *, must_call: bool | str = False
+    ) -> None:
         self.generation, self.prompt, self.may_call = generation, prompt, may_call
-        self.current = Try(generation, prompt, may_call, chained=prompt.previous is not None)
+        self.choice = Choice(may_call, must_call)
+        self.current = Try(generation, prompt, self.choice, chained=prompt.previous is not None)
 
     @property
     def heard(self) -> Heard:
@@ -89,13 +100,15 @@ class Round:
     async def run(self) -> Turn:
         """The reply, as it is stored. When it fails, what came of it is stored as an aborted turn."""
         generation = self.generation
-        metadata = {} if generation.question is None else {"answers": generation.question.id}
+        metadata = generation.answer_metadata
         name, adapter = generation.model.name, generation.model.adapter
         out = generation.talk.stream(
             "assistant", actor=generation.actor, model=name, adapter=adapter, metadata=metadata
         )
         try:
             async with out:
+                if generation.asked.tell_all and out.turn is not None:
+                    generation.tell(TurnOpened(out.turn))
                 await generation.interruptible(self._listen(out))
                 self._finish(out, metadata)
         except BaseException as problem:  # passed on; the call is on record, however it ended
@@ -135,7 +148,7 @@ class Round:
         generation = self.generation
         generation.talking.chains.drop(generation.store.scope.tenant, generation.talk.id)
         await self.current.recording.end(self.heard.response(problem), None)
-        self.current = Try(generation, self.prompt, self.may_call, chained=False)
+        self.current = Try(generation, self.prompt, self.choice, chained=False)
 
     def _finish(self, out: TurnWriter, metadata: dict[str, Any]) -> None:
         """What is stored with the end of the reply."""
@@ -160,18 +173,21 @@ class Round:
         await self.current.hang_up()
         self.generation.store.parts.meter.answered(self.heard.usage)
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
+        if self.generation.price is not None:
+            response["cost"] = self.generation.price.cost(self.heard.usage)
         # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
         # fail an answer that is stored, nor to hide why one failed.
         with suppress(EngineError, Gone, NotFound):
             await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
 
 
-def _body(generation: Generation, prompt: Prompt, may_call: bool, chained: bool) -> dict[str, Any]:
+def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool) -> dict[str, Any]:
     return generation.model.body(
         ModelRequest(
             messages=prompt.new if chained else prompt.messages,
-            tools=generation.toolbox.specs,
-            may_call=may_call,
+            tools=generation.specs,
+            may_call=choice.may_call,
+            must_call=choice.must_call,
             settings=generation.asked.settings,
             stream=generation.asked.stream,
             previous_response_id=prompt.previous if chained else None,

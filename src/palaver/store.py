@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from palaver.asking import GenerateEvent
-from palaver.blobs import FolderBlobs, blob_path
+from palaver.blobs import blob_path, open_blobs
 from palaver.callers import Callers, round_of
 from palaver.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.drafts import (
@@ -39,7 +39,8 @@ from palaver.errors import (
     ScrubPending,
     TooLarge,
 )
-from palaver.identity import is_id, new_id, new_salt
+from palaver.filing import Files
+from palaver.identity import is_id, micros, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
 from palaver.memory import compaction, retention
 from palaver.model import (
@@ -93,6 +94,7 @@ DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
 STREAM_FLUSH = 0.25
 BLOB_BATCH = 100
+LOOSE = timedelta(days=1)  # so long may a file wait for the turn that takes it
 MAX_HELD = 10_000  # streams that are being redacted; the oldest of them have lost their writer
 AUTO_EMBEDDER = "local"
 
@@ -129,6 +131,7 @@ class Store:
     def __init__(self, parts: Parts, scope: Scope) -> None:
         self.parts, self.scope = parts, scope
         self.engine, self.blobs, self.desk, self.ids = parts.engine, parts.blobs, parts.desk, parts.ids
+        self.files = Files(parts.engine, parts.blobs)
         self.stream_lease, self.stream_flush = parts.stream_lease, parts.stream_flush
 
     def __repr__(self) -> str:
@@ -334,8 +337,9 @@ class Store:
         return list(gone.conversations)
 
     async def sweep(self, *, retention_minutes: float | None = None) -> Swept:
-        """Delete what has outlived its time: expired conversations, streams without a writer and, when asked for, every
-        turn that is older than `retention_minutes`. Safe to run in several places at once."""
+        """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
+        taken for a day and, when asked for, every turn that is older than `retention_minutes`. Safe to run in several
+        places at once."""
         self.require(WRITE)
         sealed = await self.engine.seal_expired()
         expired = await self._in_steps(lambda: self.engine.expire(self.scope))
@@ -343,9 +347,32 @@ class Store:
         if retention_minutes is not None:
             before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
             aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
+        files = await self._sweep_files()
         check_scrubbed(expired)
         check_scrubbed(aged)
-        return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed)
+        return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed, files=files)
+
+    async def _sweep_files(self) -> int:
+        """Uploads that came to nothing: rows that no turn has taken, and bytes that no row names."""
+        long_ago = self.parts.clock.now() - LOOSE
+        dropped = 0
+        while count := await self.engine.drop_loose_files(self.scope, micros(long_ago)):
+            dropped += count
+        await self.delete_doomed_blobs()
+        batch: list[str] = []
+        async for path, since in self.blobs.listed():
+            if since < long_ago:
+                batch.append(path)
+            if len(batch) == BLOB_BATCH:
+                dropped += await self._drop_orphans(batch)
+                batch = []
+        return dropped + await self._drop_orphans(batch)
+
+    async def _drop_orphans(self, paths: list[str]) -> int:
+        orphans = await self.engine.orphans(self.scope, paths) if paths else []
+        for path in orphans:
+            await self.blobs.delete(path)
+        return len(orphans)
 
     async def _in_steps(self, step: Callable[[], Awaitable[Removed]]) -> Removed:
         """Delete bit by bit until nothing is left to delete. Bytes that must wait in the WAL hold nothing up."""
@@ -426,12 +453,13 @@ class Store:
 def _store_of(parts: Parts, engine: Any) -> Store:
     """What one who signed in works with: everything that reaches the database does so with the token."""
     recaller = Recaller(engine, parts.worker.embedder, parts.clock)
+    blobs = parts.blobs if parts.blobs_chosen else engine.blobs
     own = replace(
         parts,
         engine=engine,
-        blobs=parts.blobs if parts.blobs_chosen else engine.blobs,
+        blobs=blobs,
         prompter=Prompter(engine, recaller, parts.prompter.counter),
-        worker=replace(parts.worker, engine=engine),
+        worker=replace(parts.worker, engine=engine, files=Files(engine, blobs)),
         talking=replace(parts.talking, bounds=Bounds(engine)),
     )
     return Store(own, engine.scope)
@@ -512,7 +540,8 @@ async def open(
     """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
 
     Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
-    attachments (beside the database file by default). `memory:` is a database that is gone when the block ends.
+    attachments (beside the database file by default), or a bucket: `s3://bucket/prefix?endpoint=…`. `memory:` is a
+    database that is gone when the block ends.
 
     On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
     behind pgbouncer, and reads go to `read_url`, a replica.
@@ -544,15 +573,17 @@ async def open(
             scope = _agreed(scope, engine.scope)
         talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
         stack.push_async_callback(talking.models.aclose)
+        keeper = blobs or _blobs(url, engine, files)
+        doer = Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models, meter)
         parts = Parts(
             engine=engine,
-            blobs=blobs or _blobs(url, engine, files),
+            blobs=keeper,
             blobs_chosen=bool(blobs or files),
             desk=Desk(counter),
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models, meter),
+            worker=replace(doer, files=Files(engine, keeper)),
             talking=talking,
             meter=meter,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
@@ -627,7 +658,7 @@ def _agreed(asked: Scope, told: Scope) -> Scope:
 def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
     if files is None and isinstance(engine, SignIn):
         return engine.blobs
-    return FolderBlobs(Path(files) if files else default_folder(url))
+    return open_blobs(files or default_folder(url))
 
 
 def default_folder(url: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_type_hints
 
@@ -161,6 +161,9 @@ class Toolbox:
                 raise InvalidInput("tools", f"there are two tools called {one.name!r}")
             found[one.name] = one
         return cls(found)
+
+    def without(self, names: Collection[str]) -> Toolbox:
+        return Toolbox({name: one for name, one in self.tools.items() if name not in names}) if names else self
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from palaver.diagnostics import CleanTexts, Recording
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
+from palaver.filing import Files
 from palaver.identity import new_salt
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_results
@@ -58,6 +59,7 @@ TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seco
 IDLE_SECONDS = 1.0
 QUIET_SECONDS, PATIENCE = 0.25, 40  # so long must nobody have written; waited for so many times
 SUMMARIZER_SECONDS = 60.0
+FILES_AT_ONCE = 10
 TITLE_TURNS = 6  # a title is made from how the conversation began
 
 
@@ -108,6 +110,7 @@ class Worker:
     extractor: Extractor | None = None
     models: ModelBook | None = None
     meter: Meter = field(default_factory=Meter)
+    files: Files | None = None
     clean_texts: CleanTexts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -219,6 +222,24 @@ class Worker:
         elif job.kind == "title":
             assert job.conversation is not None
             await self.entitle(Scope.of(job.tenant, None), job.conversation)
+        elif job.kind == "files":
+            assert job.conversation is not None
+            await self.read_files(Scope.of(job.tenant, None), job.conversation)
+
+    # ---- files
+
+    async def read_files(self, scope: Scope, conversation: str) -> None:
+        """Read the files that turns have taken, so that recall finds what they say."""
+        assert self.files is not None
+        info = await self.engine.conversation(scope, conversation)
+        while unread := await self.engine.unread_files(scope, conversation, FILES_AT_ONCE):
+            for file in unread:
+                text = await self.files.words(scope, conversation, file, self.clean_words(info))
+                await self.engine.put_file_text(scope, conversation, text)
+
+    def clean_words(self, info: ConversationInfo) -> Callable[[str], str]:
+        """What is taken out of a file's words: secrets, where the conversation wants none stored."""
+        return (lambda text: self.redactor.redact(text).text) if info.settings.get("redact") else str
 
     # ---- titles
 

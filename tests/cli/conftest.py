@@ -26,7 +26,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in its own folder, with chat.db there as the database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALAVER_URL", "chat.db")
-    for name in ("PALAVER_TENANT", "PALAVER_USER", "RETENTION_MINUTES", "PALAVER_MODEL", "FORCE_COLOR", "COLUMNS"):
+    for name in (
+        "PALAVER_TENANT",
+        "PALAVER_USER",
+        "RETENTION_MINUTES",
+        "PALAVER_MODEL",
+        "PALAVER_FILES",
+        "FORCE_COLOR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 

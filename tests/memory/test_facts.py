@@ -118,6 +118,7 @@ def test_takes_nothing_from_questions_wishes_denials_and_manners_of_speaking(tex
 
 
 def test_a_list_gives_a_fact_for_each() -> None:
+    assert said("I'm allergic to peanuts, and I cook for two.") == said("I'm allergic to peanuts.")
     assert [object for _, _, object in said("I'm allergic to peanuts, shrimp and bee stings, so be careful.")] == [
         "peanuts",
         "shrimp",

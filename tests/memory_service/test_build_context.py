@@ -381,3 +381,18 @@ async def test_the_same_input_gives_the_same_bytes_and_explain_says_how_much_is_
     assert first.explain().identical_prefix is None
     assert second.explain().identical_prefix == 1.0
     assert "100%" in str(second.explain())
+
+
+async def test_a_preview_changes_nothing(store: Store) -> None:
+    talk = await store.conversation()
+    await talk_on(talk, 40)
+    await talk.append("user", "And now?")
+    await store.settle()
+    shown = await talk.build_context(300, preview=True)
+    await store.settle()
+    assert await talk.summaries() == []  # nobody waits in the outbox to make room in so small a prompt
+    asked = await talk.build_context(300)
+    assert asked.messages == shown.messages
+    assert asked.explain().identical_prefix is None  # there was no prompt before it
+    await store.settle()
+    assert await talk.summaries() != []

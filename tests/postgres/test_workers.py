@@ -111,5 +111,8 @@ async def test_a_login_that_is_no_worker_works_for_its_own_tenant(postgres_datab
             await store.parts.worker.drain()
             assert await mine.summaries()
             assert await theirs.summaries() == []
+            assert (await store.engine.health()).waiting == 0, "of its own"
+        async with palaver.open(postgres_server.as_application(postgres_database), worker=False) as store:
+            assert (await store.engine.health()).waiting > 0, "of everybody"
     finally:
         await postgres_server.execute(postgres_database, "DROP ROLE palaver_plain")

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.files.samples import docx
 
 import palaver
 from palaver import Conversation, Scope, Store, Turn
+from palaver.testing.fakes import HashEmbedder
 
 CONSONANTS = "bcdfghjklmnpqrstvwxz"
 
@@ -528,4 +530,52 @@ async def test_a_refused_import_leaves_no_files(tmp_path: Path) -> None:
         await talk.forget()
         with pytest.raises(palaver.PalaverError):
             await store.restore(records, {file.id: word.encode()})
+        assert traces(tmp_path, [word]) == []
+
+
+# ---- what files say ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["forget the turn", "forget", "reset"])
+async def test_no_byte_of_what_a_file_said_remains(tmp_path: Path, way: str) -> None:
+    """Its words are in rows, in the index and as vectors by then; in the file itself they are packed."""
+    rng = random.Random(way)
+    word, kept = marker(rng), marker(rng)
+    async with palaver.open(url(tmp_path), tenant="acme", embedder=HashEmbedder()) as store:
+        await populate(store, rng, turns=480)
+        talk, other = await store.conversation("victim"), await store.conversation("other/0")
+        stays = await other.attach(kept.encode(), filename="kept.txt")
+        await other.append("user", "this stays", attachments=[stays])
+        files = [await talk.attach(letter(word, rng), filename="a.docx") for _ in range(2)]
+        turn = await talk.append("user", "here", attachments=files)
+        await store.settle()
+        assert (await talk.recall(word, k=1))[0].quote, "the test must be able to find it"
+        assert traces(tmp_path, [word]), "and to see it"
+        if way == "forget the turn":
+            await talk.forget(turn)
+        else:
+            await (talk.forget() if way == "forget" else talk.reset())
+        assert traces(tmp_path, [word]) == []
+        assert await store.search(word) == []
+        assert (await other.recall(kept, k=1))[0].quote, "nobody else's words went"
+        check_index(tmp_path)
+
+
+def letter(word: str, rng: random.Random) -> bytes:
+    lines = [prose(rng, 30) for _ in range(60)]
+    lines.insert(30, f"so {word} was written")
+    return docx("<w:document>" + "".join(f"<w:p><w:t>{line}.</w:t></w:p>" for line in lines) + "</w:document>")
+
+
+async def test_a_file_that_is_forgotten_while_it_is_read_is_not_remembered(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    word = marker(rng)
+    async with palaver.open(url(tmp_path), tenant="acme", worker=False) as store:
+        talk = await store.conversation("victim")
+        turn = await talk.append("user", "here", attachments=[await talk.attach(letter(word, rng), filename="a.docx")])
+        (file,) = await store.engine.unread_files(store.scope, talk.id, 10)
+        text = await store.files.words(store.scope, talk.id, file, str)
+        assert word in text.text
+        await talk.forget(turn)
+        assert not await store.engine.put_file_text(store.scope, talk.id, text)
         assert traces(tmp_path, [word]) == []

@@ -13,6 +13,7 @@ import pytest
 
 import palaver
 from palaver import Attachment, Conversation, Scope, Store, Turn
+from palaver.model import Upload
 from palaver.ports import Record
 
 WORD = "zqbcdfghjklmnp"
@@ -42,6 +43,7 @@ class Victim:
     edited: Turn
     pending: Turn
     file: Attachment
+    upload: Upload
     records: list[Record]
 
 
@@ -54,9 +56,10 @@ async def victim(database_url: str, tmp_path: Path) -> AsyncIterator[Victim]:
         edited = await talk.append("user", f"{WORD} edited", replaces=first)
         async with aclosing(talk.records()) as pages:
             records = [record async for page in pages for record in page]
+        upload = await talk.open_upload("x.txt")
         pending = await talk.append_open("assistant")
         await talk.append_chunk(pending, 0, WORD)
-        yield Victim(store, talk, first, edited, pending, file, records)
+        yield Victim(store, talk, first, edited, pending, file, upload, records)
         await talk.verify()
         assert (await talk.turn(pending)).text == WORD
         assert len(await talk.history()) == 2
@@ -108,6 +111,12 @@ ON_A_STRANGERS: dict[str, Case] = {
     "attachment": lambda talk, v: talk.attachment(v.file),
     "read_attachment": lambda talk, v: talk.read_attachment(v.file),
     "data_url": lambda talk, v: talk.data_url(v.file),
+    "attachments": lambda talk, v: talk.attachments(),
+    "read_attachment_range": lambda talk, v: talk.read_attachment_range(v.file, 0, 1),
+    "attachment_text": lambda talk, v: talk.attachment_text(v.file),
+    "open_upload": lambda talk, v: talk.open_upload("x.txt"),
+    "put_upload": lambda talk, v: talk.put_upload(v.upload, b"x"),
+    "complete_upload": lambda talk, v: talk.complete_upload(v.upload),
     "subscribe": lambda talk, v: first(talk.subscribe()),
     "audit": lambda talk, v: talk.audit(),
     "verify": lambda talk, v: talk.verify(),
@@ -153,6 +162,10 @@ WITH_A_STRANGERS_IDS: dict[str, Case] = {
     "attachment": lambda talk, v: talk.attachment(v.file),
     "read_attachment": lambda talk, v: talk.read_attachment(v.file.id),
     "data_url": lambda talk, v: talk.data_url(v.file),
+    "read_attachment_range": lambda talk, v: talk.read_attachment_range(v.file, 0, 1),
+    "attachment_text": lambda talk, v: talk.attachment_text(v.file.id),
+    "put_upload": lambda talk, v: talk.put_upload(v.upload, b"x"),
+    "complete_upload": lambda talk, v: talk.complete_upload(v.upload),
 }
 
 
@@ -388,6 +401,7 @@ async def test_acting_for_another_owner_needs_the_admin_right(victim: Victim) ->
 
 READING = {
     "refresh", "history", "turn", "search", "branches", "attachment", "read_attachment", "data_url", "subscribe",
+    "attachments", "read_attachment_range", "attachment_text",
     "audit", "verify", "records", "recall", "build_context", "summaries", "working_memory", "facts",
     "requests",
 }  # fmt: skip

@@ -25,6 +25,8 @@ from palaver.model import Scope
 from palaver.server.app import create_app
 from palaver.server.settings import ServerSettings
 
+PATIENCE = 120.0  # seconds, for a machine that has much else to do
+
 
 @dataclass
 class Running:
@@ -37,11 +39,11 @@ class Running:
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def do(self, work: Any) -> Any:
         """Run a coroutine on the server's own loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     def key(self, tenant: str = "acme", user: str | None = "ada", rights: str = "read write", **more: Any) -> str:
         store = self.app.state.services.store.scoped(Scope.of(tenant, None))
@@ -70,14 +72,14 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), daemon=True)
     thread.start()
-    ready.wait(30)
+    ready.wait(PATIENCE)
     assert server.started, "the server did not start"
     try:
         yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", app, settings, loops[0])
     finally:
         loops[0].call_soon_threadsafe(app.state.services.begin_shutdown)
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.server.conftest import PATIENCE
 
 from palaver.identity import new_id
 from palaver.testing.providers import LoopbackProvider
 
-PATIENCE = 120.0  # seconds, for a machine that has much else to do
 # How long a writer that was killed is waited for. One that lives says so three times in it.
-LEASE = 6.0
+LEASE = 10.0
 
 
 def wait_until(met: Callable[[], Any], what: str) -> Any:

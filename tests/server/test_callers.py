@@ -18,7 +18,7 @@ from palaver.errors import InvalidInput
 from palaver.keys import list_keys, revoke_key, tenant_of
 from palaver.model import Scope
 from palaver.server.settings import ServerSettings, read_settings
-from palaver.server.table import FACES
+from palaver.server.table import CLIENT_FACES, FACES
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 
@@ -60,10 +60,11 @@ def status(
 
 def test_without_a_key_no_route_answers(guarded: Running) -> None:
     with guarded.client() as client:
-        for face in FACES:
-            path = "/api" + face.path.format(
-                conversation="x", turn="x", attachment="x", fact="x", list="goals", index=0
-            )
+        for face in (*FACES, *CLIENT_FACES):
+            path = face.url.format(
+                conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
+                response="x", item="x", chat="x", model="x",
+            )  # fmt: skip
             refused = client.request(face.method, path)
             assert refused.status_code in (401, 429), face.name
             assert "www-authenticate" in refused.headers or refused.status_code == 429
@@ -109,6 +110,7 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
         "conversation": talk.rpartition("/")[2],
         "turn": turn,
         "attachment": "x",
+        "upload": "x",
         "fact": "x",
         "list": "goals",
         "index": 0,
@@ -121,8 +123,10 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
         "correct_note": {"text": "x"},
         "recall": {"query": "x"},
         "generate": {"message": "x"},
+        "open_upload": {"filename": "x"},
+        "complete_upload": {"token": "x"},
     }
-    reads = {"recall", "build_context", "verify", "create_ticket"}
+    reads = {"recall", "build_context", "verify", "create_ticket", "create_link"}
     with guarded.client(reading) as client:
         for face in FACES:
             if face.method == "GET" or face.name in reads:

@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Running, ok, running
 
 from palaver.server.settings import ServerSettings
-from palaver.server.table import FACES, Face
+from palaver.server.table import CLIENT_FACES, FACES, Face
 
 BODIES: dict[str, Any] = {
     "append_turn": {"role": "user", "content": "x"},
@@ -21,8 +21,11 @@ BODIES: dict[str, Any] = {
     "correct_note": {"text": "x"},
     "recall": {"query": "peanuts"},
     "generate": {"message": "x"},
+    "open_upload": {"filename": "x"},
+    "complete_upload": {"token": "x"},
+    "create_items": {"items": []},
 }
-NAMING = [face for face in FACES if "{conversation}" in face.path]
+NAMING = [face for face in (*FACES, *CLIENT_FACES) if "{conversation}" in face.path]
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +53,14 @@ def ids(guarded: Running) -> dict[str, Any]:
         ok(ada.post(f"{path}/facts/extract"))
         facts = ok(ada.get(f"{path}/facts"))["items"]
         return {
-            "conversation": talk, "turn": turn, "attachment": file, "list": "goals", "index": 0,
-            "fact": facts[0]["id"] if facts else "x",
+            "conversation": talk, "turn": turn, "attachment": file, "upload": file, "list": "goals", "index": 0,
+            "fact": facts[0]["id"] if facts else "x", "item": f"msg_{turn}",
         }  # fmt: skip
 
 
 def call(client: httpx.Client, face: Face, ids: dict[str, Any]) -> httpx.Response:
     params = {"filename": "x"} if face.name == "upload_attachment" else {"q": "peanuts"}
-    return client.request(face.method, "/api" + face.path.format(**ids), json=BODIES.get(face.name, {}), params=params)
+    return client.request(face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=params)
 
 
 @pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")])
@@ -89,6 +92,8 @@ def test_files_and_facts_of_another_conversation_are_not_found(guarded: Running,
         own = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         assert client.get(f"{own}/attachments/{ids['attachment']}").status_code == 404
         assert client.get(f"{own}/attachments/{ids['attachment']}/content").status_code == 404
+        assert client.get(f"{own}/attachments/{ids['attachment']}/text").status_code == 404
+        assert client.post(f"{own}/attachments/{ids['attachment']}/link", json={}).status_code == 404
         assert client.delete(f"{own}/facts/{ids['fact']}").status_code == 404
         body = {"role": "user", "content": "x", "attachments": [ids["attachment"]]}
         assert client.post(f"{own}/turns", json=body).status_code == 404

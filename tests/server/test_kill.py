@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import httpx
-from tests.server.conftest import Sent, events, ok, text_of, until
-from tests.server.processes import PATIENCE, serving, wait_until
+from tests.server.conftest import PATIENCE, Sent, events, ok, text_of, until
+from tests.server.processes import serving, wait_until
 
 from palaver.testing.providers import LoopbackProvider, Say
 

@@ -10,8 +10,11 @@ from palaver import errors
 from palaver.conversation import Conversation
 from palaver.server import problems
 from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
-from palaver.server.table import FACES, WITHOUT_FACE
+from palaver.server.table import CLIENT_FACES, WITHOUT_FACE
+from palaver.server.table import FACES as OWN_FACES
 from palaver.store import Store
+
+FACES = (*OWN_FACES, *CLIENT_FACES)
 
 
 def public_verbs() -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from palaver.testing import ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say, too_long
 
 from .conftest import Opener
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"x" * 4_000
 
 
 async def test_an_answer_is_stored_with_what_it_cost(opened: Opener, provider: LoopbackProvider, name: str) -> None:
@@ -390,7 +393,7 @@ async def test_an_image_that_is_stored_here_is_sent_along_and_its_bytes_are_not_
 ) -> None:
     async with opened(model=name) as store:
         talk = await store.conversation("x")
-        picture = await talk.attach(b"\x89PNG" + b"x" * 4_000, filename="cat.png")
+        picture = await talk.attach(PNG, filename="cat.png")
         parts = [{"type": "text", "text": "What is this?"}, {"type": "image", "attachment": picture.id}]
         await talk.generate(parts, attachments=[picture])
         sent = str(provider.bodies[0])
@@ -399,6 +402,19 @@ async def test_an_image_that_is_stored_here_is_sent_along_and_its_bytes_are_not_
         (request,) = await talk.requests()
         assert len(str(request.body)) < 1_500
         assert "characters" in str(request.body)
+
+
+async def test_an_image_that_is_only_attached_is_sent_as_an_image_and_other_files_are_named(
+    opened: Opener, provider: LoopbackProvider, name: str
+) -> None:
+    async with opened(model=name) as store:
+        talk = await store.conversation("x")
+        picture = await talk.attach(PNG, filename="cat.png")
+        note = await talk.attach(b"The gate opens at nine.", filename="note.txt")
+        await talk.generate("What is this?", attachments=[picture, note])
+        sent = str(provider.bodies[0])
+        assert b64encode(PNG).decode() in sent
+        assert f"note.txt (text/plain, attachment {note.id})" in sent
 
 
 async def test_editing_a_message_answers_it_anew(opened: Opener, provider: LoopbackProvider) -> None:

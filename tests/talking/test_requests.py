@@ -52,6 +52,17 @@ async def test_secrets_are_redacted_and_nothing_else_is_changed(opened: Opener, 
         assert "keep it." in str(request.body)
 
 
+async def test_a_call_with_a_price_says_what_it_cost(opened: Opener, provider: LoopbackProvider) -> None:
+    priced = {**provider.models()["chat"], "price": {"input": 3, "output": 15}}
+    async with opened(model="answers", models={"priced": priced, "answers": "priced"}) as store:
+        talk = await store.conversation("x")
+        await talk.generate("What can I drink?")
+        (request,) = await talk.requests()
+        assert request.response is not None
+        usage = request.response["usage"]
+        assert request.response["cost"] == (usage["prompt"] * 3 + usage["completion"] * 15) / 1_000_000 > 0
+
+
 async def test_they_are_listed_by_turn_and_by_page(opened: Opener) -> None:
     async with opened(model="chat") as store:
         talk = await store.conversation("x")

@@ -441,7 +441,7 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
     async with opened() as store:
         talk = await store.conversation("x")
         note = await talk.attach(b"The password of the gate is swordfish.", filename="note.txt")
-        picture = await talk.attach(b"\xff\xfe\x00", filename="p.bin")
+        picture = await talk.attach(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", filename="p.png")
         await talk.append("user", "Here.", attachments=[note, picture])
         from palaver.builtin_tools import built_in
 

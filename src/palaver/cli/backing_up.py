@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 PANEL = "Carry"
 
 Files = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Where the attachments are; beside the database unless said so.")
+    str | None,
+    typer.Option(metavar="FOLDER", help="Where the attachments are; else PALAVER_FILES, else beside the database."),
 ]
 
 
@@ -57,7 +58,8 @@ async def backup(
 
 
 def _folder(call: Call, files: str | None) -> Path | None:
-    """The folder of attachments; None when they are in a bucket."""
+    """The folder of attachments, as `palaver serve` is told it; None when they are in a bucket."""
+    files = files or os.environ.get("PALAVER_FILES")
     if files is not None and "://" in files:
         return None
     return Path(files) if files is not None else default_folder(call.url)

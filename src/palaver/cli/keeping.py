@@ -38,7 +38,7 @@ PANEL = "Keep house"
 
 # What each extra is for, and the modules by which one sees that it is there.
 EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "server": ("the HTTP server", ("fastapi", "uvicorn")),
+    "server": ("the HTTP server", ("fastapi", "uvicorn", "jwt", "prometheus_client")),
     "local": ("recall by meaning, offline", ("onnxruntime", "tokenizers")),
     "postgres": ("databases on Postgres", ("asyncpg",)),
     "supabase": ("databases on Supabase", ("supabase",)),

@@ -57,7 +57,7 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
     """
     # A token is no argument: others see those in the list of processes.
     token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
-    settings = {**model_settings(), "token": token, **options}
+    settings = {**model_settings(), "files": os.environ.get("PALAVER_FILES") or None, "token": token, **options}
     async with open_store(
         call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker, **settings
     ) as store:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
+import time
+import urllib.request
+import webbrowser
 from typing import Annotated
 
 import typer
@@ -18,6 +23,7 @@ Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="8484 unless s
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; more than one needs Postgres.")]
 Model = Annotated[str | None, typer.Option(help="Who answers: openai:MODEL, anthropic:MODEL, … Offline without one.")]
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/server.md.")]
+Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
 Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
 
 LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="How the log is written, to stderr.")]
@@ -33,8 +39,9 @@ async def serve(
     config: Config = None,
     require_auth: Auth = False,
     log_format: LogFormat = None,
+    open: Open = False,
 ) -> None:
-    """Serve the API over HTTP: REST, live events. On loopback it needs no key; elsewhere it refuses to start without.
+    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
 
     Everything can also be said by PALAVER_… in the environment, or in a file.
 
@@ -62,8 +69,28 @@ async def serve(
     )
     await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
     say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")
+    if open:
+        _show(f"http://{settings.host}:{settings.port}/")
     if not await run(settings):
         raise typer.Exit(1)
+
+
+def _show(url: str) -> None:
+    """In a browser that has a screen; by a thread, because the server is not up yet, and never in its way."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return
+    threading.Thread(target=_show_when_up, args=(url,), daemon=True).start()
+
+
+def _show_when_up(url: str) -> None:
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            webbrowser.open(url)
+            return
 
 
 async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:

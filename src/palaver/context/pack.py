@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from palaver.context import render
 from palaver.context.explain import Block, Explanation, Omission
 from palaver.context.pairs import Unit, units
@@ -19,7 +21,7 @@ from palaver.context.plan import Options
 from palaver.context.render import Message, View
 from palaver.context.window import sliding_start, stride_start
 from palaver.errors import BudgetTooSmall
-from palaver.model import Fact, File, Image, Summary, Turn
+from palaver.model import Fact, File, FileQuote, Image, Summary, Turn
 
 Count = Callable[[str], int]
 
@@ -38,12 +40,13 @@ NOTE_COST = 32  # what the note on omissions may take
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A turn that recall found, with what its score is made of."""
+    """A turn that recall found, with what its score is made of; `quote` is what one of its files says to it."""
 
     turn: Turn
     score: float
     parts: dict[str, float] = field(default_factory=dict)
     standing: bool = False
+    quote: FileQuote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +409,7 @@ class _Packer:
         return text
 
     def _recall(self, cap: int) -> str | None:
-        wanted = [one for one in self.material.recalled if one.turn.id not in self.seen]
+        wanted = [self._with_quote(one) for one in self.material.recalled if one.quote or one.turn.id not in self.seen]
         # Without a current message to stand at the head of, the block is a message of its own.
         own = self.options.overhead if self.material.current is None and self.material.message is None else 0
         cap -= own
@@ -430,6 +433,15 @@ class _Packer:
         )
         self._block("recalled", f"the best of {len(wanted)} found for this message", cost, turns, scores)
         return text
+
+    def _with_quote(self, one: Recalled) -> Recalled:
+        """The turn and what its file says; of a turn that is in the prompt already, only that."""
+        if one.quote is None:
+            return one
+        turn = one.turn
+        said = [] if turn.id in self.seen else [render.spoken(turn)]
+        words = "\n".join([*said, render.quoted(one.quote)])
+        return replace(one, turn=structs.replace(turn, content=words, tool_calls=(), tool_results=(), attachments=()))
 
     def _pick(self, wanted: list[Recalled], cap: int) -> list[Recalled]:
         """Walk the ranking and take every turn that still fits, in the order of the ranking."""
@@ -524,7 +536,8 @@ class _Packer:
             return None
         texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
         calls = sum(self.count(_calls_text(turn)) + 1 for turn in unit.turns if turn.tool_calls)
-        fixed = texts * (self.options.overhead + 4) + calls + sum(self._extras(turn) for turn in unit.turns)
+        fixed = texts * (self.options.overhead + 4) + calls
+        fixed += sum(self._extras(turn) + self._note_cost(turn) for turn in unit.turns)
         each = (room - fixed) // texts
         if each < MIN_RECALL:
             return None
@@ -540,7 +553,7 @@ class _Packer:
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
         if self.material.counted and turn.id and turn.adapter != GUESSED:
-            words = turn.token_count
+            words = turn.token_count + self._note_cost(turn)
         else:
             words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
         return words + max(1, len(turn.tool_results)) * self.options.overhead + self._extras(turn)
@@ -549,11 +562,16 @@ class _Packer:
         prefix = self.view.prefix(turn)
         return self._images(turn) + (self.count(prefix) + 1 if prefix else 0)
 
+    def _note_cost(self, turn: Turn) -> int:
+        """What naming its files costs; their words are no part of the turn."""
+        note = render.attached_note(turn) if turn.attachments else ""
+        return self.count(note) + 2 if note else 0
+
     def _images(self, turn: Turn) -> int:
-        if isinstance(turn.content, str):
-            return 0
-        images = sum(isinstance(part, Image) for part in turn.content)
-        files = sum(isinstance(part, File) for part in turn.content)
+        attached = len(render.attached_images(turn)) if turn.attachments else 0
+        parts = () if isinstance(turn.content, str) else turn.content
+        images = sum(isinstance(part, Image) for part in parts) + attached
+        files = sum(isinstance(part, File) for part in parts)
         return images * self.options.image_tokens + files * self.options.file_tokens
 
     # ---- book-keeping

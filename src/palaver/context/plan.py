@@ -72,6 +72,7 @@ class Options:
     image_tokens: int = IMAGE_TOKENS
     file_tokens: int = FILE_TOKENS
     model: str | None = None
+    preview: bool = False  # only to look at: nothing follows from it
 
     @property
     def budget(self) -> int:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.identity import canonical_json
-from palaver.model import Content, Fact, File, Image, Reasoning, Summary, Text, Turn
+from palaver.model import Attachment, Content, Fact, File, FileQuote, Image, Reasoning, Summary, Text, Turn
 
 Message = dict[str, Any]
 Count = Callable[[str], int]
 
+SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # what every provider takes as an image
+MAX_IMAGE = 5_000_000  # bytes, as the strictest of them has it
 CUT = "\n[… {} left out here …]\n"
 OPENING = "(The conversation starts here.)"
 
@@ -50,7 +52,8 @@ def messages(turn: Turn, view: View, shorten_to: Callable[[str], str] | None = N
             {"role": "tool", "tool_call_id": result.id, "content": cut(_result_text(result.content))}
             for result in turn.tool_results
         ]
-    message: Message = {"role": view.role(turn), "content": _content(turn.content, view.prefix(turn), cut)}
+    content = _content(turn.content, view.prefix(turn), cut)
+    message: Message = {"role": view.role(turn), "content": _with_files(turn, content) if turn.attachments else content}
     if turn.tool_calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": _arguments(call.arguments)} for call in turn.tool_calls
@@ -84,6 +87,59 @@ def _content(content: Content, prefix: str, cut: Callable[[str], str]) -> Any:
     if all(part["type"] == "text" for part in parts):
         return prefix + "\n".join(part["text"] for part in parts)
     return [{"type": "text", "text": prefix}, *parts] if prefix else parts
+
+
+# ---- files of a turn -----------------------------------------------------------------------------------------------
+
+
+def attached_images(turn: Turn) -> list[Attachment]:
+    """The pictures that a user has attached, and that models take: they are shown, not named."""
+    if turn.role != "user":
+        return []
+    return [one for one in _unnamed(turn) if one.media_type in SHOWN and one.bytes <= MAX_IMAGE]
+
+
+def attached_note(turn: Turn) -> str:
+    """The other files by their names and ids, for the tools that read them."""
+    shown = {one.id for one in attached_images(turn)}
+    return "\n".join(_label(one) for one in _unnamed(turn) if one.id not in shown)
+
+
+def _unnamed(turn: Turn) -> list[Attachment]:
+    """Those that no part of the content stands for. What a tool had to say is in its result."""
+    if turn.role == "tool":
+        return []
+    parts = () if isinstance(turn.content, str) else turn.content
+    named = {part.attachment for part in parts if isinstance(part, Image | File)}
+    return [one for one in turn.attachments if one.id not in named]
+
+
+def _label(one: Attachment) -> str:
+    return f"[attached: {one.filename} ({one.media_type}, attachment {one.id})]"
+
+
+def _with_files(turn: Turn, content: Any) -> Any:
+    images, note = attached_images(turn), attached_note(turn)
+    if not images:
+        return _with_note(content, note) if note else content
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    parts = [part for part in parts if part.get("text") != ""]
+    parts += [{"type": "image", "url": None, "attachment": one.id} for one in images]
+    return [*parts, {"type": "text", "text": note}] if note else parts
+
+
+def _with_note(content: Any, note: str) -> Any:
+    if isinstance(content, str):
+        return f"{content}\n{note}" if content else note
+    return [*content, {"type": "text", "text": note}]
+
+
+def quoted(quote: FileQuote) -> str:
+    """What a file says, on one line, with its name."""
+    return f"[from {quote.filename} (attachment {quote.attachment}): {' '.join(quote.text.split())}]"
+
+
+# ---- the pieces of a message ---------------------------------------------------------------------------------------
 
 
 def with_head(message: Message, head: str) -> Message:
@@ -127,6 +183,7 @@ def spoken(turn: Turn) -> str:
         pieces += [
             f"[{type(part).__name__.lower()}]" for part in turn.content if not isinstance(part, Text | Reasoning)
         ]
+    pieces += [_label(one) for one in _unnamed(turn)]
     return "\n".join(piece for piece in pieces if piece)
 
 
@@ -214,9 +271,18 @@ def _openai_content(content: Any) -> Any:
     return [
         {"type": "image_url", "image_url": {"url": part["url"]}}
         if part["type"] == "image" and part["url"]
-        else {"type": "text", "text": part.get("text") or f"[{part['type']}]"}
+        else {"type": "text", "text": _text_of_part(part)}
         for part in content
     ]
+
+
+def _text_of_part(part: Mapping[str, Any]) -> str:
+    """A part as words: what cannot be sent is named."""
+    if part["type"] == "text":
+        return str(part["text"]) or "[text]"
+    named = f" {part['filename']}" if part.get("filename") else ""
+    known = f" (attachment {part['attachment']})" if part.get("attachment") else ""
+    return f"[{part['type']}{named}{known}]"
 
 
 def to_responses(messages: Sequence[Message]) -> list[Message]:
@@ -244,7 +310,7 @@ def _responses_content(message: Message) -> Any:
     return [
         {"type": "input_image", "image_url": part["url"]}
         if part["type"] == "image" and part["url"]
-        else {"type": "input_text", "text": part.get("text") or f"[{part['type']}]"}
+        else {"type": "input_text", "text": _text_of_part(part)}
         for part in content
     ]
 
@@ -285,7 +351,7 @@ def _anthropic_part(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
     if part["type"] == "image" and url:
         return {"type": "image", "source": {"type": "url", "url": url}}
-    return {"type": "text", "text": part.get("text") or f"[{part['type']}]"}
+    return {"type": "text", "text": _text_of_part(part)}
 
 
 def _object(arguments: str) -> Any:

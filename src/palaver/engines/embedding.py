@@ -7,12 +7,14 @@ from itertools import islice
 from typing import Any
 
 from palaver.drafts import decode_content, words
+from palaver.engines.files import FILE_PARTS
 from palaver.identity import from_json
 from palaver.memory.working_memory import was_handed_in
 from palaver.ports import ToEmbed
 from palaver.recall.terms import segments, terms
 
 EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
+EMBED_FILE_PARTS = 24  # and of each of its files: about two thousand words
 LOOKED_AT = 24  # passages of a turn in which a standing instruction is looked for
 
 
@@ -21,6 +23,9 @@ def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) 
     found = []
     pieces: dict[int, list[str]] = {}
     for pid, part, tid, turn, role, is_parts, content, metadata in rows:
+        if part >= FILE_PARTS:
+            found.append(_of_file(pid, part, tid, turn, content or "", place))
+            continue
         if content is not None and tid not in pieces:
             pieces[tid] = _passages(words(decode_content(content, bool(is_parts))))
         text = "" if content is None else "".join(pieces[tid][part : part + 1])
@@ -37,6 +42,14 @@ def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) 
             )
         )
     return found
+
+
+def _of_file(pid: int, part: int, tid: int | None, turn: str | None, text: str, place: tuple[str, int]) -> ToEmbed:
+    """A piece of a file. Nothing in it is anybody's own word here."""
+    worth = bool(text) and part % FILE_PARTS < EMBED_FILE_PARTS
+    return ToEmbed(
+        pid=pid, tid=tid or 0, turn=turn, part=part, text=text, worth_a_vector=worth, own_words=False, place=place
+    )
 
 
 def _passages(text: str) -> list[str]:

@@ -13,8 +13,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from palaver.conversation import Conversation
+from palaver.drafts import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
 from palaver.identity import canonical_json, digest, from_json
+from palaver.model import Attachment
 from palaver.store import Store
 
 BATCH = 500
@@ -242,9 +244,13 @@ class _Importer:
         except TurnGone:
             self.report.skip("was forgotten here", row.name)
             return
-        files, others = [], []
+        files: list[Attachment] = []
+        others: list[Any] = []
         for image in row.images:
             url: Any = image.get("dataUrl") if isinstance(image, dict) else image
+            if len(files) == MAX_ATTACHMENTS:
+                others.append(image)
+                continue
             try:
                 name = image.get("filename") if isinstance(image, dict) else None
                 files.append(await talk.attach(url, filename=name or None))

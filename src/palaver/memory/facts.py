@@ -52,7 +52,8 @@ _STOP = (
 _OBJECT = rf"(?P<object>[^.,;:!?()\n]{{1,80}}?){_STOP}"
 # Several things at once: a fact for each.
 _LIST = (
-    r"(?P<list>[^.;:!?()\n]{1,120}?)(?=[.;:!?()\n]| (?:but|so|because|which|when|since|if|though)\b|, (?:but|so|i)\b|$)"
+    r"(?P<list>[^.;:!?()\n]{1,120}?)(?=[.;:!?()\n]| (?:but|so|because|which|when|since|if|though)\b|, (?:but|so)\b"
+    r"|,? (?:and )?(?:i|we|he|she|they|you)(?:\b|')|$)"
 )
 _BETWEEN = re.compile(r",? (?:and|or) |, ")
 # A place, a date or a name may have a comma or a dot inside: "Portland, Oregon", "3 May 2024", "Dr. Okafor".

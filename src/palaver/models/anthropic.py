@@ -102,7 +102,7 @@ class AnthropicMessages:
         _mark_for_cache(body, request)
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
-            body["tool_choice"] = {"type": "auto" if request.may_call else "none"}
+            body["tool_choice"] = _choice(request)
         return {"max_tokens": MAX_TOKENS, **with_settings(body, request.settings)}
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
@@ -270,6 +270,12 @@ def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+
+
+def _choice(request: ModelRequest) -> dict[str, str]:
+    if isinstance(request.must_call, str) and request.may_call:
+        return {"type": "tool", "name": request.must_call}
+    return {"type": "none" if not request.may_call else "any" if request.must_call else "auto"}
 
 
 def _usage(start: Any, end: Any) -> Usage:

@@ -60,7 +60,7 @@ class OpenAIChat:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
-            body["tool_choice"] = "auto" if request.may_call else "none"
+            body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
@@ -152,6 +152,12 @@ class _Heard:
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
+
+
+def _choice(request: ModelRequest) -> Any:
+    if isinstance(request.must_call, str) and request.may_call:
+        return {"type": "function", "function": {"name": request.must_call}}
+    return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 
 def _usage(usage: Any) -> Usage:

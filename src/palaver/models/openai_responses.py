@@ -74,7 +74,7 @@ class OpenAIResponses:
             body["previous_response_id"] = request.previous_response_id
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
-            body["tool_choice"] = "auto" if request.may_call else "none"
+            body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
@@ -141,6 +141,12 @@ def _reason(answer: Any) -> str:
 def _sources(part: Any) -> list[dict[str, Any]]:
     found = [note for note in part.get("annotations") or () if note["type"] == "url_citation"]
     return [{"url": note["url"], "title": note.get("title")} for note in found]
+
+
+def _choice(request: ModelRequest) -> Any:
+    if isinstance(request.must_call, str) and request.may_call:
+        return {"type": "function", "name": request.must_call}
+    return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

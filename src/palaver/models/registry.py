@@ -8,11 +8,12 @@ from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo
+from palaver.models.prices import Price
 from palaver.ports import ChatModel
 
 OFFLINE = "offline"
 KINDS = ("openai", "responses", "anthropic")
-OPTIONS = ("model", "api_key", "base_url", "timeout", "window")
+OPTIONS = ("model", "api_key", "base_url", "timeout", "window", "price")
 
 Named = str | Mapping[str, Any] | ChatModel
 
@@ -22,7 +23,7 @@ class ModelBook:
     """Which models there are, and which one answers.
 
     `names` are the application's own: each stands for another name, for a mapping (model, base_url, api_key, timeout,
-    window) or for a model that is handed in. "fast" is such a name. `default` is the settings' choice.
+    window, price) or for a model that is handed in. "fast" is such a name. `default` is the settings' choice.
     """
 
     default: str = OFFLINE
@@ -49,18 +50,29 @@ class ModelBook:
     def chat(self, name: str) -> ChatModel:
         """The model of that name, opened once. Raises InvalidInput, or MissingExtra."""
         if name not in self._open:
-            self._open[name] = self._opened(name, name, frozenset())
+            self._open[name] = self._opened(name)
         return self._open[name]
 
-    def _opened(self, name: str, called: str, seen: frozenset[str]) -> ChatModel:
-        known = self.names.get(name)
-        if name in seen:
-            raise InvalidInput("model", f"{called!r} stands for itself")
-        if isinstance(known, str):
-            return self._opened(known, called, seen | {name})
+    def price(self, name: str) -> Price | None:
+        """What the model of that name costs, where the settings say it."""
+        _, known = self._meant(name)
+        return Price.of(name, known["price"]) if isinstance(known, Mapping) and "price" in known else None
+
+    def _opened(self, called: str) -> ChatModel:
+        name, known = self._meant(called)
         if isinstance(known, Mapping):
             return _with_options(called, known)
         return open_model(name) if known is None else known
+
+    def _meant(self, called: str) -> tuple[str, Mapping[str, Any] | ChatModel | None]:
+        """The last of the names that stand for each other, and what that one stands for."""
+        name, seen = called, set[str]()
+        while isinstance(known := self.names.get(name), str):
+            if name in seen:
+                raise InvalidInput("model", f"{called!r} stands for itself")
+            seen.add(name)
+            name = known
+        return name, known
 
     async def aclose(self) -> None:
         """Close what was opened here; a model that was handed in is closed by its maker."""
@@ -74,7 +86,10 @@ def _with_options(called: str, given: Mapping[str, Any]) -> ChatModel:
     if unknown or not isinstance(given.get("model"), str):
         problem = f"{sorted(unknown)[0]!r} is not known" if unknown else "needs a model"
         raise InvalidInput(f"models.{called}", f"{problem}; there are {', '.join(OPTIONS)}")
-    return open_model(given["model"], **{name: value for name, value in given.items() if name != "model"})
+    if "price" in given:
+        Price.of(called, given["price"])  # refused at once, not at the end of an answer
+    rest = {name: value for name, value in given.items() if name not in ("model", "price")}
+    return open_model(given["model"], **rest)
 
 
 def open_model(name: str, **options: Any) -> ChatModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import docs_page, logs, problems, schemas
+from palaver.server import dialects, docs_page, logs, pages, problems, schemas
+from palaver.server.faces import schemas as foreign
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
 from palaver.server.mcp import endpoint
 from palaver.server.metrics import Metrics
@@ -26,7 +28,7 @@ from palaver.server.routes import operations
 from palaver.server.services import open_services
 from palaver.server.settings import PASSED_ON, ServerSettings
 from palaver.server.shutdown import heeding_signals
-from palaver.server.table import FACES, Face
+from palaver.server.table import CLIENT_FACES, FACES, Face
 
 log = logging.getLogger("palaver.server")
 
@@ -34,8 +36,23 @@ DESCRIPTION = (
     "Conversations that never end, in prompts that always fit. Every refusal is a problem detail (RFC 9457) that names "
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
-EXPOSED = ("ETag", "Link", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "X-Request-Id")
+EXPOSED = (
+    "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Mcp-Session-Id",
+    "Retry-After", "WWW-Authenticate", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns",
+    "X-Vercel-AI-UI-Message-Stream",
+)  # fmt: skip
+# What the SDKs of providers send from a page.
+OF_SDKS = (
+    "X-Api-Key", "Anthropic-Version", "Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access",
+    "X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version", "X-Stainless-Retry-Count",
+    "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout", "X-Stainless-Helper-Method",
+)  # fmt: skip
 EVENT_STREAM = "text/event-stream"
+REFUSALS = {
+    "problem": ("Problem", "application/problem+json"),
+    "openai": ("OpenAIError", "application/json"),
+    "anthropic": ("AnthropicError", "application/json"),
+}
 SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 
@@ -69,19 +86,32 @@ def create_app(settings: ServerSettings) -> FastAPI:
         redoc_url=None,
         separate_input_output_schemas=False,
         exception_handlers={
-            PalaverError: problems.on_error,
-            HTTPException: problems.on_refusal,
-            RequestValidationError: problems.on_validation,
-            Exception: problems.on_surprise,
+            PalaverError: _in_dialect(problems.on_error),
+            HTTPException: _in_dialect(problems.on_refusal),
+            RequestValidationError: _in_dialect(problems.on_validation),
+            Exception: _in_dialect(problems.on_surprise),
         },
     )
-    app.include_router(_router(FACES))
-    app.add_api_route("/", _docs(app), include_in_schema=False)
+    app.include_router(_router((*FACES, *CLIENT_FACES)))
+    app.add_api_route("/docs", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
     app.router.routes.extend(endpoint.routes(mcp))
+    if not pages.add_pages(app, pages.built_files()):
+        app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
     _finish_openapi(app)
     return app
+
+
+def _in_dialect(handler: Callable[[Request, Exception], Awaitable[Response]]) -> Any:
+    """The refusal as the clients of that path read it."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        response = await handler(request, error)
+        is_problem = isinstance(response, problems.Problem)
+        return dialects.in_dialect(request.url.path, response) if is_problem else response  # type: ignore[arg-type]
+
+    return handle
 
 
 def from_environment() -> FastAPI:
@@ -103,11 +133,15 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
             "Idempotency-Key",
             "If-Match",
             "If-None-Match",
+            "If-Range",
             "Last-Event-ID",
             "Mcp-Method",
             "Mcp-Name",
             "Mcp-Protocol-Version",
             "Mcp-Session-Id",
+            "Range",
+            "X-Conversation-Id",
+            *OF_SDKS,
         ),
         expose_headers=EXPOSED,
         max_age=600,
@@ -122,10 +156,10 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
 
 
 def _router(faces: tuple[Face, ...]) -> APIRouter:
-    router = APIRouter(prefix="/api")
+    router = APIRouter()
     for face in faces:
         router.add_api_route(
-            face.path,
+            face.url,
             face.handler,
             methods=[face.method],
             operation_id=face.name,
@@ -136,8 +170,20 @@ def _router(faces: tuple[Face, ...]) -> APIRouter:
             response_model=None,
             response_class=Response,
             responses=_responses(face),
+            openapi_extra=_body(face),
         )
     return router
+
+
+def _body(face: Face) -> dict[str, Any] | None:
+    """The body of a request that the handler reads by itself: JSON, bytes, or a form with one file."""
+    content: dict[str, Any] = {}
+    if face.body is not None:
+        content["application/json"] = {"schema": {"$ref": f"#/components/schemas/{face.body.__name__}"}}
+    bytes_ = {"type": "string", "format": "binary"}
+    form = {"type": "object", "properties": {"file": bytes_}, "required": ["file"]}
+    content |= {kind: {"schema": form if kind.startswith("multipart") else bytes_} for kind in face.takes}
+    return {"requestBody": {"content": content, "required": True}} if content else None
 
 
 def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
@@ -145,29 +191,32 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for status in (face.status, *(one for one in face.also if one < 400)):
         found[status] = {"description": _meaning(status)}
+        if status == 204:
+            continue
         schema = None
         if face.answer is not None and status in (face.status, 200):
             schema = {"$ref": f"#/components/schemas/{face.answer.__name__}"}
         elif face.media == EVENT_STREAM:
             schema = SENT
-        elif face.media != "application/json":
+        elif face.media != "application/json" and status != 304:
             schema = {"type": "string", "format": "binary"}
         if schema is not None:
             found[status]["content"] = {face.media: {"schema": schema}}
-    if face.name in ("generate", "regenerate"):
+    if face.streams:
         found[200]["content"][EVENT_STREAM] = {"schema": SENT}
     for status in face.refusals:
-        reference = {"$ref": "#/components/schemas/Problem"}
+        shape, media = REFUSALS[face.dialect]
         found[status] = {
             "description": problems.TITLES[status],
-            "content": {"application/problem+json": {"schema": reference}},
+            "content": {media: {"schema": {"$ref": f"#/components/schemas/{shape}"}}},
         }
     return found
 
 
 def _meaning(status: int) -> str:
     return {
-        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done", 304: "As the client has it already",
+        200: "Here it is", 201: "Stored", 202: "Taken on", 204: "Done, or nothing to tell", 206: "A part of it",
+        304: "As the client has it already",
     }[status]  # fmt: skip
 
 
@@ -179,13 +228,16 @@ def _finish_openapi(app: FastAPI) -> None:
         document = generate()
         parts = document.setdefault("components", {})
         known = parts.setdefault("schemas", {})
-        for face in FACES:
-            if face.answer is not None:
-                _add_schema(known, face.answer)
-        for model in (schemas.Problem, schemas.ServerSentEvent):
+        for face in (*FACES, *CLIENT_FACES):
+            for model in filter(None, (face.answer, face.body)):
+                _add_schema(known, model)
+        for model in (schemas.Problem, schemas.ServerSentEvent, foreign.OpenAIError, foreign.AnthropicError):
             _add_schema(known, model)
         for name in ("HTTPValidationError", "ValidationError"):
             known.pop(name, None)
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]  # FastAPI's own; these clients get a 400
         parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "A key or a JWT."}}
         document["security"] = [{"key": []}, {}]
         return document
@@ -199,9 +251,9 @@ def _add_schema(known: dict[str, Any], model: Any) -> None:
     known[model.__name__] = schema
 
 
-def _docs(app: FastAPI) -> Any:
+def _docs(app: FastAPI, note: str = "") -> Any:
     async def docs() -> Response:
-        """The API on one page, until there is an app."""
-        return HTMLResponse(docs_page.page(app.openapi()), headers={"Content-Security-Policy": docs_page.POLICY})
+        """The API on one page."""
+        return HTMLResponse(docs_page.page(app.openapi(), note), headers={"Content-Security-Policy": docs_page.POLICY})
 
     return docs

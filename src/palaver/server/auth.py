@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from starlette.datastructures import Headers
 
 from palaver import keys
 from palaver.errors import InvalidInput
-from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight
+from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight, Upload
 from palaver.ports import KEY_ID
 from palaver.server.problems import Refused
 from palaver.server.settings import ServerSettings
@@ -28,6 +29,7 @@ JWKS_PAUSE = 30.0  # and asked for again at most this often, however many unknow
 USE_SECONDS = 3_600.0  # the use of a key from one address is noted once in this time
 MAX_TOKEN = 16_384  # bytes
 NOTED = 10_000
+COMPLETE_SECONDS = 300.0  # so much later than its bytes may an upload be completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,18 @@ class Authenticator:
     _jwks_at: float = -1e9
     _jwks_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def caller(self, headers: Headers, ticket: str | None, address: str) -> Caller:
-        """Raises 401. `ticket` is given where one is taken."""
+    async def caller(
+        self, headers: Headers, ticket: str | None, address: str, line: str = "", *, of_sdk: bool = False
+    ) -> Caller:
+        """Raises 401. `ticket` is given where one is taken; `line` is the method and the path that it must be for.
+
+        The SDKs of providers cannot do without a key: where none is needed, theirs is as good as none.
+        """
         token = _credentials(headers)
+        if of_sdk and token is not None and not self._could_be_ours(token):
+            token = None
         if token is None and ticket:
-            return await self._by_ticket(ticket, address)
+            return await self._by_ticket(ticket, line)
         if token is None:
             if self.settings.needs_auth:
                 raise unauthorized("Send a key or a JWT: Authorization: Bearer …")
@@ -64,6 +73,9 @@ class Authenticator:
         if len(token) > MAX_TOKEN:
             raise unauthorized("That is neither a key nor a JWT")
         return await (self._by_key(token, address) if token.startswith(keys.PREFIX) else self._by_jwt(token))
+
+    def _could_be_ours(self, token: str) -> bool:
+        return self.settings.needs_auth or self.settings.has_jwt or token.startswith(keys.PREFIX)
 
     async def still_allowed(self, caller: Caller) -> None:
         """For a connection that stays open: whether its key still works. Raises 401."""
@@ -176,23 +188,50 @@ class Authenticator:
 
     def ticket(self, caller: Caller) -> str:
         """What a browser's EventSource may put into a URL, for a short time, to read events."""
+        return self._signed(caller, self.settings.ticket_seconds)
+
+    def link_ticket(self, caller: Caller, line: str, seconds: float) -> str:
+        """What a link to one file holds: good for that method and path, and for nothing else."""
+        return self._signed(caller, seconds, **{"for": line})
+
+    def upload_ticket(self, caller: Caller, line: str, upload: Upload, seconds: float) -> str:
+        """What an upload is put with, and completed with a little later."""
+        place = {"id": upload.id, "path": upload.path, "filename": upload.filename, "media_type": upload.media_type}
+        return self._signed(caller, seconds + COMPLETE_SECONDS, upload=place, **{"for": line})
+
+    def upload_of(self, ticket: str | None, id: str) -> Upload:
+        """The upload that a ticket is for. Raises 401."""
+        claims = self._claims(ticket or "")
+        place = claims.get("upload")
+        if not isinstance(place, dict) or place["id"] != id:
+            raise unauthorized("This is not the ticket of this upload")
+        return Upload(**place, expires_at=datetime.fromtimestamp(claims["exp"], UTC))
+
+    def _signed(self, caller: Caller, seconds: float, **more: Any) -> str:
         scope = caller.scope
         claims = {
             "aud": TICKET,
-            "exp": time.time() + self.settings.ticket_seconds,
+            "exp": time.time() + seconds,
             "name": caller.name,
             "key": caller.key,
             "scope": [scope.tenant, scope.user, scope.sight, scope.workspace],
+            **more,
         }
         return jwt.encode(claims, self.settings.ticket_secret, algorithm="HS256")
 
-    async def _by_ticket(self, ticket: str, address: str) -> Caller:
+    def _claims(self, ticket: str) -> dict[str, Any]:
         try:
-            claims = jwt.decode(ticket[:MAX_TOKEN], self.settings.ticket_secret, algorithms=["HS256"], audience=TICKET)
+            return jwt.decode(ticket[:MAX_TOKEN], self.settings.ticket_secret, algorithms=["HS256"], audience=TICKET)
         except jwt.PyJWTError:
             raise unauthorized("This ticket is over, or none of ours: get a new one") from None
+
+    async def _by_ticket(self, ticket: str, line: str) -> Caller:
+        claims = self._claims(ticket)
+        if claims.get("for") not in (line, None) or (claims.get("for") is None) != line.endswith("/events"):
+            raise unauthorized("This ticket is for something else")
         tenant, user, sight, workspace = claims["scope"]
-        caller = Caller(Scope(tenant, user, frozenset({READ}), sight, workspace), claims["name"], claims["key"])
+        rights = frozenset({READ, WRITE} if line.startswith("PUT ") else {READ})
+        caller = Caller(Scope(tenant, user, rights, sight, workspace), claims["name"], claims["key"])
         await self.still_allowed(caller)
         return caller
 

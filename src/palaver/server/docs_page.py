@@ -19,7 +19,10 @@ h2{border-color:#444}a{color:#8bf}}
 """
 
 
-def page(document: Mapping[str, Any]) -> str:
+NOT_BUILT = "The web app is not built here: run `make web`, or `python web/build.py`, and start the server again."
+
+
+def page(document: Mapping[str, Any], note: str = "") -> str:
     groups: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -30,6 +33,7 @@ def page(document: Mapping[str, Any]) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>"
+        f"{f'<p><strong>{escape(note)}</strong></p>' if note else ''}"
         f'<p><a href="/openapi.json">openapi.json</a></p>{body}</html>'
     )
 

@@ -81,13 +81,18 @@ def etag(info: ConversationInfo) -> str:
     return f'"{micros(info.updated)}.{info.next_seq}"'
 
 
+def has_already(tag: str, known: str | None) -> bool:
+    """Whether If-None-Match names this ETag."""
+    return known is not None and tag in [one.strip().removeprefix("W/") for one in known.split(",")]
+
+
 def tagged(value: Any, info: ConversationInfo, known: str | None, links: Mapping[str, str | None]) -> Response:
     """200 with an ETag, or 304 when the client has it already."""
     headers = {"ETag": etag(info), "Cache-Control": "private, no-cache"}
     shown = ", ".join(f'<{url}>; rel="{name}"' for name, url in links.items() if url)
     if shown:
         headers["Link"] = shown
-    if known is not None and headers["ETag"] in [one.strip().removeprefix("W/") for one in known.split(",")]:
+    if has_already(headers["ETag"], known):
         return Response(status_code=304, headers=headers)
     return Reply(value, headers=headers)
 

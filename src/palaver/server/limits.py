@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.errors import PalaverError
 from palaver.identity import new_id
-from palaver.server import problems
+from palaver.server import dialects, problems
 from palaver.server.auth import Authenticator
 from palaver.server.metrics import METHODS, Metrics
 from palaver.server.problems import Refused
@@ -31,12 +31,16 @@ log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
-API = ("/api", "/mcp")  # what needs a caller; the other faces join here
-EVENTS = re.compile(r"/api/(?:events|conversations/[^/]+/events)")
-UPLOADS = re.compile(r"/api/conversations/[^/]+/attachments")
+API = ("/api", "/v1", "/mcp")  # what needs a caller
+UPLOADS = re.compile(r"/api/conversations/[^/]+/(?:attachments|uploads/[^/]+)")
+# What a ticket opens, instead of a key: events; and with a ticket of their own, one file or one upload.
+TICKETS = re.compile(
+    r"GET /api/(?:events|conversations/[^/]+/(?:events|attachments/[^/]+/content))"
+    r"|PUT /api/conversations/[^/]+/uploads/[^/]+"
+)
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
-    r"|/mcp"
+    r"|/api/chat|/v1/(?:chat/completions|responses|messages)|/mcp"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -46,10 +50,11 @@ SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
 CALLERS = 10_000  # whose pace is remembered
+STRANGERS = (5.0, 30)  # the pace of an address whose callers are not known: so many per second, and at once
 
 
 async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
-    await problems.of_refusal(refusal)(scope, receive, send)
+    await dialects.in_dialect(scope["path"], problems.of_refusal(refusal))(scope, receive, send)
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Envelope:
         try:
             await self.app(scope, receive, dressed)
         except Exception as problem:  # the last place where it can be answered
-            response = problems.of_surprise(problem, id)
+            response = dialects.in_dialect(scope["path"], problems.of_surprise(problem, id))
             if not started:
                 await response(scope, receive, dressed)
         finally:
@@ -180,7 +185,7 @@ class Gate:
 
     app: ASGIApp
     pace: Pace
-    strangers: Pace = field(default_factory=lambda: Pace(5.0, 30))
+    strangers: Pace = field(default_factory=lambda: Pace(*STRANGERS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):
@@ -192,7 +197,7 @@ class Gate:
             await _refuse(challenged(scope, refusal), scope, receive, send)
             return
         except PalaverError as problem:  # the database is out of reach
-            await problems.of_error(problem)(scope, receive, send)
+            await dialects.in_dialect(scope["path"], problems.of_error(problem))(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -200,9 +205,11 @@ class Gate:
         address = (scope.get("client") or ("?",))[0]
         authenticator: Authenticator = scope["app"].state.services.authenticator
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [None])[0]
-        taken = ticket if scope["method"] == "GET" and EVENTS.fullmatch(scope["path"]) else None
+        line = f"{scope['method']} {scope['path']}"
+        taken = ticket if TICKETS.fullmatch(line) else None
         try:
-            caller = await authenticator.caller(Headers(scope=scope), taken, address)
+            of_sdk = dialects.FOREIGN.match(scope["path"]) is not None
+            caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
         except Refused:
             _check_pace(self.strangers, address)
             raise
@@ -230,13 +237,16 @@ class Measure:
             await self.app(scope, receive, send)
             return
         settings, path = self.settings, scope["path"]
-        limit = settings.max_upload if UPLOADS.fullmatch(path) else settings.max_body
+        is_upload = UPLOADS.fullmatch(path) is not None
+        limit = settings.max_upload if is_upload else settings.max_body
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > limit:
             await _refuse(_too_large(int(length), limit), scope, receive, send)
             return
+        patience_for_body = settings.upload_seconds if is_upload else settings.body_seconds
         seconds = settings.answer_seconds if LONG.fullmatch(path) else settings.request_seconds
-        body = _Body(receive, limit, time.monotonic() + settings.body_seconds)
+        seconds += patience_for_body if is_upload else 0.0
+        body = _Body(receive, limit, time.monotonic() + patience_for_body)
         started = False
         try:
             async with asyncio.timeout(seconds) as patience:

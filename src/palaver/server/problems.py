@@ -21,6 +21,7 @@ log = logging.getLogger("palaver.server")
 STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.InvalidInput: (422, "invalid-input"),
     errors.TooLarge: (413, "too-large"),
+    errors.FileRefused: (415, "file-refused"),
     errors.BudgetTooSmall: (422, "budget-too-small"),
     errors.NotFound: (404, "not-found"),
     errors.Gone: (410, "gone"),
@@ -33,6 +34,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.VerificationFailed: (500, "verification-failed"),
     errors.MissingExtra: (501, "missing-extra"),
     errors.ModelError: (502, "model-error"),
+    errors.ModelRefused: (502, "model-refused"),
     errors.ModelUnavailable: (503, "model-unavailable"),
     errors.StoreClosed: (503, "unavailable"),
     errors.EngineError: (500, "database-error"),
@@ -88,7 +90,7 @@ SLUGS: Mapping[int, str] = {
 }
 # What an error may say of itself. None of it is content.
 SHOWN = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
-         "conversation", "attachment", "model", "row")  # fmt: skip
+         "conversation", "attachment", "model", "row", "media_type")  # fmt: skip
 TYPE = "urn:palaver:problem:"
 
 

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from palaver.drafts import MAX_BATCH, MAX_NAME, MAX_PARTICIPANTS, MAX_TITLE, MAX_TTL
+from palaver.drafts import (
+    MAX_ATTACHMENTS,
+    MAX_BATCH,
+    MAX_NAME,
+    MAX_PARTICIPANTS,
+    MAX_TITLE,
+    MAX_TOOL_FILES,
+    MAX_TTL,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Json = dict[str, Any]
@@ -166,12 +174,115 @@ class Tokens(Shown):
 
 
 class Attachment(Shown):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "01KA2V6M3T9Q4X7C5N1R8F2B6D",
+                    "filename": "contract.pdf",
+                    "media_type": "application/pdf",
+                    "bytes": 48_213,
+                    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "turn": None,
+                }
+            ]
+        }
+    )
     id: str
     filename: str
-    media_type: str
+    media_type: str = Field(description="What the bytes are.")
     bytes: int
     sha256: str
-    turn: str | None
+    turn: str | None = Field(description="The turn that has taken it.")
+
+
+class Attachments(Shown):
+    items: list[Attachment]
+    next: str | None
+
+
+class FileText(Shown):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "attachment": "01KA2V…",
+                    "problem": None,
+                    "start": 0,
+                    "text": "The contract ends …",
+                    "characters": 8_120,
+                }
+            ]
+        }
+    )
+    attachment: str
+    problem: str | None = Field(description="Why there are no words, such as `needs a password`.")
+    start: int
+    text: str
+    characters: int = Field(description="Of the whole text.")
+
+
+Seconds = Annotated[int, Field(ge=1, le=86_400)]
+
+
+class NewUpload(Given):
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"filename": "contract.pdf", "media_type": "application/pdf"}]}
+    )
+    filename: Annotated[str, Field(min_length=1, max_length=255)]
+    media_type: Name | None = None
+    seconds: Seconds | None = Field(None, description="How long the address is good.")
+
+
+class Upload(Shown):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "01KA2V6M3T9Q4X7C5N1R8F2B6D",
+                    "method": "PUT",
+                    "url": "https://bucket.example/…?X-Amz-Signature=…",
+                    "token": "eyJ…",
+                    "expires_at": "2026-11-15T09:40:02Z",
+                }
+            ]
+        }
+    )
+    id: str
+    method: Literal["PUT"]
+    url: str = Field(description="Takes the bytes, with no other header. A path is one of this server.")
+    token: str = Field(description="For `complete_upload`.")
+    expires_at: datetime
+
+
+class UploadToken(Given):
+    token: Annotated[str, Field(min_length=1, max_length=4_096)]
+
+
+class NewLink(Given):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"seconds": 300}]})
+    seconds: Seconds | None = None
+
+
+class Link(Shown):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "url": "/api/conversations/01KA…/attachments/01KA…/content?ticket=eyJ…",
+                    "expires_at": "2026-11-15T09:40:02Z",
+                }
+            ]
+        }
+    )
+    url: str
+    expires_at: datetime
+
+
+class Quote(Shown):
+    attachment: str
+    filename: str
+    text: str
 
 
 TURN: Json = {
@@ -235,7 +346,9 @@ class TurnFields(Given):
     metadata: Json | None = None
     tool_calls: list[Json] | None = Field(None, description='`{"id", "name", "arguments"}`; assistant turns only.')
     tool_results: list[Json] | None = Field(None, description='`{"id", "content", "is_error"}`; tool turns only.')
-    attachments: Annotated[list[Name], Field(max_length=100)] | None = Field(None, description="Ids of uploads.")
+    attachments: Annotated[list[Name], Field(max_length=MAX_TOOL_FILES)] | None = Field(
+        None, description="Ids of uploads; at most 10, but for tool turns."
+    )
     sources: list[Json] | None = None
     tokens: Json | None = Field(None, description='`{"prompt": 812, "completion": 64}`')
     model: Name | None = None
@@ -395,6 +508,7 @@ class Hit(Shown):
     parts: dict[str, float]
     turn: Turn | None
     fact: Fact | None
+    quote: Quote | None = Field(description="What one of the turn's files says to it.")
 
 
 class Hits(Shown):
@@ -425,6 +539,7 @@ class ContextQuery(ContextOptions):
     message: Content | None = None
     viewer: Name | None = None
     filter_participants: list[Name] | None = None
+    preview: bool = Field(False, description="Only to look at: no compaction is asked for, whatever the budget.")
     format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
 
 
@@ -517,7 +632,7 @@ class Question(AnswerOptions):
     message: Content | None = Field(None, description="Without one, the thread is answered as it stands.")
     actor: Name | None = None
     history: list[Json] | None = Field(None, description="What a client without memory here still knows.")
-    attachments: Annotated[list[Name], Field(max_length=100)] | None = None
+    attachments: Annotated[list[Name], Field(max_length=MAX_ATTACHMENTS)] | None = None
     metadata: Json | None = None
     idempotency_key: Name | None = None
     replaces: Name | None = Field(None, description="The question that this one takes the place of.")
@@ -618,6 +733,7 @@ class Swept(Shown):
     conversations: list[str]
     turns: int
     streams: int
+    files: int = Field(description="Uploads that came to nothing.")
 
 
 class Settings(Shown):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.model import Scope
@@ -17,6 +19,7 @@ from palaver.server.live import Hub
 from palaver.server.metrics import Metrics
 from palaver.server.problems import Refused
 from palaver.server.readiness import Readiness
+from palaver.server.retries import Retries
 from palaver.server.settings import ServerSettings
 from palaver.store import Store
 from palaver.store import open as open_store
@@ -33,6 +36,10 @@ class Services:
     metrics: Metrics
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    retries: Retries[Any] = field(default_factory=Retries)
+    recent: OrderedDict[str, Any] = field(default_factory=OrderedDict)  # exchanges of late, by name
+    # Histories of clients are taken in one after another, in each conversation.
+    taking_in: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def admit(self, caller: Caller) -> None:
         """One more live stream? A caller that never closes them is refused at some point."""
@@ -71,6 +78,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
     metrics = metrics or Metrics()
     async with open_store(
         settings.url,
+        files=settings.files,
         scope=Scope.of(settings.tenant, None),
         embedder=settings.embedder,
         model=settings.model,

@@ -30,6 +30,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = PORT
     workers: int = 1
+    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; beside the database where nothing is said
     tenant: str = "default"  # whose data a caller without a key sees, on loopback
     # who may call
     require_auth: bool = False
@@ -46,6 +47,7 @@ class ServerSettings:
     max_body: int = 16 * MEGABYTE
     max_upload: int = 51 * MEGABYTE
     body_seconds: float = 30.0
+    upload_seconds: float = 600.0  # for the bytes of a file
     request_seconds: float = 60.0
     answer_seconds: float = 600.0
     rate: float = 50.0  # requests per second and caller, on average; 0: no limit

@@ -29,8 +29,11 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
-        super().__init__(_greeted(frames), headers=HEADERS)
+    def __init__(
+        self, frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None, *, greeted: bool = True
+    ) -> None:
+        # The clients of other protocols take a frame that only says when to come back for a broken one.
+        super().__init__(_greeted(frames) if greeted else frames, headers={**HEADERS, **(headers or {})})
 
 
 async def _greeted(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -12,12 +12,29 @@ from typing import Any
 from pydantic import BaseModel
 
 from palaver.server import schemas
-from palaver.server.routes import answering, attachments, conversations, following, house, memory, streams, turns
+from palaver.server.dialects import STATUSES
+from palaver.server.faces import schemas as foreign
+from palaver.server.routes import (
+    ai_sdk,
+    answering,
+    anthropic,
+    attachments,
+    conversations,
+    following,
+    house,
+    memory,
+    openai_chat,
+    openai_conversations,
+    openai_responses,
+    streams,
+    turns,
+)
 
 CONVERSATION = "/conversations/{conversation}"
 TURN = CONVERSATION + "/turns/{turn}"
 STREAM = CONVERSATION + "/streams/{turn}"
 FILE = CONVERSATION + "/attachments/{attachment}"
+UPLOAD = CONVERSATION + "/uploads/{upload}"
 NOTES = CONVERSATION + "/memory/{list}"
 
 # What any request may be answered, and what any that names a conversation may be.
@@ -38,6 +55,15 @@ class Face:
     status: int = 200
     also: tuple[int, ...] = ()  # statuses beside the usual ones
     media: str = "application/json"
+    takes: tuple[str, ...] = ()  # types of a body that is no JSON
+    prefix: str = "/api"
+    dialect: str = "problem"  # how it refuses
+    streams: bool = False  # also as server-sent events
+    body: type[BaseModel] | None = None  # where the handler reads it by itself
+
+    @property
+    def url(self) -> str:
+        return self.prefix + self.path
 
     @property
     def name(self) -> str:
@@ -46,7 +72,8 @@ class Face:
     @property
     def refusals(self) -> tuple[int, ...]:
         named = NAMED if "{conversation}" in self.path else ()
-        return tuple(sorted({*ALWAYS, *named, *(one for one in self.also if one >= 400)}))
+        usual = {*ALWAYS, *named, *(one for one in self.also if one >= 400)}
+        return tuple(sorted(usual if self.dialect == "problem" else {STATUSES.get(one, one) for one in usual}))
 
 
 def _face(verbs: str, call: str, handler: Callable[..., Any], answer: Any, tag: str, **more: Any) -> Face:
@@ -54,9 +81,14 @@ def _face(verbs: str, call: str, handler: Callable[..., Any], answer: Any, tag: 
     return Face(tuple(verbs.split()), method, path, handler, answer, tag, **more)
 
 
+def _openai(verbs: str, call: str, handler: Callable[..., Any], answer: Any, **more: Any) -> Face:
+    return _face(verbs, call, handler, answer, "OpenAI", prefix="/v1", dialect="openai", **more)
+
+
 C, T, S, M, A, L, F, H = (
     "Conversations", "Turns", "Streaming append", "Memory", "Answers", "Live", "Attachments", "House",
 )  # fmt: skip
+G = "Conversation.generate Conversation.generate_stream"
 
 FACES: tuple[Face, ...] = (
     # conversations
@@ -113,9 +145,9 @@ FACES: tuple[Face, ...] = (
     _face("Conversation.drop_note", f"DELETE {NOTES}/{{index}}", memory.drop_note, schemas.WorkingMemory, M),
     # answers
     _face("Conversation.generate Conversation.generate_stream Store.generate Store.generate_stream",
-          f"POST {CONVERSATION}/generate", answering.generate, schemas.Answer, A, also=(409, 501, 502)),
+          f"POST {CONVERSATION}/generate", answering.generate, schemas.Answer, A, also=(409, 501, 502), streams=True),
     _face("Conversation.generate Conversation.generate_stream", f"POST {TURN}/regenerate", answering.regenerate,
-          schemas.Answer, A, also=(409, 501, 502)),
+          schemas.Answer, A, also=(409, 501, 502), streams=True),
     _face("Conversation.ask_to_stop Conversation.stop", f"POST {CONVERSATION}/stop", answering.stop, schemas.Stopping,
           A, status=202),
     # live
@@ -126,10 +158,20 @@ FACES: tuple[Face, ...] = (
     _face("", "POST /tickets", following.create_ticket, schemas.Ticket, L, status=201),
     # files
     _face("Conversation.attach", f"POST {CONVERSATION}/attachments", attachments.upload_attachment,
-          schemas.Attachment, F, status=201),
+          schemas.Attachment, F, status=201, also=(415,), takes=("application/octet-stream", "multipart/form-data")),
+    _face("Conversation.attachments", f"GET {CONVERSATION}/attachments", attachments.list_attachments,
+          schemas.Attachments, F),
+    _face("Conversation.open_upload", f"POST {CONVERSATION}/uploads", attachments.open_upload, schemas.Upload, F,
+          status=201),
+    _face("Conversation.put_upload", f"PUT {UPLOAD}", attachments.put_upload, None, F, status=204,
+          takes=("application/octet-stream",)),
+    _face("Conversation.complete_upload", f"POST {UPLOAD}/complete", attachments.complete_upload,
+          schemas.Attachment, F, status=201, also=(415,)),
     _face("Conversation.attachment", f"GET {FILE}", attachments.get_attachment, schemas.Attachment, F),
-    _face("Conversation.read_attachment", f"GET {FILE}/content", attachments.download_attachment, None, F,
-          media="application/octet-stream"),
+    _face("Conversation.attachment_text", f"GET {FILE}/text", attachments.get_attachment_text, schemas.FileText, F),
+    _face("", f"POST {FILE}/link", attachments.create_link, schemas.Link, F, status=201),
+    _face("Conversation.read_attachment Conversation.read_attachment_range", f"GET {FILE}/content",
+          attachments.download_attachment, None, F, also=(206, 304, 416), media="application/octet-stream"),
     # the log, and keeping house
     _face("Conversation.requests Store.requests", f"GET {CONVERSATION}/requests", house.list_requests,
           schemas.Requests, H),
@@ -140,6 +182,48 @@ FACES: tuple[Face, ...] = (
     _face("Store.sweep Store.expire", "POST /sweep", house.sweep, schemas.Swept, H, also=(202,)),
     _face("", "GET /keys/log", house.key_log, schemas.Events, H),
     _face("", "GET /settings", house.get_settings, schemas.Settings, H),
+)  # fmt: skip
+
+# What other clients speak.
+CLIENT_FACES: tuple[Face, ...] = (
+    _openai(G, "POST /chat/completions", openai_chat.create_chat_completion, foreign.ChatCompletion,
+            body=foreign.NewChatCompletion, streams=True, also=(404, 502)),
+    _openai(G, "POST /responses", openai_responses.create_response, foreign.ResponseObject, body=foreign.NewResponse,
+            streams=True, also=(404, 502)),
+    _openai("", "POST /responses/input_tokens", openai_responses.count_input_tokens, foreign.InputTokens,
+            body=foreign.NewResponse),
+    _openai("Conversation.history", "GET /responses/{response}", openai_responses.get_response,
+            foreign.ResponseObject, streams=True, also=(404,)),
+    _openai("Conversation.forget", "DELETE /responses/{response}", openai_responses.delete_response, foreign.Deleted,
+            also=(404,)),
+    _openai("Conversation.ask_to_stop", "POST /responses/{response}/cancel", openai_responses.cancel_response,
+            foreign.ResponseObject, also=(404,)),
+    _openai("Conversation.history", "GET /responses/{response}/input_items", openai_responses.list_input_items,
+            foreign.ItemList, also=(404,)),
+    _openai("Store.conversation", "POST /conversations", openai_conversations.create_openai_conversation,
+            foreign.OpenAIConversation, body=foreign.NewOpenAIConversation),
+    _openai("Store.get", f"GET {CONVERSATION}", openai_conversations.get_openai_conversation,
+            foreign.OpenAIConversation),
+    _openai("Conversation.update", f"POST {CONVERSATION}", openai_conversations.update_openai_conversation,
+            foreign.OpenAIConversation, body=foreign.ConversationMetadata),
+    _openai("Conversation.forget", f"DELETE {CONVERSATION}", openai_conversations.delete_openai_conversation,
+            foreign.Deleted, also=(202,)),
+    _openai("Conversation.append_many", f"POST {CONVERSATION}/items", openai_conversations.create_items,
+            foreign.ItemList, body=foreign.NewItems),
+    _openai("Conversation.history", f"GET {CONVERSATION}/items", openai_conversations.list_items, foreign.ItemList),
+    _openai("Conversation.turn", f"GET {CONVERSATION}/items/{{item}}", openai_conversations.get_item, foreign.Item),
+    _openai("Conversation.forget Conversation.append", f"DELETE {CONVERSATION}/items/{{item}}",
+            openai_conversations.delete_item, foreign.OpenAIConversation, also=(202,)),
+    _face(G, "POST /messages", anthropic.create_message, foreign.MessageObject, "Anthropic", prefix="/v1",
+          dialect="anthropic", body=foreign.NewMessage, streams=True, also=(404, 502)),
+    _face("Conversation.build_context", "POST /messages/count_tokens", anthropic.count_message_tokens,
+          foreign.TokenCount, "Anthropic", prefix="/v1", dialect="anthropic", body=foreign.NewMessage, also=(404,)),
+    _face(G, "POST /chat", ai_sdk.create_chat_message, None, "AI SDK", body=foreign.NewUIMessage,
+          media="text/event-stream", also=(404, 409, 410, 501, 502)),
+    _face("Conversation.subscribe", "GET /chat/{chat}/stream", ai_sdk.resume_chat_message, None, "AI SDK",
+          media="text/event-stream", also=(204, 410)),
+    _openai("", "GET /models", openai_chat.list_models, foreign.ModelList),
+    _openai("", "GET /models/{model}", openai_chat.get_model, foreign.Model, also=(404,)),
 )  # fmt: skip
 
 WITHOUT_FACE: Mapping[str, str] = {

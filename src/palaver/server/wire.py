@@ -30,6 +30,10 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def decode(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
 def plain(value: Any) -> Any:
     """A value whose fields are what JSON shows: summaries, facts, notes, counts."""
     return msgspec.to_builtins(value)
@@ -81,6 +85,7 @@ def hit(value: Hit) -> dict[str, Any]:
         "parts": dict(value.parts),
         "turn": None if value.turn is None else turn(value.turn),
         "fact": None if value.fact is None else plain(value.fact),
+        "quote": None if value.quote is None else plain(value.quote),
     }
 
 

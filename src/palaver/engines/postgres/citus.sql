@@ -55,6 +55,7 @@ SELECT create_distributed_table('palaver.conversations', 'tenant', colocate_with
 SELECT create_distributed_table('palaver.turns', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.streams', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.attachments', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.file_passages', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.doomed_blobs', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.events', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.passages', 'tenant', colocate_with => 'palaver.conversations');

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,7 +23,19 @@ from palaver.engines.postgres.transports import AsyncpgTransport, Transport, add
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
 from palaver.identity import canonical_json, micros, moment
-from palaver.model import Attachment, Branch, ConversationInfo, Event, Found, Match, Scope, Stats, Turn
+from palaver.model import (
+    Attachment,
+    Branch,
+    ConversationInfo,
+    Event,
+    FileQuote,
+    FileText,
+    Found,
+    Match,
+    Scope,
+    Stats,
+    Turn,
+)
 from palaver.ports import (
     Append,
     Audit,
@@ -45,6 +58,7 @@ CANDIDATES = 500  # passages that a search looks at
 MATCHES = 3  # turns shown per conversation
 EXPIRE_BATCH = 100
 RETIRE_BATCH = 200
+LOOSE_BATCH = 100
 PAGE = 1_000
 IN_DATABASE = "database/"  # how the paths of files begin that SQL brought in (see compat/hal.sql)
 # Numbers of one database, and how far its index and its summaries have come: meaningless in another.
@@ -321,6 +335,33 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
         row = (await self.read("attachment", scope, conversation=conversation, id=id))[0]
         return Attachment(id=id, **row)
+
+    async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
+        found = await self.read("attachments", scope, conversation=conversation, before=before, most=limit)
+        return [Attachment(**row) for row in found]
+
+    async def drop_loose_files(self, scope: Scope, before: int) -> int:
+        return int((await self.write("drop_loose_files", scope, before=before, most=LOOSE_BATCH))[0]["dropped"])
+
+    async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
+        return [row["path"] for row in await self.write("orphans", scope, paths=list(paths))]
+
+    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
+        found = await self.write("unread_files", scope, conversation=conversation, most=limit)
+        return [Attachment(**row) for row in found]
+
+    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool:
+        pieces = await asyncio.to_thread(lambda: as_json(rows.file_words(text.text)))
+        args = {"file": text.attachment, "length": len(text.text), "trouble": text.problem, "pieces": pieces}
+        return bool((await self.write("put_file_text", scope, conversation=conversation, **args))[0]["stored"])
+
+    async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
+        row = (await self.read("file_text", scope, conversation=conversation, file=id))[0]
+        return None if row["length"] is None else FileText(id, row["words"] or "", row["trouble"])
+
+    async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
+        found = await self.read("file_quotes", scope, tids=list(tids), stems=list(stems))
+        return {row["tid"]: FileQuote(row["attachment"], row["filename"], row["quote"]) for row in found}
 
     async def kept_file(self, scope: Scope, path: str) -> bytes | None:
         if not path.startswith(IN_DATABASE):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaver.drafts import Draft, decode_content, preview, words
+from palaver.engines.files import pieces_of
 from palaver.engines.postgres.transports import unhex
 from palaver.engines.rows import TurnRow, conversation, event
 from palaver.identity import from_json
@@ -88,6 +89,11 @@ def hexed(value: bytes) -> str:
 def index_words(text: str) -> list[tuple[int, str]]:
     """For each passage of a text: how many stems it has, and the stems with their places."""
     return [_placed(found.split(" ")) for found in passages(text)]
+
+
+def file_words(text: str) -> list[tuple[str, int, str | None]]:
+    """The pieces of what a file says, with their words where there are any."""
+    return [(piece, *(_placed(stems.split(" ")) if stems else (0, None))) for piece, stems in pieces_of(text)]
 
 
 def title_words(title: str | None) -> tuple[int, str | None]:

@@ -12,10 +12,12 @@ from typing import Any
 
 import apsw
 
+from palaver.engines.files import pieces_of
 from palaver.engines.rows import event, who
 from palaver.engines.sqlite import (
     callers,
     conversations,
+    files,
     forgetting,
     memory,
     outbox,
@@ -27,9 +29,9 @@ from palaver.engines.sqlite import (
     turns,
 )
 from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
-from palaver.engines.sqlite.thread import Q, find, open_thread
+from palaver.engines.sqlite.thread import Q
 from palaver.engines.sqlite.watch import Hub
-from palaver.errors import AttachmentNotFound, ConversationNotFound
+from palaver.errors import ConversationNotFound
 from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
     ApiKey,
@@ -38,6 +40,8 @@ from palaver.model import (
     ConversationInfo,
     Event,
     Fact,
+    FileQuote,
+    FileText,
     Found,
     Match,
     Request,
@@ -227,24 +231,32 @@ class SQLiteEngine:
     # ---- attachments
 
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-        def work(tx: Tx) -> Attachment:
-            thread = open_thread(tx, scope, conversation)
-            values = {name: getattr(attachment, name) for name in attachment.__dataclass_fields__ if name != "turn"}
-            tx.run(Q.add_attachment, cid=thread.cid, tid=None, created=thread.tick(), **values)
-            thread.log("attach", thread.updated, payload={"attachment": attachment.id})
-            thread.save()
-            return attachment
-
-        return await self.writer.submit(work)
+        return await self.writer.submit(lambda tx: files.attach(tx, scope, conversation, attachment))
 
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
-        def work(tx: Tx) -> Attachment:
-            row = tx.one(Q.attachment, cid=find(tx, scope, conversation)[0], id=id)
-            if row is None:
-                raise AttachmentNotFound(id)
-            return Attachment(*row)
+        return await self.readers.run(lambda tx: files.attachment(tx, scope, conversation, id))
 
-        return await self.readers.run(work)
+    async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
+        return await self.readers.run(lambda tx: files.attachments(tx, scope, conversation, before, limit))
+
+    async def drop_loose_files(self, scope: Scope, before: int) -> int:
+        return await self.writer.submit(lambda tx: files.drop_loose(tx, scope, before))
+
+    async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
+        return await self.readers.run(lambda tx: files.orphans(tx, scope, paths))
+
+    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
+        return await self.readers.run(lambda tx: files.unread(tx, scope, conversation, limit))
+
+    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool:
+        pieces = await asyncio.to_thread(pieces_of, text.text)
+        return await self.writer.submit(lambda tx: files.put_text(tx, scope, conversation, text, pieces))
+
+    async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
+        return await self.readers.run(lambda tx: files.text(tx, scope, conversation, id))
+
+    async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
+        return await self.readers.run(lambda tx: files.quotes(tx, scope, tids, stems))
 
     async def kept_file(self, scope: Scope, path: str) -> bytes | None:
         return None

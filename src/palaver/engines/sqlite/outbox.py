@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.engines import embedding
+from palaver.engines.files import FILE_PARTS
 from palaver.engines.migrate import migrations
 from palaver.engines.rows import lag
 from palaver.engines.sqlite.connection import Tx
@@ -108,7 +109,8 @@ def health(tx: Tx) -> Health:
 
 def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """The next passages that a model has not seen."""
-    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded(tx, model), limit=limit, most=embedding.LOOKED_AT))
+    limits = {"limit": limit, "most": embedding.LOOKED_AT, "files": FILE_PARTS}
+    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded(tx, model), **limits))
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:

@@ -232,10 +232,10 @@ INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (?, ?, ?, ?, ?, ?
 INSERT INTO text_index (rowid, scope, terms) VALUES (?, ?, ?)
 
 -- passages_of: the passages of one turn
-SELECT pid, part, terms FROM passages WHERE tid = :tid
+SELECT pid, part, terms, size FROM passages WHERE tid = :tid
 
 -- title_passage: the passage of a title
-SELECT pid, part, terms FROM passages WHERE pid = :pid
+SELECT pid, part, terms, size FROM passages WHERE pid = :pid
 
 -- unindex_passage: FTS5 wants to hear the very words
 INSERT INTO text_index (text_index, rowid, scope, terms) VALUES ('delete', :pid, :scope, :terms)
@@ -396,6 +396,68 @@ VALUES (:cid, :tid, :id, :owner, :filename, :media_type, :bytes, :sha256, :path,
 -- attachment: by its id
 SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
 LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.id = :id
+
+-- attachments: the newest files of a conversation
+SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
+LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid
+  AND (:before IS NULL OR a.aid < (SELECT aid FROM attachments WHERE cid = :cid AND id = :before))
+ORDER BY a.aid DESC LIMIT :limit
+
+-- loose_files: those that no turn has taken for long
+SELECT c.id, a.aid, a.id, a.path FROM attachments a JOIN conversations c ON c.cid = a.cid
+WHERE a.tid IS NULL AND a.created < :before AND {visible} LIMIT :limit
+
+-- doom_blob: one of them, to be removed after the commit
+INSERT OR IGNORE INTO doomed_blobs (path) VALUES (:path)
+
+-- drop_attachment: its row
+DELETE FROM attachments WHERE aid = :aid
+
+-- orphans: paths in the folder of a conversation that the scope may see, also after its end, which no row names
+SELECT p.path FROM (
+  SELECT value AS path, substr(value, instr(value, '/') + 1) AS inside FROM json_each(:paths)
+) p JOIN conversations c ON c.id = substr(p.inside, 1, instr(p.inside, '/') - 1) AND {allowed}
+WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.cid = c.cid AND a.path = p.path)
+  AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.path = p.path)
+
+-- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
+SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
+JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.characters IS NULL AND t.role != 'tool'
+ORDER BY a.aid LIMIT :limit
+
+-- file_to_read: one of them, and which of its turn's files it is
+SELECT a.aid, a.tid, (SELECT count(*) FROM attachments b WHERE b.cid = a.cid AND b.tid = a.tid AND b.aid < a.aid)
+FROM attachments a WHERE a.cid = :cid AND a.id = :id AND a.tid IS NOT NULL AND a.characters IS NULL
+
+-- save_read: somebody has tried
+UPDATE attachments SET characters = :characters, problem = :problem WHERE aid = :aid
+
+-- unread_all: the index is built anew
+UPDATE attachments SET characters = NULL, problem = NULL WHERE characters IS NOT NULL
+
+-- drop_file_passages: with it
+DELETE FROM file_passages
+
+-- read_all_again: and all files are read anew
+INSERT INTO jobs (cid, kind, run_at, created) SELECT DISTINCT cid, 'files', :now, :now FROM attachments
+WHERE tid IS NOT NULL ON CONFLICT (cid, kind) DO UPDATE SET created = max(jobs.created + 1, excluded.created), dead = 0
+
+-- add_file_passage: a piece of what it says
+INSERT INTO file_passages (aid, tid, part, text) VALUES (:aid, :tid, :part, :text)
+
+-- file_read: whether it was read
+SELECT a.aid, a.characters, a.problem FROM attachments a WHERE a.cid = :cid AND a.id = :id
+
+-- file_passages: what it says
+SELECT f.text FROM file_passages f WHERE f.aid = :aid ORDER BY f.part
+
+-- file_terms: the stems of each piece of the files of some turns
+SELECT p.tid, p.part, p.terms FROM json_each(:tids) j CROSS JOIN passages p ON p.tid = j.value
+WHERE p.part >= :first ORDER BY p.tid, p.part
+
+-- file_quote: one piece, with whose it is
+SELECT a.id, a.filename, f.text FROM file_passages f JOIN attachments a ON a.aid = f.aid
+JOIN conversations c ON c.cid = a.cid WHERE f.tid = :tid AND f.part = :part AND {visible}
 
 -- bind_attachment: a turn takes a file that no turn has
 UPDATE attachments SET tid = :tid WHERE cid = :cid AND id = :id AND tid IS NULL RETURNING aid
@@ -628,7 +690,8 @@ SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
 FROM conversations c WHERE {where}
 
 -- profile: the shape of every turn, without its words
-SELECT t.tid, t.cid, t.position, t.created, t.token_count, t.role, t.actor, coalesce(m.standing, 0), t.status
+SELECT t.tid, t.cid, t.position, t.created, max(t.token_count, t.attachments IS NOT NULL), t.role, t.actor,
+  coalesce(m.standing, 0), t.status
 FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
@@ -665,9 +728,11 @@ SELECT c.cid, c.id FROM conversations c WHERE {where}
 -- ---- the outbox
 
 -- to_embed: the next passages that a model has not seen; without the words where nobody will look at them
-SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts, CASE WHEN p.part < :most AND t.status = 'complete' THEN t.content END,
-  t.metadata FROM passages p
-LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
+SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
+  CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < :most AND t.status = 'complete' THEN t.content END, t.metadata
+FROM passages p LEFT JOIN turns t ON t.tid = p.tid
+LEFT JOIN file_passages f ON p.part >= :files AND f.tid = p.tid AND f.part = p.part
+WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
 
 -- passage_turns: whose passages these are now
 SELECT p.pid, t.id FROM passages p LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid BETWEEN :first AND :last

@@ -21,6 +21,7 @@ PAGE = 1_000
 # Numbers of one file, and how far its index and its summaries have come: meaningless in another.
 LOCAL = frozenset(
     {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
+    | {"characters", "problem"}  # of files: they are read again
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
 
@@ -83,6 +84,8 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     turns: dict[str, int] = {}
     for record in records[1:]:
         _restore_row(thread, record, turns)
+    if any(record.kind == "attachment" for record in records):
+        thread.ask_for_words()
     return get(tx, scope, row["id"])
 
 

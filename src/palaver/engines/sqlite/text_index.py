@@ -77,6 +77,11 @@ def index_title(thread: Thread, title: str | None) -> int | None:
     return _enter(thread.tx, [_title_entry(thread.cid, _words(thread), title)]) if title else None
 
 
+def enter_file(thread: Thread, tid: int, first: int, stems: Sequence[str]) -> None:
+    """Enter the words of a turn's file. They are kept beside the index: removing them must not need the file."""
+    _enter(thread.tx, [Entry(thread.cid, tid, _words(thread), stems, True, first)])
+
+
 class Entry(NamedTuple):
     """What goes into the index of a turn, or of a title: the stems of each of its passages."""
 
@@ -85,6 +90,7 @@ class Entry(NamedTuple):
     scope: str
     found: Sequence[str]
     kept: bool
+    first: int = 0  # the number of its first passage
 
 
 def _turn_entry(cid: int, tid: int, scope: str, text: str) -> Entry:
@@ -104,8 +110,10 @@ def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
     rows: list[Row] = []
     index: list[Row] = []
     sums: dict[int, tuple[int, int]] = {}
-    for cid, tid, scope, found, kept in entries:
-        for part, stems in enumerate(found):
+    for cid, tid, scope, found, kept, first_part in entries:
+        for part, stems in enumerate(found, first_part):
+            if not stems:
+                continue
             pid, size = next(pids), stems.count(" ") + 1
             rows.append((pid, cid, tid, part, size, stems if kept else None))
             index.append((pid, scope, stems))
@@ -125,10 +133,9 @@ def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
 def unindex(thread: Thread, turn: TurnRow) -> None:
     rows = thread.tx.all(Q.passages_of, tid=turn.tid)
     if rows:
-        found = passages(_text(turn))
-        _remove(thread, rows, found)
-        terms = -sum(stems.count(" ") + 1 for stems in found)
-        thread.tx.run(Q.count_passages, cid=thread.cid, count=-len(found), terms=terms)
+        _remove(thread, rows, passages(_text(turn)))
+        terms = -sum(size for *_, size in rows)
+        thread.tx.run(Q.count_passages, cid=thread.cid, count=-len(rows), terms=terms)
 
 
 def unindex_title(thread: Thread, pid: int, title: str) -> None:
@@ -137,7 +144,7 @@ def unindex_title(thread: Thread, pid: int, title: str) -> None:
 
 def _remove(thread: Thread, rows: list[Row], derived: Sequence[str]) -> None:
     scope = _words(thread)
-    for pid, part, kept in rows:
+    for pid, part, kept, _ in rows:
         stems = derived[part] if kept is None else kept
         thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
         thread.tx.run(Q.drop_passage, pid=pid)
@@ -200,6 +207,9 @@ def check(tx: Tx) -> None:
     tx.run(Q.forget_passage_counts)
     tx.run(Q.save_indexed_tid, tid=0)
     tx.run(Q.save_analyzer, analyzer=ANALYZER)
+    tx.run(Q.drop_file_passages)
+    tx.run(Q.unread_all)
+    tx.run(Q.read_all_again, now=tx.now)
     for cid, tenant, owner, title in tx.all(Q.titles):
         pid = _enter(tx, [_title_entry(cid, scope_words(cid, tenant, owner), title)])
         tx.run(Q.save_title_pid, cid=cid, title_pid=pid)

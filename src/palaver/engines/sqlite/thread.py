@@ -10,6 +10,7 @@ from palaver.drafts import Draft, content_hash, decode_content, preview, words
 from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sql import Queries
 from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.watch import JOBS
 from palaver.errors import AttachmentNotFound, ConversationGone, ConversationNotFound, TurnGone, TurnNotFound
 from palaver.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.model import Scope
@@ -158,6 +159,8 @@ class Thread:
         row.tid = self.tx.db.last_insert_rowid()
         if draft.attachments:
             self._bind(row.tid, draft.attachments)
+            if draft.role != "tool":
+                self.ask_for_words()
         self.next_seq += 1
         self.turn_count += 1
         self.token_count += draft.token_count
@@ -171,6 +174,11 @@ class Thread:
         for one in from_json(attachments):
             if not self.tx.all(Q.bind_attachment, cid=self.cid, tid=tid, id=one["id"]):
                 raise AttachmentNotFound(one["id"])
+
+    def ask_for_words(self) -> None:
+        """Somebody should read the files that a turn has taken."""
+        self.tx.run(Q.add_job, cid=self.cid, kind="files", argument=None, now=self.tx.now)
+        self.tx.touched.add(JOBS)
 
     def shelve(self, turn: TurnRow | Node, *, by: str) -> None:
         """Take a turn out of the active view, displaced by another."""

@@ -110,6 +110,7 @@ async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
                 "metadata_bytes": drafts.MAX_METADATA,
                 "turns_per_batch": drafts.MAX_BATCH,
                 "file_bytes": drafts.MAX_FILE,
+                "files_per_turn": drafts.MAX_ATTACHMENTS,
                 "body_bytes": settings.max_body,
                 "requests_per_second": settings.rate,
                 "burst": settings.burst,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from palaver.blobs import FolderBlobs
-from palaver.errors import AttachmentNotFound, ConversationGone, InvalidInput
+from palaver.errors import AttachmentNotFound, ConversationGone, FileRefused, InvalidInput, TooLarge
 from palaver.model import File, Image, Scope
+from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -30,14 +34,27 @@ class MemoryBlobs:
             raise AttachmentNotFound(path)
         return self.files[path]
 
+    async def get_range(self, path: str, start: int, end: int) -> bytes:
+        return (await self.get(path))[start:end]
+
+    async def size(self, path: str) -> int:
+        return len(await self.get(path))
+
     async def delete(self, path: str) -> None:
         self.files.pop(path, None)
+
+    async def listed(self) -> AsyncIterator[tuple[str, datetime]]:
+        for path in list(self.files):
+            yield path, datetime(2000, 1, 1, tzinfo=UTC)
+
+    async def upload_url(self, path: str, seconds: int) -> str | None:
+        return None
 
 
 @guarantee
 async def bytes_come_back(db: Database) -> None:
     """A file is kept byte by byte, with its name, type, size and hash."""
-    data = bytes(range(256)) * 300
+    data = b"%PDF-1.7\n" + bytes(range(256)) * 300
     async with db.open(user="ada") as store:
         talk = await store.conversation("k")
         file = await talk.attach(data, filename="Füße.PDF")
@@ -54,6 +71,9 @@ async def bytes_come_back(db: Database) -> None:
         [turn] = await talk.history()
         assert await talk.read_attachment(turn.attachments[0]) == data
         assert await talk.read_attachment(file.id) == data
+        assert await talk.read_attachment_range(file, 3, 9) == data[3:9]
+        assert await talk.read_attachment_range(file, len(data) - 2, len(data) + 100) == data[-2:]
+        assert await talk.attachments() == [await talk.attachment(file)]
         assert (await talk.attachment(file.id)).turn == turn.id
 
 
@@ -139,38 +159,42 @@ async def the_path_names_user_and_conversation(db: Database) -> None:
     """Files lie at {user}/{conversation}/{uuid.ext}."""
     async with db.open(user="ada") as store:
         talk = await store.conversation("k")
-        user, conversation, name = (await talk.attach(b"x", filename="a.tar.GZ")).path.split("/")
+        user, conversation, name = (await talk.attach(gzip.compress(b"x"), filename="a.tar.GZ")).path.split("/")
         assert (user, conversation) == ("ada", talk.id)
         assert name.endswith(".gz")
         assert len(name) == len(".gz") + 36
 
 
+PATHS = ["../../x", "/etc/passwd", "..", "a\\..\\b", "x.txt/../../y", "C:\\x.txt"]
+NAMES = [".hidden", "con", "n" * 500, "ü" * 250, 'a;b"c.txt', "日本語.txt", "100%.txt"]
+
+
 @guarantee
 async def hostile_names_stay_in_the_folder(db: Database) -> None:
     """Whatever a file or a user is called, the file lies inside the folder and can be read again."""
-    names = [
-        "../../x",
-        "/etc/passwd",
-        "..",
-        "a\\..\\b",
-        "x.txt/../../y",
-        ".hidden",
-        "con",
-        "n" * 500,
-        "ü" * 250,
-        "a\nb",
-    ]
     with TemporaryDirectory() as top:
         folder = Path(top) / "inside" / "files"
         async with db.open(blobs=FolderBlobs(folder)) as store:
-            for name in names:
+            for name in (*NAMES, *PATHS, "a\nb"):
                 talk = await store.scoped(_user(name)).conversation("k")
-                file = await talk.attach(b"data", filename=name)
+                filename = name if name in NAMES else "x"
+                file = await talk.attach(b"data", filename=filename)
                 assert await talk.read_attachment(file) == b"data"
-                assert (await talk.attachment(file)).filename == name
+                assert (await talk.attachment(file)).filename == filename
         everything = {path for path in Path(top).rglob("*") if path.is_file()}
-        assert len(everything) == len(names)
+        assert len(everything) == len(NAMES) + len(PATHS) + 1
         assert all(path.is_relative_to(folder) for path in everything)
+
+
+@guarantee
+async def a_path_is_no_name(db: Database) -> None:
+    """A file name that leads somewhere, or looks like another, is refused."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        for name in (*PATHS, "a\nb", "a\rb", "a\x7fb", "gnp.\u202etxt", " "):
+            async with refused(InvalidInput, field="filename"):
+                await talk.attach(b"data", filename=name)
+        assert await talk.attachments() == []
 
 
 def _user(name: str) -> Scope:
@@ -186,3 +210,139 @@ async def what_is_no_file_is_refused(db: Database) -> None:
             async with refused(InvalidInput, field="data"):
                 await talk.attach(data)  # type: ignore[arg-type]
         assert (await store.stats()).attachments == 0
+
+
+@guarantee
+async def a_file_is_what_its_bytes_are(db: Database) -> None:
+    """The type is that of the bytes; a name or a type that says otherwise is refused, and so is what nobody knows."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        assert (await talk.attach(PNG)).media_type == "image/png"
+        assert (await talk.attach(b"a,b", filename="t.csv")).media_type == "text/csv"
+        for data, name, said in (
+            (b"<html>", "x.png", None),
+            (b"plain", None, "application/pdf"),
+            (PNG, "x.txt", None),
+            (PNG, None, "image/gif"),
+            (b"MZ" + bytes(60), None, None),
+            (b"\x7fELF" + bytes(60), "x", None),
+            (b"plain", "x.exe", None),
+        ):
+            async with refused(FileRefused):
+                await talk.attach(data, filename=name, media_type=said)
+        assert len(await talk.attachments()) == 2
+
+
+@guarantee
+async def a_message_has_ten_files_at_most(db: Database) -> None:
+    """Ten files go with a message; the eleventh is refused with the limit."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        files = [await talk.attach(b"x") for _ in range(11)]
+        async with refused(TooLarge, field="attachments", limit=10):
+            await talk.append("user", "all", attachments=files)
+        assert len((await talk.append("user", "ten", attachments=files[:10])).attachments) == 10
+
+
+@guarantee
+async def the_words_of_files_are_found(db: Database) -> None:
+    """What a file says is found by recall, with the piece that says it, and goes when its turn is forgotten."""
+    text = "\n".join(f"Paragraph {n} speaks of ordinary matters." for n in range(200))
+    data = f"{text}\nThe zanzibar clause ends in March.\n{text}".encode()
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        file = await talk.attach(data, filename="contract.txt")
+        turn = await talk.append("user", "", attachments=[file])
+        await talk.append("user", "Something else was said.")
+        await store.settle()
+        [hit] = await talk.recall("zanzibar clause", k=1)
+        assert hit.turn is not None
+        assert hit.turn.id == turn.id
+        assert hit.quote is not None
+        assert (hit.quote.attachment, hit.quote.filename) == (file.id, "contract.txt")
+        assert "zanzibar clause ends in March" in hit.quote.text
+        assert len(hit.quote.text) < 2_000
+        context = await talk.build_context(token_budget=2_000, message="When does the zanzibar clause end?")
+        assert "zanzibar clause ends in March" in context.text
+        assert (await talk.attachment_text(file)).text == data.decode()
+        assert [found.conversation.id for found in await store.search("zanzibar")] == [talk.id]
+        await talk.forget(turn)
+        assert not any(hit.quote for hit in await talk.recall("zanzibar clause"))
+        assert await store.search("zanzibar") == []
+        await talk.verify()
+
+
+@guarantee
+async def two_files_of_a_turn_are_told_apart(db: Database) -> None:
+    """Each file of a turn has its own words."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        first = await talk.attach(b"Alpha speaks of zanzibar.", filename="a.txt")
+        second = await talk.attach(b"Beta speaks of madagascar.", filename="b.txt")
+        await talk.append("user", "two files", attachments=[first, second])
+        await store.settle()
+        for word, file in (("zanzibar", first), ("madagascar", second)):
+            hit = (await talk.recall(word, k=1))[0]
+            assert hit.quote is not None
+            assert hit.quote.attachment == file.id
+        assert (await talk.attachment_text(second)).text == "Beta speaks of madagascar."
+
+
+@guarantee
+async def what_cannot_be_read_says_why(db: Database) -> None:
+    """A file without words is no error, and says what is the matter."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        picture, broken = await talk.attach(PNG), await talk.attach(b"%PDF-1.7\n\x00 nothing")
+        assert (await talk.attachment_text(picture)).problem == "holds no text"
+        await talk.append("user", "look", attachments=[picture, broken])
+        await store.settle()
+        assert (await talk.attachment_text(picture)).problem == "holds no text"
+        assert (await talk.attachment_text(broken)).text == ""
+        assert (await talk.attachment_text(broken)).problem
+
+
+@guarantee
+async def an_upload_is_looked_at_when_it_is_complete(db: Database) -> None:
+    """A file that came by itself is counted, sniffed and stored under its own path; a retry finds it again."""
+    blobs = MemoryBlobs()
+    async with db.open(user="ada", blobs=blobs) as store:
+        talk, other = await store.conversation("k"), await store.conversation("other")
+        upload = await talk.open_upload("cat.png")
+        async with refused(AttachmentNotFound):
+            await talk.complete_upload(upload)
+        await talk.put_upload(upload, PNG)
+        async with refused(AttachmentNotFound):
+            await other.complete_upload(upload)
+        file = await talk.complete_upload(upload)
+        assert (file.media_type, file.bytes, file.sha256) == ("image/png", len(PNG), sha256(PNG).hexdigest())
+        assert await talk.complete_upload(upload) == file
+        await talk.put_upload(upload, b"something else, later")
+        assert await talk.read_attachment(file) == PNG
+        liar = await talk.open_upload("cat.png")
+        await talk.put_upload(liar, b"no cat")
+        async with refused(FileRefused):
+            await talk.complete_upload(liar)
+        assert [path for path in blobs.files if liar.path in path] == []
+
+
+@guarantee
+async def orphans_are_swept(db: Database) -> None:
+    """Files that no turn took for a day go with a sweep, and so do bytes that no row names; nothing else does."""
+    blobs, clock = MemoryBlobs(), FakeClock()
+    async with db.open(blobs=blobs, clock=clock) as store:
+        talk = await store.conversation("k")
+        kept = await talk.attach(b"kept")
+        await talk.append("user", "x", attachments=[kept])
+        loose = await talk.attach(b"loose")
+        upload = await talk.open_upload("never.txt")
+        await talk.put_upload(upload, b"never completed")
+        blobs.files["somebody/else/file"] = b"of another program"
+        assert (await store.sweep()).files == 1
+        assert sorted(blobs.files.values()) == [b"kept", b"loose", b"of another program"]
+        clock.advance(2 * 86_400)
+        assert (await store.sweep()).files == 1
+        assert sorted(blobs.files.values()) == [b"kept", b"of another program"]
+        async with refused(AttachmentNotFound):
+            await talk.attachment(loose)
+        await talk.verify()

@@ -34,6 +34,150 @@ BEGIN
   END IF;
 END $$;
 
+-- attachments: the newest files of a conversation
+CREATE OR REPLACE FUNCTION palaver_api.attachments(who jsonb, conversation text, before text, most integer)
+RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
+  LEFT JOIN turns t ON t.tenant = a.tenant AND t.tid = a.tid
+  WHERE a.tenant = c.tenant AND a.cid = c.cid AND (attachments.before IS NULL OR a.aid < (
+    SELECT b.aid FROM attachments b WHERE b.tenant = c.tenant AND b.cid = c.cid AND b.id = attachments.before))
+  ORDER BY a.aid DESC LIMIT most;
+END $$;
+
+-- drop_loose_files: those that no turn has taken for long; some at a time. Answers how many there were
+CREATE OR REPLACE FUNCTION palaver_api.drop_loose_files(who jsonb, before bigint, most integer)
+RETURNS TABLE (dropped bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+  one record;
+BEGIN
+  dropped := 0;
+  FOR one IN SELECT o.id AS conversation, a.id, a.path FROM attachments a
+      JOIN conversations o ON o.tenant = a.tenant AND o.cid = a.cid
+      WHERE a.tenant = me.tenant AND a.tid IS NULL AND a.created < before AND o.gone IS NULL
+        AND (o.expires_at IS NULL OR o.expires_at > me.now) ORDER BY a.cid, a.aid LIMIT most LOOP
+    c := open_thread(me, one.conversation);
+    DELETE FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = one.id AND a.tid IS NULL;
+    CONTINUE WHEN NOT FOUND;  -- a turn took it meanwhile
+    INSERT INTO doomed_blobs (tenant, path, cid) VALUES (c.tenant, one.path, c.cid) ON CONFLICT DO NOTHING;
+    c.updated := tick(me, c);
+    PERFORM save(log(me, c, 'detach', payload => jsonb_build_object('attachment', one.id)));
+    dropped := dropped + 1;
+  END LOOP;
+  RETURN NEXT;
+END $$;
+
+-- orphans: paths in the folder of a conversation that the caller sees, also after its end, which no row names
+CREATE OR REPLACE FUNCTION palaver_api.orphans(who jsonb, paths text[]) RETURNS TABLE (path text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  RETURN QUERY SELECT p.path FROM unnest(paths) AS p (path)
+  JOIN conversations c ON c.tenant = me.tenant AND c.id = split_part(p.path, '/', 2)
+  WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tenant = me.tenant AND a.cid = c.cid AND a.path = p.path)
+    AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.tenant = me.tenant AND d.path = p.path);
+END $$;
+
+-- ---- the words of files ---------------------------------------------------------------------------------------------
+
+-- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
+CREATE OR REPLACE FUNCTION palaver_api.unread_files(who jsonb, conversation text, most integer)
+RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
+  JOIN turns t ON t.tenant = a.tenant AND t.tid = a.tid
+  WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.characters IS NULL AND t.role <> 'tool'
+  ORDER BY a.aid LIMIT most;
+END $$;
+
+-- put_file_text: what a file says, as [text, how many stems, the stems with their places] for each piece. False when it is
+-- gone, or somebody else has read it. The conversation's lock comes first, as in every change of the text index
+CREATE OR REPLACE FUNCTION palaver_api.put_file_text(who jsonb, conversation text, file text, length bigint,
+  trouble text, pieces jsonb) RETURNS TABLE (stored boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := open_thread(me, conversation);
+  a palaver.attachments;
+  first integer;
+BEGIN
+  UPDATE attachments o SET characters = length, problem = trouble
+  WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = file AND o.tid IS NOT NULL AND o.characters IS NULL
+  RETURNING * INTO a;
+  stored := FOUND;
+  RETURN NEXT;
+  IF NOT stored THEN
+    RETURN;
+  END IF;
+  first := 100000 * (1 + (SELECT count(*) FROM attachments o
+    WHERE o.tenant = a.tenant AND o.cid = a.cid AND o.tid = a.tid AND o.aid < a.aid));
+  INSERT INTO file_passages (tenant, tid, part, cid, id, text)
+  SELECT a.tenant, a.tid, first + p.n - 1, a.cid, a.id, p.piece ->> 0
+  FROM jsonb_array_elements(pieces) WITH ORDINALITY AS p (piece, n) ON CONFLICT DO NOTHING;
+  INSERT INTO passages (tenant, cid, tid, part, size, terms)
+  SELECT a.tenant, a.cid, a.tid, first + p.n - 1, (p.piece ->> 1)::integer, (p.piece ->> 2)::tsvector
+  FROM jsonb_array_elements(pieces) WITH ORDINALITY AS p (piece, n) WHERE (p.piece ->> 1)::integer > 0
+  ON CONFLICT DO NOTHING;
+  UPDATE conversations o SET passage_count = o.passage_count + n.passages, passage_terms = o.passage_terms + n.terms,
+    to_embed = true
+  FROM (SELECT count(*) AS passages, coalesce(sum((p.piece ->> 1)::bigint), 0) AS terms
+    FROM jsonb_array_elements(pieces) AS p (piece) WHERE (p.piece ->> 1)::integer > 0) AS n
+  WHERE o.tenant = c.tenant AND o.cid = c.cid AND n.passages > 0;
+  IF FOUND THEN
+    PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
+  END IF;
+END $$;
+
+-- file_text: what a file says; `length` is NULL when nobody has read it
+CREATE OR REPLACE FUNCTION palaver_api.file_text(who jsonb, conversation text, file text)
+RETURNS TABLE (length bigint, trouble text, words text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT a.characters, a.problem, (SELECT string_agg(f.text, '' ORDER BY f.part) FROM file_passages f
+    WHERE f.tenant = a.tenant AND f.cid = a.cid AND f.id = a.id)
+  FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = file;
+  IF NOT FOUND THEN
+    PERFORM fail('PV005', file);
+  END IF;
+END $$;
+
+-- file_quotes: for each of these turns, the piece of its files that holds most of the stems
+CREATE OR REPLACE FUNCTION palaver_api.file_quotes(who jsonb, tids bigint[], stems text[])
+RETURNS TABLE (tid bigint, attachment text, filename text, quote text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT DISTINCT ON (f.tid) f.tid, a.id, a.filename, f.text FROM file_passages f
+  JOIN passages p ON p.tenant = me.tenant AND p.cid = f.cid AND p.tid = f.tid AND p.part = f.part
+  JOIN attachments a ON a.tenant = me.tenant AND a.cid = f.cid AND a.id = f.id
+  JOIN conversations c ON c.tenant = me.tenant AND c.cid = f.cid AND c.gone IS NULL
+    AND (c.expires_at IS NULL OR c.expires_at > me.now)
+  CROSS JOIN LATERAL (SELECT count(*) AS held FROM unnest(tsvector_to_array(p.terms)) AS w (stem)
+    WHERE w.stem = ANY (stems)) AS n
+  WHERE f.tenant = me.tenant AND f.tid = ANY (tids) AND n.held > 0
+  ORDER BY f.tid, n.held DESC, f.part;
+END $$;
+
+-- ---- files of those that are deleted --------------------------------------------------------------------------------
+
 -- doomed_blobs: files to remove
 CREATE OR REPLACE FUNCTION palaver_api.doomed_blobs(who jsonb, most integer) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

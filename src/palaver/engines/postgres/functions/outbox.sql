@@ -176,11 +176,13 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who);
 BEGIN
   RETURN QUERY SELECT p.cid, p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
-    CASE WHEN p.part < to_embed.looked_at AND t.status = 'complete' THEN t.content END, t.metadata
+    CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < to_embed.looked_at AND t.status = 'complete' THEN t.content END,
+    t.metadata
   FROM (SELECT * FROM behind(me, model, conversation) LIMIT 1) AS b
   CROSS JOIN LATERAL (SELECT * FROM passages o WHERE o.tenant = me.tenant AND o.cid = b.cid AND o.pid > b.pid
     ORDER BY o.pid LIMIT most) AS p
   LEFT JOIN turns t ON t.tenant = me.tenant AND t.tid = p.tid
+  LEFT JOIN file_passages f ON f.tenant = me.tenant AND p.part >= 100000 AND f.tid = p.tid AND f.part = p.part
   ORDER BY p.pid;
 END $$;
 

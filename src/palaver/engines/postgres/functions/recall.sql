@@ -19,8 +19,8 @@ CREATE OR REPLACE FUNCTION palaver.packed(bytes bytea) RETURNS text LANGUAGE sql
 
 -- shape: what the ranking needs to know of a turn beside its words
 CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
-  RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created, (t).token_count, (t).role, (t).actor,
-    coalesce(standing, 0), (t).status);
+  RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created,
+    greatest((t).token_count, ((t).attachments IS NOT NULL)::integer), (t).role, (t).actor, coalesce(standing, 0), (t).status);
 
 -- profile: the shape of every turn, without its words: those after `after`; all of them when something else changed since
 -- the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for

@@ -117,6 +117,9 @@ BEGIN
     CROSS JOIN jsonb_populate_record(NULL::palaver.attachments, r.value -> 1) AS a
     LEFT JOIN turns o ON o.tenant = c.tenant AND o.cid = c.cid AND o.seq = stamped_seq(r.value -> 1 ->> 'turn')
   WHERE r.value ->> 0 = 'attachment' ORDER BY r.n;
+  IF FOUND THEN
+    PERFORM put_job(c.tenant, c.cid, 'files', NULL, me.now);
+  END IF;
   PERFORM save_appended(c, count(*), coalesce(sum(p.size), 0)::bigint, me.now) FROM passages p
     WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid IS NOT NULL;
   RETURN NEXT find(me, c.id);

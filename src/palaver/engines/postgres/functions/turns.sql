@@ -31,8 +31,8 @@ BEGIN
   RETURN t;
 END $$;
 
--- bind_files: a turn takes files that no turn has
-CREATE OR REPLACE FUNCTION palaver.bind_files(t palaver.turns) RETURNS void
+-- bind_files: a turn takes files that no turn has, and somebody should read them
+CREATE OR REPLACE FUNCTION palaver.bind_files(t palaver.turns, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE file text;
 BEGIN
@@ -43,6 +43,9 @@ BEGIN
       PERFORM fail('PV005', file);
     END IF;
   END LOOP;
+  IF t.attachments IS NOT NULL AND t.role <> 'tool' THEN
+    PERFORM put_job(t.tenant, t.cid, 'files', NULL, now);
+  END IF;
 END $$;
 
 -- store_turn: one turn at a place, with its words; its event is the caller's to log. Answers it as stored
@@ -64,7 +67,7 @@ BEGIN
   END IF;
   t.content_hash := CASE WHEN t.status = 'complete' THEN turn_hash(t) END;
   INSERT INTO turns VALUES (t.*);
-  PERFORM bind_files(t);
+  PERFORM bind_files(t, c.updated);
   IF t.status = 'complete' THEN
     PERFORM index_turn(t, words);
   END IF;
@@ -159,7 +162,7 @@ BEGIN
     t.content_hash := turn_hash(t);
     INSERT INTO turns VALUES (t.*);
     IF t.attachments IS NOT NULL THEN
-      PERFORM bind_files(t);
+      PERFORM bind_files(t, me.now);
     END IF;
     IF jsonb_array_length(draft -> 'words') = 1 THEN  -- most turns
       INSERT INTO passages (tenant, cid, tid, part, size, terms)

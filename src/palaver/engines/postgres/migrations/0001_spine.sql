@@ -163,11 +163,27 @@ CREATE TABLE attachments (
   sha256 text NOT NULL,
   path text NOT NULL,
   created bigint NOT NULL,
+  characters bigint,                           -- NULL: nobody has tried to read it yet
+  problem text,                                -- why there are no words; in our terms, never in the file's
   PRIMARY KEY (tenant, cid, id),
   FOREIGN KEY (tenant, cid) REFERENCES conversations,
   FOREIGN KEY (tenant, tid) REFERENCES turns
 );
 CREATE INDEX attachments_of ON attachments (tenant, tid);
+
+-- The words of files, in the pieces that the text index holds. Parts from 100,000 on are of a turn's first file, from
+-- 200,000 on of its second; smaller numbers are the turn's own words. Whatever deletes a file deletes its words.
+CREATE TABLE file_passages (
+  tenant text NOT NULL,
+  tid bigint NOT NULL,
+  part integer NOT NULL,
+  cid bigint NOT NULL,
+  id text NOT NULL,                            -- of the attachment
+  text text NOT NULL,
+  PRIMARY KEY (tenant, tid, part),
+  FOREIGN KEY (tenant, cid, id) REFERENCES attachments ON DELETE CASCADE
+);
+CREATE INDEX file_passages_by_file ON file_passages (tenant, cid, id, part);
 
 -- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot keep one.
 CREATE TABLE doomed_blobs (tenant text NOT NULL, path text NOT NULL, cid bigint NOT NULL, PRIMARY KEY (tenant, path));
@@ -489,8 +505,8 @@ BEGIN
     predicate := format('tenant = (SELECT %s)', source ->> 'tenant');
     EXECUTE format('CREATE POLICY %I ON palaver.counter_bounds TO %I USING (%s) WITH CHECK (%s)',
       role, role, predicate, predicate);
-    FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'events', 'passages', 'summaries', 'working_memory',
-      'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs', 'seals'] LOOP
+    FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'file_passages', 'events', 'passages', 'summaries',
+      'working_memory', 'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs', 'seals'] LOOP
       CONTINUE WHEN role = 'authenticated' AND name = 'seals';
       -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
       predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';

@@ -1,0 +1,106 @@
+"""Files and their words. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.engines.files import FILE_PARTS, FilePiece, place
+from palaver.engines.rows import who
+from palaver.engines.sqlite import outbox
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.text_index import enter_file
+from palaver.engines.sqlite.thread import Q, find, open_thread
+from palaver.errors import AttachmentNotFound
+from palaver.identity import canonical_json
+from palaver.model import Attachment, FileQuote, FileText, Scope
+
+LOOSE_BATCH = 100
+
+
+def attach(tx: Tx, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
+    thread = open_thread(tx, scope, conversation)
+    values = {name: getattr(attachment, name) for name in attachment.__dataclass_fields__ if name != "turn"}
+    tx.run(Q.add_attachment, cid=thread.cid, tid=None, created=thread.tick(), **values)
+    thread.log("attach", thread.updated, payload={"attachment": attachment.id})
+    thread.save()
+    return attachment
+
+
+def attachment(tx: Tx, scope: Scope, conversation: str, id: str) -> Attachment:
+    row = tx.one(Q.attachment, cid=find(tx, scope, conversation)[0], id=id)
+    if row is None:
+        raise AttachmentNotFound(id)
+    return Attachment(*row)
+
+
+def attachments(tx: Tx, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
+    cid = find(tx, scope, conversation)[0]
+    return [Attachment(*row) for row in tx.all(Q.attachments, cid=cid, before=before, limit=limit)]
+
+
+def drop_loose(tx: Tx, scope: Scope, before: int) -> int:
+    """Delete files that no turn has taken since; some at a time. Answers how many there were."""
+    rows = tx.all(Q.loose_files, before=before, limit=LOOSE_BATCH, now=tx.now, **who(scope))
+    for conversation, aid, id, path in rows:
+        thread = open_thread(tx, scope, conversation)
+        tx.run(Q.doom_blob, path=path)
+        tx.run(Q.drop_attachment, aid=aid)
+        thread.log("detach", thread.tick(), payload={"attachment": id})
+        thread.save()
+    return len(rows)
+
+
+def orphans(tx: Tx, scope: Scope, paths: Sequence[str]) -> list[str]:
+    """Those that lie in a folder of one of our conversations, and that no row names."""
+    return [row[0] for row in tx.all(Q.orphans, paths=canonical_json(list(paths)), **who(scope))]
+
+
+# ---- their words ---------------------------------------------------------------------------------------------------
+
+
+def unread(tx: Tx, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
+    cid = find(tx, scope, conversation)[0]
+    return [Attachment(*row) for row in tx.all(Q.unread_files, cid=cid, limit=limit)]
+
+
+def put_text(tx: Tx, scope: Scope, conversation: str, text: FileText, pieces: Sequence[FilePiece]) -> bool:
+    """Store what a file says. False when it is gone, or somebody else has read it."""
+    thread = open_thread(tx, scope, conversation)
+    row = tx.one(Q.file_to_read, cid=thread.cid, id=text.attachment)
+    if row is None:
+        return False
+    aid, tid, nth = row
+    tx.run(Q.save_read, aid=aid, characters=len(text.text), problem=text.problem)
+    first = place(nth)
+    for part, piece in enumerate(pieces, first):
+        tx.run(Q.add_file_passage, aid=aid, tid=tid, part=part, text=piece.text)
+    enter_file(thread, tid, first, [piece.stems for piece in pieces])
+    if pieces:
+        outbox.ask_for_vectors(tx)
+    return True
+
+
+def text(tx: Tx, scope: Scope, conversation: str, id: str) -> FileText | None:
+    row = tx.one(Q.file_read, cid=find(tx, scope, conversation)[0], id=id)
+    if row is None:
+        raise AttachmentNotFound(id)
+    aid, characters, problem = row
+    if characters is None:
+        return None
+    return FileText(id, "".join(piece for (piece,) in tx.all(Q.file_passages, aid=aid)), problem)
+
+
+def quotes(tx: Tx, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
+    """For each turn, the piece of its files that holds most of the stems."""
+    best: dict[int, tuple[int, int]] = {}
+    wanted = frozenset(stems)
+    for tid, part, terms in tx.all(Q.file_terms, tids=canonical_json(list(tids)), first=FILE_PARTS):
+        held = len(wanted.intersection(terms.split(" ")))
+        if held > best.get(tid, (0, 0))[0]:
+            best[tid] = held, part
+    found = {}
+    for tid, (_, part) in best.items():
+        row = tx.one(Q.file_quote, tid=tid, part=part, now=tx.now, **who(scope))
+        if row is not None:
+            found[tid] = FileQuote(*row)
+    return found

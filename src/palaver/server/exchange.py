@@ -1,0 +1,555 @@
+"""One exchange with a client that speaks somebody else's protocol: find its conversation, take in its history, answer.
+
+A request that names a conversation needs only the new message; a client that sends its whole history is recognised by
+content, and its edits supersede. A request that names none is passed on to the model and leaves nothing behind, unless
+it asks to be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from palaver.asking import Answered, MessageStored, Prompted, TurnOpened
+from palaver.conversation import Conversation
+from palaver.drafts import MAX_BATCH
+from palaver.errors import (
+    AppendConflict,
+    ConversationNotFound,
+    InvalidInput,
+    ModelUnavailable,
+    TurnNotFound,
+    TurnSuperseded,
+)
+from palaver.generating import CLIENT_CALLS, server_calls
+from palaver.identity import ID_LENGTH, is_id, new_id
+from palaver.memory.working_memory import HANDED_IN
+from palaver.model import SYSTEM, TokenUsage, Turn
+from palaver.models.heard import Heard
+from palaver.models.registry import KINDS, ModelBook
+from palaver.models.retrying import ask as ask_model
+from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta
+from palaver.server.answers import Answer
+from palaver.server.auth import Caller
+from palaver.server.faces.histories import Plan, data_of, is_at_the_end, open_calls, planned
+from palaver.server.faces.neutral import Ask, Said, arguments_text, result_text, settings_for
+from palaver.server.faces.story import INPUT, TOLD_BY, Beat, Story, failures
+from palaver.server.problems import Refused
+from palaver.server.retries import MOST, SECONDS
+from palaver.server.services import Services
+from palaver.store import Store
+
+TRIES = 5  # to take in a history while others write
+MARGIN = 16  # turns that are read beyond as many as the client sends, before all are
+MAX_TURNS = 100_000
+BEHIND = 200
+LATE = 60.0  # seconds
+RECENT = 50  # turns among which the first try of a request is looked for
+EXCHANGE = "exchange"  # in the metadata of a message: what it came with
+CONVERSATION_PREFIX = "conv_"
+KEPT_SECONDS = 30 * 86_400  # for a conversation that nobody named, as the provider keeps its answers
+KIND_OF_SHAPE = {"openai-chat": "openai", "openai-responses": "responses", "anthropic-messages": "anthropic"}
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+def reference(conversation: str, turn: str) -> str:
+    """The name of an exchange: its conversation and the last turn that it was asked with."""
+    return conversation + turn
+
+
+def referred(text: str) -> tuple[str, str]:
+    """Conversation and turn of a reference; raises what is raised for one that does not exist."""
+    if len(text) != 2 * ID_LENGTH:
+        raise ConversationNotFound(text[:100])
+    return text[:ID_LENGTH], text[ID_LENGTH:]
+
+
+async def conversation_named(store: Store, name: str) -> Conversation:
+    """By its id, with or without `conv_`, or by the application's own name, which makes one when it is new."""
+    name = name.removeprefix(CONVERSATION_PREFIX) if is_id(name.removeprefix(CONVERSATION_PREFIX)) else name
+    try:
+        return await store.get(name)
+    except ConversationNotFound:
+        if is_id(name) or name.startswith(CONVERSATION_PREFIX):
+            raise
+        return await store.conversation(name)
+
+
+async def conversation_known(store: Store, name: str) -> Conversation | None:
+    """The same, but none is made."""
+    id = name.removeprefix(CONVERSATION_PREFIX)
+    try:
+        return await (store.get(id) if is_id(id) else store.find(name))
+    except ConversationNotFound:
+        return None
+
+
+def model_named(services: Services, ask: Ask, talk: Conversation | None) -> str | None:
+    """The configured model that a client means: by our name for it, or by the provider's. None: whichever is chosen."""
+    book = services.store.parts.talking.models
+    if not ask.model:
+        return None
+    if ask.model in services.models:
+        return ask.model
+    for name in sorted(services.models):
+        if _stands_for(book, name).partition(":")[2] == ask.model or _stands_for(book, name) == ask.model:
+            return name
+    if services.settings.any_model:
+        known = ask.model.partition(":")[0] in KINDS
+        return ask.model if known else f"{KIND_OF_SHAPE.get(ask.shape, 'openai')}:{ask.model}"
+    there = ", ".join(sorted(services.models))
+    raise Refused(
+        404, f"The model {ask.model[:100]!r} is not configured here; there are: {there}", code="model_not_found"
+    )
+
+
+def _stands_for(book: ModelBook, name: str) -> str:
+    """The provider's own name behind one of ours."""
+    for _ in range(len(book.names) + 1):
+        known = book.names.get(name)
+        if isinstance(known, str):
+            name = known
+        elif isinstance(known, Mapping):
+            return str(known.get("model", name))
+    return name
+
+
+# ---- an exchange ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A question and the answer to it, for as many connections as want it. `answer` is None when it is not made here:
+    then it is followed in the log."""
+
+    id: str
+    ask: Ask
+    created: int
+    talk: Conversation | None = None
+    input: Turn | None = None
+    answer: Answer | None = None
+
+    @property
+    def ended(self) -> float | None:
+        return self.answer.ended if self.answer is not None else None
+
+    @property
+    def failed(self) -> bool:
+        return self.answer is not None and self.answer.problem is not None
+
+    async def listen(self) -> AsyncGenerator[Beat]:
+        """Everything from the first event on. Raises what the answer failed with."""
+        if self.answer is None:
+            assert self.talk is not None
+            assert self.input is not None
+            async for beat in followed(self.talk, self.input):
+                yield beat
+            return
+        async for event in self.answer.listen():
+            yield event
+
+    async def begun(self, seconds: float) -> None:
+        """Wait until there is something to tell, or it failed, which is raised; not longer than so many seconds."""
+        try:
+            async with asyncio.timeout(seconds), aclosing(self.listen()) as beats:
+                async for beat in beats:
+                    if not isinstance(beat, MessageStored | Prompted | TurnOpened):
+                        return
+        except TimeoutError:
+            pass  # it begins later; whoever listens is kept alive meanwhile
+
+    @property
+    def prompted(self) -> Prompted | None:
+        told = self.answer.told if self.answer is not None else ()
+        return next((one for one in told if isinstance(one, Prompted)), None)
+
+    def headers(self) -> dict[str, str]:
+        """What memory did, and where that is explained."""
+        if self.talk is None or self.input is None:
+            return {}
+        path = f"/api/conversations/{self.talk.id}"
+        found = {"X-Conversation-Id": self.talk.id, "Link": f'<{path}/requests>; rel="explanation"'}
+        if self.prompted is not None:
+            blocks = self.prompted.context.explanation.blocks
+            recalled = sum(len(block.turn_ids) for block in blocks if block.kind == "recalled")
+            found["X-Context-Tokens"] = str(self.prompted.context.tokens)
+            found["X-Recalled-Turns"] = str(recalled)
+        return found
+
+
+async def followed(talk: Conversation, input: Turn) -> AsyncGenerator[Beat]:
+    """An answer from the log, as far as it is there, and then live. Ends with it."""
+    (asked,) = await talk.audit(turn=input, kinds=("append",), limit=1)
+    turns = await behind(talk, input)
+    if not any(turn.metadata.get(INPUT) == input.id for turn in turns) and is_late(input):
+        raise ModelUnavailable("the model", "was never asked: whoever was about to is gone")
+    story = Story(input.id, failed=failures(input.id, turns))
+    async with aclosing(talk.subscribe(after=asked.n)) as events:  # type: ignore[type-var]
+        async for event in events:
+            if event.turn is None or event.kind not in TOLD_BY:
+                continue
+            for beat in story.take(event, await talk.turn(event.turn)):
+                yield beat
+            if story.over:
+                return
+
+
+def is_late(input: Turn) -> bool:
+    """Whether the answer to an input must have begun by now, if there is to be one."""
+    return datetime.now(UTC) - input.created > timedelta(seconds=LATE)
+
+
+# ---- making one ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Exchanges:
+    """Begins exchanges for one caller."""
+
+    services: Services
+    store: Store
+    caller: Caller
+
+    async def open(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
+        """The exchange of a request; for a retry, the one that it repeats. `mark` is the fingerprint of the request."""
+        scope = self.store.scope
+        key = (scope.tenant, scope.user or "", self.caller.name, name or "", mark)
+
+        async def begin() -> Exchange:
+            return await self._begin(ask, name, mark, again)
+
+        made = await self.services.retries.once(key, again, begin)
+        exchange: Exchange = made[0]
+        repeated = made[1]
+        if not repeated:
+            self._remember(exchange)
+            return exchange
+        if exchange.talk is not None and exchange.input is not None:
+            await exchange.talk.turn(exchange.input)  # what was forgotten is not told again
+        if exchange.failed:
+            exchange.answer = await self._answered_again(exchange)
+        return exchange
+
+    def _remember(self, exchange: Exchange) -> None:
+        """For those who come back to it by its name."""
+        recent = self.services.recent
+        recent[exchange.id] = exchange
+        while len(recent) > MOST:
+            recent.popitem(last=False)
+
+    async def named(self, id: str) -> Exchange:
+        """A stored exchange by its name: as it is told here, or from the log."""
+        conversation, turn = referred(id)
+        talk = await self.store.get(conversation)
+        input = await talk.turn(turn)
+        noted = input.metadata.get(EXCHANGE)
+        if not isinstance(noted, Mapping) or input.status == "forgotten":
+            raise TurnNotFound(turn)
+        known: Exchange | None = self.services.recent.get(id)
+        if known is not None and not known.failed:
+            return replace(known, talk=talk, input=input)
+        ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
+        return Exchange(id, ask, int(input.created.timestamp()), talk, input)
+
+    async def _begin(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
+        if ask.instructions:
+            self.store.require(SYSTEM)
+        talk, ask = await self._conversation(ask, name)
+        if talk is None:
+            return self._relayed(ask)
+        if again and (tried := await self.first_try(talk, mark)):
+            return await self.resumed(ask, talk, tried)
+        input, plan = await self._take_in(ask, talk, mark)
+        return await self._answer(ask, talk, input, plan.unknown)
+
+    async def _conversation(self, ask: Ask, name: str | None) -> tuple[Conversation | None, Ask]:
+        if ask.previous is not None:
+            conversation, _ = referred(ask.previous)
+            return await self.store.get(conversation), ask
+        wanted = ask.conversation or name
+        if wanted is not None:
+            return await conversation_named(self.store, wanted), ask
+        if not ask.store:
+            return None, ask
+        return await self.store.conversation(ttl=KEPT_SECONDS), ask
+
+    async def _answer(self, ask: Ask, talk: Conversation, input: Turn, unknown: Sequence[Said] = ()) -> Exchange:
+        question = input
+        if input.role != "user":
+            asked: list[Turn] = await talk.history(1, before=input, roles=["user"])
+            question = asked[0] if asked else input
+        answer = self.services.answers.start(talk, None, self._options(ask, talk, question, input, unknown))
+        created = int(input.created.timestamp())
+        return Exchange(reference(talk.id, input.id), ask, created, talk, input, answer)
+
+    async def _answered_again(self, exchange: Exchange) -> Answer:
+        """What failed is asked again, with the message that is stored already."""
+        if exchange.talk is None or exchange.input is None:
+            answer = self._relayed(exchange.ask).answer
+        else:
+            answer = (await self._answer(exchange.ask, exchange.talk, exchange.input)).answer
+        assert answer is not None
+        return answer
+
+    def _options(
+        self, ask: Ask, talk: Conversation, question: Turn, input: Turn, unknown: Sequence[Said]
+    ) -> dict[str, Any]:
+        name = model_named(self.services, ask, talk)
+        model = self._model(talk, name)
+        options: dict[str, Any] = {
+            "question": question if question.role == "user" else None,
+            "model": name,
+            "instructions": ask.instructions,
+            "client_tools": ask.tools,
+            "may_call": ask.may_call,
+            "must_call": ask.must_call,
+            "settings": settings_for(ask, model.adapter),
+            "history": [{"role": one.role, "content": one.text} for one in unknown if one.role != "tool" and one.text],
+            "tell_all": True,
+            "marks": {INPUT: input.id},
+        }
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _model(self, talk: Conversation, name: str | None) -> ChatModel:
+        book = self.services.store.parts.talking.models
+        chosen = book.chosen(talk.info, call=name)
+        if chosen not in self.services.models and not self.services.settings.any_model:
+            raise Refused(404, "The model of this conversation is not configured here", code="model_not_found")
+        return book.chat(chosen)
+
+    # ---- the history of the client
+
+    async def _take_in(self, ask: Ask, talk: Conversation, mark: str) -> tuple[Turn, Plan]:
+        """Make the thread what the client says it is, and return the last turn of it."""
+        lock = self.services.taking_in.setdefault((talk.info.tenant, talk.id), asyncio.Lock())
+        async with lock:
+            for _ in range(TRIES):
+                try:
+                    return await self._take_in_once(ask, talk, mark)
+                except (AppendConflict, TurnSuperseded):
+                    continue  # somebody else wrote meanwhile: look again
+        raise Refused(503, "This conversation is changing too fast", {"Retry-After": "1"})
+
+    async def _take_in_once(self, ask: Ask, talk: Conversation, mark: str) -> tuple[Turn, Plan]:
+        if not ask.said or ask.said[-1].role == "assistant":
+            raise InvalidInput("messages", "must end with a message of the user, or with results of tools")
+        expected: int | None = None
+        stored: list[Turn] = []
+        if ask.previous is None and len(ask.said) == 1 and ask.said[0].role == "user" and not ask.whole:
+            plan = Plan(ask.said)
+        else:
+            expected = (await talk.refresh()).next_seq
+            stored, plan = await self._planned(ask, talk)
+        _check_results(stored, plan)
+        drafts = [await draft_of(talk, one) for one in plan.new]
+        for draft in drafts[: len(drafts) - plan.own]:
+            draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
+        kept = {**ask.kept, "mark": mark, "shape": ask.shape, "own": plan.own}
+        drafts[-1]["metadata"] = {**drafts[-1]["metadata"], EXCHANGE: kept}
+        return await _append(talk, drafts, plan.replaces, expected), plan
+
+    async def _planned(self, ask: Ask, talk: Conversation) -> tuple[list[Turn], Plan]:
+        if ask.previous is not None:
+            return await self._behind(ask, talk)
+        stored: list[Turn] = await talk.history(len(ask.said) + MARGIN)
+        if len(stored) >= len(ask.said) + MARGIN and not is_at_the_end(stored, ask.said):
+            stored = await talk.history(MAX_TURNS)
+        said = [redacted(talk, self.store, one) for one in ask.said]
+        forgotten = await self._forgotten(talk, stored)
+        return stored, planned(stored, said, whole=ask.whole, forgotten=forgotten)
+
+    async def _forgotten(self, talk: Conversation, stored: Sequence[Turn]) -> int | None:
+        """How many turns behind the last one a client may still have; None when there never were any."""
+        if not talk.info.next_seq:
+            return None
+        missing = talk.info.next_seq - (stored[-1].seq + 1 if stored else 0)
+        if not missing or not await talk.audit(kinds=("forget", "reset"), limit=1):
+            return 0
+        return missing
+
+    async def _behind(self, ask: Ask, talk: Conversation) -> tuple[list[Turn], Plan]:
+        """What is said goes behind an earlier answer; what followed that one is superseded."""
+        assert ask.previous is not None
+        _, id = referred(ask.previous)
+        turns = await answer_turns(talk, await talk.turn(id))
+        if not turns:
+            raise Refused(400, "The previous response has no answer to go on from", code="previous_response_not_found")
+        if not turns[-1].active:
+            await talk.switch(turns[-1])
+        following: list[Turn] = await talk.history(MARGIN, after=turns[-1])
+        ours = {call.id for call in server_calls(turns[-1])}
+        # Results of what ran here belong to the answer.
+        own = [turn for turn in following if turn.role == "tool" and ours.issuperset(r.id for r in turn.tool_results)]
+        stored: list[Turn] = [*await talk.history(RECENT, before=turns[-1]), turns[-1], *own]
+        next_one = next((turn for turn in following if turn not in own), None)
+        return stored, Plan(ask.said, len(ask.said), replaces=next_one)
+
+    # ---- retries that find the first try in the log
+
+    async def first_try(self, talk: Conversation, mark: str) -> Turn | None:
+        """What the first try of a request has stored: in another process, or in this one before it was killed."""
+        since = self.store.parts.clock.now() - timedelta(seconds=SECONDS)
+        recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
+        for turn in reversed(recent):
+            noted = turn.metadata.get(EXCHANGE)
+            if isinstance(noted, Mapping) and noted.get("mark") == mark and turn.status == "complete":
+                return turn
+        return None
+
+    async def resumed(self, ask: Ask, talk: Conversation, input: Turn) -> Exchange:
+        """An exchange whose message is stored: with its answer, or the one that is being made; else with a new one."""
+        turns = await answer_turns(talk, input)
+        if any(turn.status == "pending" or (turn.status == "complete" and turn.active) for turn in turns):
+            return Exchange(reference(talk.id, input.id), ask, int(input.created.timestamp()), talk, input)
+        return await self._answer(ask, talk, input)
+
+    # ---- without memory
+
+    def _relayed(self, ask: Ask) -> Exchange:
+        name = model_named(self.services, ask, None) or self.services.store.parts.talking.models.default
+        model = self.services.store.parts.talking.models.chat(name)
+        retries = self.services.store.parts.talking.settings.asking
+        now = int(self.store.parts.clock.now().timestamp())
+        request = ModelRequest(
+            messages=tuple(_messages(ask)),
+            tools=ask.tools,
+            may_call=ask.may_call,
+            must_call=ask.must_call,
+            settings=settings_for(ask, model.adapter),
+        )
+        events = _passed_on(model, model.body(request), retries, self.store.parts.clock.now())
+        return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))
+
+
+async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:
+    """The assistant's turns that answer an input, in order; of several answers the last."""
+    found = await behind(talk, input)
+    return [turn for turn in found if turn.role == "assistant" and turn.metadata.get(INPUT) == input.id]
+
+
+async def behind(talk: Conversation, input: Turn) -> list[Turn]:
+    """What was stored after an input: the turns of its answer are among them."""
+    found: list[Turn] = await talk.history(BEHIND, after=input, include_superseded=True)
+    return found
+
+
+async def _append(
+    talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None
+) -> Turn:
+    if replaces is None:
+        return await _append_all(talk, drafts, expected)
+    first = dict(drafts[0])
+    role, content = first.pop("role"), first.pop("content")
+    turn = await talk.append(role, content, replaces=replaces, discard_after=True, expected_seq=expected, **first)
+    return await _append_all(talk, drafts[1:], turn.seq + 1) if drafts[1:] else turn
+
+
+async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:
+    """In one transaction, or in as few as there can be."""
+    last: list[Turn] = []
+    for start in range(0, len(drafts), MAX_BATCH):
+        last = await talk.append_many(drafts[start : start + MAX_BATCH], expected_seq=expected)
+        expected = last[-1].seq + 1
+    return last[-1]
+
+
+def redacted(talk: Conversation, store: Store, said: Said) -> Said:
+    """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
+    if not talk.redacts or not isinstance(said.content, str):
+        return said
+    return replace(said, content=store.parts.worker.redactor.redact(said.content).text)
+
+
+async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
+    """A message as a turn. Files that were sent along become attachments."""
+    draft: dict[str, Any] = {"role": said.role, "content": said.content, "metadata": dict(said.metadata)}
+    if said.calls:
+        draft["tool_calls"] = said.calls
+        draft["metadata"][CLIENT_CALLS] = [call.id for call in said.calls]
+    if said.results:
+        draft["tool_results"] = said.results
+    if not isinstance(said.content, str):
+        parts, files = [], []
+        for part in said.content:
+            sent = data_of(str(part.get("url") or "")) if part["type"] != "text" else None
+            if sent is None:
+                parts.append(part)
+                continue
+            file = await talk.attach(sent[1], filename=part.get("filename"), media_type=sent[0])
+            files.append(file)
+            parts.append({**{k: v for k, v in part.items() if k != "url"}, "attachment": file.id})
+        draft |= {"content": parts, "attachments": tuple(files)}
+    return draft
+
+
+def _check_results(stored: Sequence[Turn], plan: Plan) -> None:
+    """Results must answer calls that wait for them, all of them: else the model would never see them."""
+    if not plan.new or plan.new[-1].role != "tool":
+        return
+    brought = {result.id for one in plan.new[-plan.own :] for result in one.results}
+    called = next((one.calls for one in reversed(plan.new) if one.calls), None)
+    if called is not None:
+        waiting = frozenset(call.id for call in called)
+    else:
+        before = [turn for turn in stored if plan.replaces is None or turn.position < plan.replaces.position]
+        found = open_calls(before)
+        waiting = found[1] if found is not None else frozenset()
+    if unasked := brought - waiting:
+        raise InvalidInput("messages.tool_call_id", f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
+    if missing := waiting - brought:
+        raise InvalidInput("messages", f"there is no result for the call {sorted(missing)[0][:100]!r}")
+
+
+def _messages(ask: Ask) -> list[dict[str, Any]]:
+    """A history as a model gets it, when there is no memory to add."""
+    messages: list[dict[str, Any]] = []
+    if ask.instructions:
+        messages.append({"role": "system", "content": ask.instructions})
+    for one in ask.said:
+        if one.role == "tool":
+            messages += [
+                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content)}
+                for result in one.results
+            ]
+            continue
+        content = one.content if isinstance(one.content, str) else list(one.content)
+        message: dict[str, Any] = {"role": one.role, "content": content}
+        if one.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)} for call in one.calls
+            ]
+        messages.append(message)
+    return messages
+
+
+async def _passed_on(model: ChatModel, body: dict[str, Any], retries: Any, now: Any) -> AsyncGenerator[Any]:
+    """What a model says, without memory."""
+    heard = Heard()
+    async with aclosing(ask_model(model, body, retries, heard.retries)) as events:
+        async for event in events:
+            heard.take(event)
+            if isinstance(event, TextDelta | ReasoningDelta):
+                yield event
+    yield Answered(
+        Turn(
+            id=new_id(),
+            conversation="",
+            seq=0,
+            position=0,
+            role="assistant",
+            actor="assistant",
+            content="",
+            created=now,
+            tool_calls=tuple(heard.calls),
+            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
+            model=model.name,
+            finish_reason="tool_calls" if heard.calls else heard.reason,
+            metadata={CLIENT_CALLS: [call.id for call in heard.calls]},
+        )
+    )

@@ -1,0 +1,212 @@
+"""The shapes of other people's protocols, for the OpenAPI document. They are read by hand: their clients add fields."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Json = dict[str, Any]
+
+
+class Open(BaseModel):
+    """Fields that are not named here are passed on to the model, or not minded."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class OpenAIErrorBody(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    error: OpenAIErrorBody
+
+
+class AnthropicErrorBody(BaseModel):
+    type: str
+    message: str
+
+
+class AnthropicError(BaseModel):
+    type: Literal["error"]
+    error: AnthropicErrorBody
+
+
+# ---- Chat Completions ----------------------------------------------------------------------------------------------
+
+
+class NewChatCompletion(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{"model": "offline", "messages": [{"role": "user", "content": "Hello"}]}]},
+    )
+    model: str = Field(description="One of `/v1/models`, or the provider's own name of it.")
+    messages: list[Json]
+    stream: bool | None = None
+    stream_options: Json | None = None
+    tools: list[Json] | None = Field(None, description="Functions that the client runs.")
+    tool_choice: str | Json | None = None
+    store: bool | None = Field(None, description="Keep the exchange, where no conversation is named.")
+    metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
+
+
+class ChatCompletion(Open):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Json]
+    usage: Json
+
+
+# ---- Responses and Conversations -----------------------------------------------------------------------------------
+
+
+class NewResponse(Open):
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{"model": "offline", "input": "What can I eat?"}]}
+    )
+    model: str
+    input: str | list[Json]
+    instructions: str | None = None
+    conversation: str | Json | None = None
+    previous_response_id: str | None = None
+    store: bool | None = Field(None, description="True unless said otherwise, as with the provider.")
+    stream: bool | None = None
+    tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
+    metadata: dict[str, str] | None = None
+
+
+class ResponseObject(Open):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: str
+    model: str
+    output: list[Json]
+
+
+class Deleted(BaseModel):
+    id: str
+    object: str
+    deleted: Literal[True]
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class NewOpenAIConversation(Open):
+    items: list[Json] | None = Field(None, max_length=20)
+    metadata: dict[str, str] | None = None
+
+
+class ConversationMetadata(Open):
+    metadata: dict[str, str]
+
+
+class OpenAIConversation(BaseModel):
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: Json
+
+
+class NewItems(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{"items": [{"type": "message", "role": "user", "content": "Hello"}]}]},
+    )
+    items: list[Json] = Field(max_length=20)
+
+
+class Item(Open):
+    id: str
+    type: str
+
+
+class ItemList(BaseModel):
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+# ---- Messages ------------------------------------------------------------------------------------------------------
+
+
+class NewMessage(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [{"model": "offline", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}]
+        },
+    )
+    model: str
+    messages: list[Json]
+    max_tokens: int | None = None
+    system: str | list[Json] | None = None
+    stream: bool | None = None
+    tools: list[Json] | None = None
+    tool_choice: Json | None = None
+    metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
+
+
+class MessageObject(Open):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[Json]
+    usage: Json
+
+
+class TokenCount(BaseModel):
+    input_tokens: int
+
+
+# ---- UI messages ---------------------------------------------------------------------------------------------------
+
+
+class NewUIMessage(Open):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "chat-1",
+                    "trigger": "submit-message",
+                    "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}],
+                }
+            ]
+        },
+    )
+    id: str = Field(description="The conversation: its id, or the application's own name for it.")
+    messages: list[Json] | None = None
+    message: Json | None = Field(None, description="Instead of all messages, the last one.")
+    trigger: str | None = None
+    messageId: str | None = None
+    model: str | None = None
+    tools: Json | None = Field(None, description="Tools that the page runs, by name.")
+
+
+# ---- models --------------------------------------------------------------------------------------------------------
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[Model]

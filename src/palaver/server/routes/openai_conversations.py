@@ -1,0 +1,238 @@
+"""OpenAI's Conversations and their items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
+
+from palaver.conversation import MAX_READ, Conversation
+from palaver.errors import TurnNotFound
+from palaver.generating import CLIENT_CALLS
+from palaver.model import Turn
+from palaver.server import speaking
+from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
+from palaver.server.exchange import CONVERSATION_PREFIX, draft_of
+from palaver.server.faces import items
+from palaver.server.faces.neutral import Said, bad, listed
+from palaver.server.retries import COUNT, fingerprint, is_retry
+
+MOST = 20  # items in one request
+ItemId = Annotated[str, Path(min_length=1, max_length=512, description="The id of an item.")]
+Limit = Annotated[int, Query(ge=1, le=100)]
+Order = Annotated[Literal["asc", "desc"], Query()]
+After = Annotated[str | None, Query(max_length=512, description="The id of an item.")]
+
+
+async def _conversation_of(
+    store: StoreOf, conversation: Annotated[str, Path(min_length=1, max_length=512)]
+) -> Conversation:
+    return await store.get(conversation.removeprefix(CONVERSATION_PREFIX))
+
+
+Talk = Annotated[Conversation, Depends(_conversation_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a request has made; a retry gets the same again."""
+
+    value: dict[str, Any]
+    ended: float = field(default_factory=time.monotonic)
+
+
+# ---- conversations -------------------------------------------------------------------------------------------------
+
+
+async def create_openai_conversation(
+    request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf
+) -> Response:
+    """A new conversation, with up to 20 items."""
+    body, data = await speaking.body_of(request)
+    said = _said(body.get("items") or [])
+    metadata = _metadata(body)
+
+    async def make() -> Made:
+        talk = await store.conversation(metadata=metadata)
+        await _store(talk, said)
+        return Made(_shown(talk))
+
+    return await _once(request, services, caller, data, make)
+
+
+async def get_openai_conversation(talk: Talk) -> Response:
+    """What is known of one."""
+    return Reply(_shown(talk))
+
+
+async def update_openai_conversation(request: Request, talk: Talk) -> Response:
+    """Other metadata for it."""
+    body, _ = await speaking.body_of(request)
+    await talk.update(metadata=_metadata(body))
+    return Reply(_shown(talk))
+
+
+async def delete_openai_conversation(talk: Talk) -> Response:
+    """Delete it for good."""
+    await talk.forget()
+    return Reply({"id": f"{CONVERSATION_PREFIX}{talk.id}", "object": "conversation.deleted", "deleted": True})
+
+
+def _shown(talk: Conversation) -> dict[str, Any]:
+    return {
+        "id": f"{CONVERSATION_PREFIX}{talk.id}",
+        "object": "conversation",
+        "created_at": int(talk.info.created.timestamp()),
+        "metadata": dict(talk.info.metadata),
+    }
+
+
+def _metadata(body: Mapping[str, Any]) -> dict[str, Any]:
+    given = body.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        raise bad("metadata", "must be an object")
+    return dict(given)
+
+
+# ---- items ---------------------------------------------------------------------------------------------------------
+
+
+async def create_items(request: Request, services: ServicesOf, caller: CallerOf, talk: Talk) -> Response:
+    """Store up to 20 items, in one transaction. No model is asked."""
+    body, data = await speaking.body_of(request)
+    said = _said(body.get("items"))
+
+    async def make() -> Made:
+        found = items.of_turns(await _store(talk, said))
+        return Made(items.listing(found, len(found)))
+
+    return await _once(request, services, caller, data, make)
+
+
+async def list_items(talk: Talk, limit: Limit = 20, order: Order = "desc", after: After = None) -> Response:
+    """The items of the active view, a page at a time."""
+    found = await (_ascending if order == "asc" else _descending)(talk, limit + 1, after)
+    return Reply(items.listing(found, limit))
+
+
+async def get_item(talk: Talk, item: ItemId) -> Response:
+    """One item."""
+    return Reply((await _found(talk, item))[1])
+
+
+async def delete_item(talk: Talk, item: ItemId) -> Response:
+    """Forget an item for good. A turn that is made of several keeps the others."""
+    turn, _ = await _found(talk, item)
+    rest = _without(turn, items.named(item)[1])
+    if rest is not None:
+        await talk.append(turn.role, rest.pop("content"), replaces=turn, actor=turn.actor, **rest)
+    await talk.forget(turn)
+    return Reply(_shown(talk))
+
+
+async def _found(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]:
+    turn = await talk.turn(items.named(id)[0])
+    for one in items.of_turn(turn) if turn.active and turn.status != "forgotten" else ():
+        if one["id"] == id:
+            return turn, one
+    raise TurnNotFound(id)
+
+
+def _without(turn: Turn, number: int | None) -> dict[str, Any] | None:
+    """What remains of a turn without one of its items; None: nothing."""
+    if len(items.of_turn(turn)) == 1:
+        return None
+    kept = range(max(len(turn.tool_calls), len(turn.tool_results)))
+    calls = [call for n, call in zip(kept, turn.tool_calls, strict=False) if n != number]
+    results = [result for n, result in zip(kept, turn.tool_results, strict=False) if n != number]
+    left = {call.id for call in calls}
+    theirs = [id for id in turn.metadata.get(CLIENT_CALLS, ()) if id in left]
+    content = "" if number is None else turn.content
+    metadata = {**turn.metadata, **({CLIENT_CALLS: theirs} if theirs else {})}
+    return {"content": content, "tool_calls": calls, "tool_results": results, "metadata": metadata}
+
+
+# ---- pages ---------------------------------------------------------------------------------------------------------
+
+
+async def _ascending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
+    if after is None:
+        return items.of_turns(await _first_turns(talk, most))[:most]
+    turn, own = await _own_items(talk, after)
+    place = next(n for n, item in enumerate(own, 1) if item["id"] == after)
+    return [*own[place:], *items.of_turns(await talk.history(most, after=turn))][:most]
+
+
+async def _descending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
+    if after is None:
+        return items.of_turns(await talk.history(most))[::-1][:most]
+    turn, own = await _own_items(talk, after)
+    place = next(n for n, item in enumerate(own) if item["id"] == after)
+    return [*items.of_turns(await talk.history(most, before=turn)), *own[:place]][::-1][:most]
+
+
+async def _own_items(talk: Conversation, id: str) -> tuple[Turn, list[dict[str, Any]]]:
+    turn, _ = await _found(talk, id)
+    return turn, items.of_turn(turn)
+
+
+async def _first_turns(talk: Conversation, most: int) -> list[Turn]:
+    """The beginning of the active view. The log knows the first turn; where that is no longer there, all are read."""
+    for event in await talk.audit(kinds=("append", "open"), limit=1):
+        turn = await _turn(talk, event.turn or "")
+        if turn is not None and turn.active:
+            following: list[Turn] = await talk.history(most, after=turn)
+            return [turn, *following]
+    found: list[Turn] = await talk.history(MAX_READ)
+    return found[:most]
+
+
+async def _turn(talk: Conversation, id: str) -> Turn | None:
+    try:
+        return await talk.turn(id)
+    except TurnNotFound:
+        return None
+
+
+# ---- storing -------------------------------------------------------------------------------------------------------
+
+
+def _said(given: Any) -> list[tuple[str | None, Said]]:
+    """Items as messages, each with the role of an instruction where it is one."""
+    if len(listed("items", given)) > MOST:
+        raise bad("items", f"holds {len(given)} items, and {MOST} is the limit")
+    said: list[tuple[str | None, Said]] = []
+    run: list[Mapping[str, Any]] = []
+    for item in [*given, None]:
+        role = None if item is None or item.get("type", "message") != "message" else item.get("role")
+        if item is not None and role not in items.INSTRUCTING:
+            run.append(item)
+            continue
+        said += [(None, one) for one in items.said_of(run, "items")]
+        run = []
+        if item is not None:
+            (text,) = items.instructions_of([item], "items")
+            said.append((role, Said(role="user", content=text)))
+    return said
+
+
+async def _store(talk: Conversation, said: list[tuple[str | None, Said]]) -> list[Turn]:
+    drafts = []
+    for role, one in said:
+        draft = await draft_of(talk, one)
+        if role is not None:
+            draft |= {"role": "system", "metadata": {"role": role}}
+        drafts.append(draft)
+    return await talk.append_many(drafts)
+
+
+async def _once(request: Request, services: ServicesOf, caller: CallerOf, data: bytes, make: Any) -> Response:
+    """A retry of the SDK stores nothing twice."""
+    mark = fingerprint(request.url.path, data)
+    key = (caller.scope.tenant, caller.scope.user or "", caller.name, "", mark)
+    made, _ = await services.retries.once(key, is_retry(request.headers.get(COUNT)), make)
+    return Reply(made.value)

@@ -1,0 +1,146 @@
+"""OpenAI's Responses: create, stream, retrieve, resume, cancel, delete, input items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from palaver.model import Turn
+from palaver.models.tokens import counter_for
+from palaver.server import speaking
+from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
+from palaver.server.exchange import EXCHANGE, Exchange, Exchanges, behind
+from palaver.server.faces import items, openai_responses
+from palaver.server.faces.openai_responses import PREFIX, Frames, Rest
+from palaver.server.faces.story import INPUT, from_turns
+
+ResponseId = Annotated[str, Path(min_length=1, max_length=512, description="The id of a response.")]
+Order = Annotated[Literal["asc", "desc"], Query()]
+Limit = Annotated[int, Query(ge=1, le=100)]
+After = Annotated[str | None, Query(max_length=512)]
+
+
+async def create_response(request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf) -> Response:
+    """An answer in the form of OpenAI's Responses, streamed or whole.
+
+    `conversation`, `previous_response_id`, `metadata.conversation_id` or `X-Conversation-Id` say what it belongs to.
+    Without any of them it begins a conversation of its own, unless `store` is false.
+    """
+    body, data = await speaking.body_of(request)
+    ask = openai_responses.ask_of(body)
+    exchange = await speaking.opened(request, services, store, caller, ask, data)
+    frames = _frames(exchange, ask.kept["response"])
+    if body.get("background") and not ask.stream:
+        return speaking.whole(exchange, frames.response())
+    if not ask.stream:
+        return speaking.whole(exchange, openai_responses.response(frames, await speaking.heard(exchange)))
+    return speaking.streamed(request, services, exchange, frames, speaking.named_frame, _failing(frames))
+
+
+async def get_response(
+    request: Request,
+    services: ServicesOf,
+    store: StoreOf,
+    caller: CallerOf,
+    response: ResponseId,
+    stream: bool = False,
+    starting_after: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+) -> Response:
+    """A stored response; with `stream` its events again, after the one with that number, and then live."""
+    exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
+    frames = _frames(exchange, _echo(exchange))
+    if not stream:
+        return Reply(await _as_stored(exchange, frames))
+    rest = Rest(frames, -1 if starting_after is None else starting_after, exact=exchange.answer is not None)
+    return speaking.streamed(request, services, exchange, rest, speaking.named_frame, _failing(rest))
+
+
+async def cancel_response(services: ServicesOf, store: StoreOf, caller: CallerOf, response: ResponseId) -> Response:
+    """Stop an answer that is being made. What came is kept."""
+    exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
+    assert exchange.talk is not None
+    await exchange.talk.ask_to_stop()
+    return Reply(await _as_stored(exchange, _frames(exchange, _echo(exchange))))
+
+
+async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf, response: ResponseId) -> Response:
+    """Forget an answer and what it was asked with; with the last of them also the conversation that nobody named."""
+    exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
+    talk, input = exchange.talk, exchange.input
+    assert talk is not None
+    assert input is not None
+    mine = [turn for turn in await behind(talk, input) if turn.metadata.get(INPUT) == input.id]
+    services.recent.pop(exchange.id, None)
+    for turn in [*mine, *await _asked_with(exchange)]:
+        await talk.forget(turn)
+    if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
+        await talk.forget()
+    return Reply({"id": response, "object": "response", "deleted": True})
+
+
+async def list_input_items(
+    services: ServicesOf,
+    store: StoreOf,
+    caller: CallerOf,
+    response: ResponseId,
+    limit: Limit = 20,
+    order: Order = "desc",
+    after: After = None,
+) -> Response:
+    """What a response was asked with."""
+    exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
+    found = items.of_turns(await _asked_with(exchange))
+    if order == "desc":
+        found.reverse()
+    places = [n for n, item in enumerate(found, 1) if item["id"] == after]
+    return Reply(items.listing(found[places[0] if places else 0 :], limit))
+
+
+async def count_input_tokens(request: Request, store: StoreOf) -> Response:
+    """How many tokens the input of a request has, by our own count."""
+    body, _ = await speaking.body_of(request)
+    ask = openai_responses.ask_of({**body, "model": body.get("model") or "offline"})
+    return Reply({"object": "response.input_tokens", "input_tokens": speaking.counted(ask, counter_for(ask.model))})
+
+
+# ---- one response --------------------------------------------------------------------------------------------------
+
+
+def _frames(exchange: Exchange, echo: Mapping[str, Any]) -> Frames:
+    return Frames(exchange.id, exchange.created, exchange.talk.id if exchange.talk is not None else None, echo)
+
+
+def _echo(exchange: Exchange) -> Mapping[str, Any]:
+    assert exchange.input is not None
+    echo: Mapping[str, Any] = exchange.input.metadata.get(EXCHANGE, {}).get("response", {})
+    return echo
+
+
+def _failing(frames: Frames | Rest) -> Any:
+    return lambda body: frames.fail(body["error"])
+
+
+async def _as_stored(exchange: Exchange, frames: Frames) -> dict[str, Any]:
+    """As far as it is in the log. One that nobody makes any more, and that has no end there, has failed."""
+    assert exchange.talk is not None
+    assert exchange.input is not None
+    beats = from_turns(exchange.input.id, await behind(exchange.talk, exchange.input))
+    found = openai_responses.response(frames, beats)
+    if exchange.answer is not None and exchange.failed and found["status"] == "in_progress":
+        frames.fail({"message": "The answer failed"})
+        return frames.response()
+    return found
+
+
+async def _asked_with(exchange: Exchange) -> list[Turn]:
+    """The turns that came with a request."""
+    assert exchange.talk is not None
+    assert exchange.input is not None
+    own = int(exchange.input.metadata.get(EXCHANGE, {}).get("own", 1))
+    before: list[Turn] = []
+    if own > 1:
+        before = await exchange.talk.history(own - 1, before=exchange.input)
+    return [*before, exchange.input]

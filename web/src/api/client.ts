@@ -1,0 +1,111 @@
+/** One way to the server: who is asking, JSON in and out, refusals as errors. */
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly title: string,
+    readonly detail: string,
+    readonly fields: Record<string, unknown> = {},
+  ) {
+    super(detail || title);
+  }
+
+  /** What a person is told: nobody's stack, and what to do where that is known. */
+  get advice(): string {
+    if (this.status === 0) return "The server cannot be reached. Is it running?";
+    if (this.status === 401) return `${this.detail || "You are not signed in"}.`;
+    if (this.status === 429) return "Too many requests at once. Wait a moment and try again.";
+    if (this.status === 501 || this.status === 502) return `The model could not answer: ${this.detail || this.title}`;
+    return this.detail ? `${this.title}: ${this.detail}` : this.title;
+  }
+}
+
+export function adviceOf(problem: unknown): string {
+  return problem instanceof Problem ? problem.advice : "Something went wrong in this page. Reload it.";
+}
+
+// ---- who is asking
+
+const TOKEN = "palaver.token";
+const refused = new Set<() => void>();
+
+export function token(): string | null {
+  return sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN);
+}
+
+/** Kept for this tab, or on this device. */
+export function keepToken(value: string, onDevice: boolean): void {
+  dropToken();
+  (onDevice ? localStorage : sessionStorage).setItem(TOKEN, value);
+}
+
+export function dropToken(): void {
+  sessionStorage.removeItem(TOKEN);
+  localStorage.removeItem(TOKEN);
+}
+
+/** Called whenever the server does not know who is asking. */
+export function onRefused(listener: () => void): () => void {
+  refused.add(listener);
+  return () => refused.delete(listener);
+}
+
+export function headers(more: Record<string, string> = {}): Record<string, string> {
+  const known = token();
+  return known ? { Authorization: `Bearer ${known}`, ...more } : more;
+}
+
+// ---- calling
+
+export interface Options {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+  keepalive?: boolean;
+}
+
+/** A response that went well; anything else is thrown as a Problem. */
+export async function send(method: string, path: string, options: Options = {}): Promise<Response> {
+  const json: Record<string, string> = options.body === undefined ? {} : { "Content-Type": "application/json" };
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers: headers({ ...json, ...options.headers }),
+      body: options.body === undefined ? undefined : JSON.stringify(options.body),
+      signal: options.signal,
+      keepalive: options.keepalive,
+    });
+  } catch (problem) {
+    if (options.signal?.aborted) throw problem;
+    throw new Problem(0, "No connection", "");
+  }
+  if (response.ok) return response;
+  const found = await problemOf(response);
+  if (found.status === 401) refused.forEach((listener) => listener());
+  throw found;
+}
+
+export async function call<T>(method: string, path: string, options: Options = {}): Promise<T> {
+  const response = await send(method, path, options);
+  return (response.status === 204 || response.headers.get("content-length") === "0"
+    ? undefined
+    : await response.json()) as T;
+}
+
+async function problemOf(response: Response): Promise<Problem> {
+  try {
+    return toProblem(await response.json(), response.status);
+  } catch {
+    return new Problem(response.status, response.statusText || "Refused", "");
+  }
+}
+
+export function toProblem(body: Record<string, unknown>, status = Number(body.status ?? 500)): Problem {
+  return new Problem(status, String(body.title ?? "Refused"), String(body.detail ?? ""), body);
+}
+
+export const query = (fields: Record<string, string | number | boolean | undefined | null>): string => {
+  const parts = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return parts.length ? `?${new URLSearchParams(parts.map(([name, value]) => [name, String(value)]))}` : "";
+};

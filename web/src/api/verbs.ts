@@ -1,0 +1,124 @@
+/** The operations of the server that this app uses, one function each, named as the server names them. */
+
+import { call, headers, type Options, Problem, query, send, toProblem, token } from "./client";
+import type {
+  Attachment, Branch, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
+  NoteList, Settings, Summary, Turn, TurnPage, Verified, WorkingMemory,
+} from "./types";
+
+type Items<T> = { items: T[] };
+const API = "/api";
+const at = (id: string) => `${API}/conversations/${encodeURIComponent(id)}`;
+const items = async <T>(method: string, path: string, options: Options = {}): Promise<T[]> =>
+  (await call<Items<T>>(method, path, options)).items;
+
+// ---- the house
+
+export const getSettings = () => call<Settings>("GET", `${API}/settings`);
+
+// ---- conversations
+
+export const listConversations = (limit: number, next?: string | null) =>
+  call<ConversationPage>("GET", next ?? `${API}/conversations${query({ limit })}`);
+export const createConversation = (fields: Fields = {}) =>
+  call<Conversation>("POST", `${API}/conversations`, { body: fields });
+export const getConversation = (id: string) => call<Conversation>("GET", at(id));
+export const updateConversation = (id: string, fields: Fields) =>
+  call<Conversation>("PATCH", at(id), { body: fields });
+export const deleteConversation = (id: string, keepalive = false) => call<void>("DELETE", at(id), { keepalive });
+export const searchConversations = (q: string, signal?: AbortSignal) =>
+  items<Found>("GET", `${API}/search${query({ q, limit: 30 })}`, { signal });
+
+// ---- turns
+
+export const listTurns = (id: string, limit: number) => call<TurnPage>("GET", `${at(id)}/turns${query({ limit })}`);
+export const listTurnsAt = (path: string) => call<TurnPage>("GET", path);
+export const getTurn = (id: string, turn: string) => call<Turn>("GET", `${at(id)}/turns/${turn}`);
+export const listBranches = (id: string) => items<Branch>("GET", `${at(id)}/branches`);
+export const switchBranch = (id: string, turn: string) =>
+  call<Conversation>("POST", `${at(id)}/turns/${turn}/switch`, { body: {} });
+export const eventsPath = (id: string) => `${at(id)}/events`;
+
+// ---- answers
+
+export interface Question {
+  message?: string;
+  attachments?: string[];
+  replaces?: string;
+  model?: string;
+}
+
+/** The answer as a stream of events. Hanging up does not end it. */
+export const generate = (id: string, question: Question, key?: string, signal?: AbortSignal) =>
+  send("POST", `${at(id)}/generate`, {
+    body: { ...question, stream: true },
+    headers: { Accept: "text/event-stream", ...(key && { "Idempotency-Key": key }) },
+    signal,
+  });
+export const regenerate = (id: string, turn: string, model?: string, signal?: AbortSignal) =>
+  send("POST", `${at(id)}/turns/${turn}/regenerate`, { body: { stream: true, ...(model && { model }) }, signal });
+export const stop = (id: string) => call<{ event: number }>("POST", `${at(id)}/stop`);
+
+// ---- files
+
+/** XMLHttpRequest, because fetch does not say how far an upload is. */
+export function upload(
+  id: string,
+  file: File,
+  name: string,
+  onProgress: (share: number) => void,
+  signal: AbortSignal,
+): Promise<Attachment> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", `${at(id)}/attachments${query({ filename: name })}`);
+    for (const [header, value] of Object.entries(headers())) request.setRequestHeader(header, value);
+    request.setRequestHeader("Content-Type", file.type || "application/octet-stream");
+    request.responseType = "json";
+    request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
+    request.onload = () =>
+      request.status < 300 ? resolve(request.response) : reject(toProblem(request.response ?? {}, request.status));
+    request.onerror = () => reject(new Problem(0, "No connection", ""));
+    request.onabort = () => reject(new DOMException("", "AbortError"));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(file);
+  });
+}
+
+export async function download(id: string, attachment: string): Promise<Blob> {
+  return (await send("GET", `${at(id)}/attachments/${attachment}/content`)).blob();
+}
+
+// ---- what the model saw
+
+export const listRequests = (id: string, turn?: string, limit = 20, before?: string) =>
+  items<ModelRequest>("GET", `${at(id)}/requests${query({ turn, limit, before })}`);
+export const buildContext = (id: string, options: Fields, signal?: AbortSignal) =>
+  call<Context>("POST", `${at(id)}/context`, { body: options, signal });
+
+// ---- memory
+
+export const listSummaries = (id: string) => items<Summary>("GET", `${at(id)}/summaries`);
+export const compact = (id: string) => call<{ summaries: number }>("POST", `${at(id)}/compact`, { body: {} });
+export const summarize = (id: string) => items<Summary>("POST", `${at(id)}/summarize`);
+export const listFacts = (id: string, all = false) =>
+  items<Fact>("GET", `${at(id)}/facts${query({ include_invalidated: all || undefined })}`);
+export const extractFacts = (id: string) => items<Fact>("POST", `${at(id)}/facts/extract`);
+export const forgetFact = (id: string, fact: string) => call<void>("DELETE", `${at(id)}/facts/${fact}`);
+export const getMemory = (id: string) => call<WorkingMemory>("GET", `${at(id)}/memory`);
+export const addNote = (id: string, list: NoteList, text: string) =>
+  call<WorkingMemory>("POST", `${at(id)}/memory/${list}`, { body: { text } });
+export const correctNote = (id: string, list: NoteList, index: number, text: string) =>
+  call<WorkingMemory>("PUT", `${at(id)}/memory/${list}/${index}`, { body: { text } });
+export const dropNote = (id: string, list: NoteList, index: number) =>
+  call<WorkingMemory>("DELETE", `${at(id)}/memory/${list}/${index}`);
+export const recall = (id: string, body: Fields, signal?: AbortSignal) =>
+  items<Hit>("POST", `${at(id)}/recall`, { body, signal });
+export const audit = (id: string, after = 0, limit = 200) =>
+  call<Items<LogEvent> & { next: string | null }>("GET", `${at(id)}/audit${query({ after, limit })}`);
+export const verify = (id: string) => call<Verified>("POST", `${at(id)}/verify`);
+
+/** For whoever leaves the page: a request that outlives it. */
+export function deleteWhileLeaving(id: string): void {
+  void fetch(at(id), { method: "DELETE", keepalive: true, headers: token() ? headers() : undefined });
+}

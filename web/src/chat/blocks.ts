@@ -1,0 +1,35 @@
+/**
+ * Markdown cut into pieces that stand for themselves. While an answer streams, only the last piece is parsed again.
+ * A piece ends at a blank line, outside a code fence, before a line that begins something new. Pure.
+ */
+export function blocksOf(text: string): string[] {
+  if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) return [text]; // definitions are meant for the whole text
+  const blocks: string[] = [];
+  let lines: string[] = [];
+  let fence: string | null = null;
+  let isAfterBlank = false;
+  for (const line of text.split("\n")) {
+    if (fence === null && isAfterBlank && lines.length && beginsNew(line)) {
+      blocks.push(lines.join("\n"));
+      lines = [];
+    }
+    fence = fenceAfter(fence, line);
+    isAfterBlank = line.trim() === "";
+    lines.push(line);
+  }
+  if (lines.some((line) => line.trim())) blocks.push(lines.join("\n"));
+  return blocks;
+}
+
+/** Neither part of a list, nor indented under one, nor blank. */
+const beginsNew = (line: string) => /^[^\s]/.test(line) && !/^([-*+]|\d{1,9}[.)])(\s|$)/.test(line);
+
+/** The fence that is open after a line: its marker, or none. */
+function fenceAfter(fence: string | null, line: string): string | null {
+  const marker = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
+  if (!marker) return fence;
+  const [, marks, rest] = marker as unknown as [string, string, string];
+  if (fence === null) return marks[0] === "`" && rest.includes("`") ? null : marks;
+  const closes = marks[0] === fence[0] && marks.length >= fence.length && rest.trim() === "";
+  return closes ? null : fence;
+}

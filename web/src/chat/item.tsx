@@ -1,0 +1,169 @@
+/** One question or one answer on the page. */
+
+import { memo, useState } from "react";
+import type { Turn } from "../api/types";
+import { Icon, IconButton } from "../shell/icons";
+import { momentOf, timeOf } from "../state/dates";
+import { showSaw } from "../state/panel";
+import { ask, regenerate } from "../state/talk";
+import { textOf } from "../state/text";
+import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
+import { hueOf, isNamed, nameOf } from "./actors";
+import { CopyButton } from "./copy";
+import { Files } from "./files";
+import { Markdown } from "./markdown";
+import { Sources } from "./sources";
+import { Steps } from "./tools";
+import { VersionPicker } from "./versions";
+
+export interface ItemProps {
+  item: Item;
+  versions: Versions | null;
+  me: string | null;
+  model?: string;
+  thinking: string;
+}
+
+export const ItemView = memo(function ItemView(props: ItemProps) {
+  const turn = props.item.turns[0]!;
+  const isQuestion = props.item.role === "user";
+  return (
+    <article className={`item is-${props.item.role}`} aria-label={`${nameOf(turn)}, ${momentOf(turn.created)}`}>
+      {props.item.turns.map((one) => <span key={one.id} id={`turn-${one.id}`} className="anchor" />)}
+      {isNamed(turn, props.me) && <Name turn={turn} />}
+      {isQuestion ? <Question {...props} turn={turn} /> : props.item.role === "system" ? <System turn={turn} /> : <Answer {...props} />}
+    </article>
+  );
+}, isUnchanged);
+
+/** A thread may be long, and something streams into it: only what has changed is drawn. */
+function isUnchanged(before: ItemProps, after: ItemProps): boolean {
+  return (
+    before.item === after.item && before.me === after.me && before.model === after.model &&
+    before.thinking === after.thinking && isSameVersion(before.versions, after.versions)
+  );
+}
+
+function Name({ turn }: { turn: Turn }) {
+  return (
+    <p className="actor" style={{ "--hue": hueOf(turn.actor) } as React.CSSProperties}>
+      <i aria-hidden="true">{[...turn.actor][0]?.toUpperCase()}</i> {turn.actor}
+    </p>
+  );
+}
+
+function System({ turn }: { turn: Turn }) {
+  return <details className="system"><summary>System message</summary><Markdown text={textOf(turn.content)} /></details>;
+}
+
+// ---- questions
+
+function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
+  const [editing, setEditing] = useState(false);
+  const text = textOf(turn.content);
+  if (editing)
+    return (
+      <Edit
+        text={text} onCancel={() => setEditing(false)}
+        onSave={(changed) => {
+          setEditing(false);
+          void ask(changed, [], model, turn.id);
+        }}
+      />
+    );
+  return (
+    <>
+      <Files conversation={turn.conversation} files={turn.attachments} />
+      {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble">{text}</div>}
+      <div className="actions">
+        <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
+        <IconButton icon="pencil" size={16} label="Edit and ask again" className="edit when-idle" onClick={() => setEditing(true)} />
+        <CopyButton text={text} label="Copy the message" />
+        {versions && <VersionPicker versions={versions} what="message" />}
+      </div>
+    </>
+  );
+}
+
+function Edit({ text, onSave, onCancel }: { text: string; onSave: (text: string) => void; onCancel: () => void }) {
+  const [value, setValue] = useState(text);
+  const canSave = value.trim() !== "";
+  return (
+    <form
+      className="edit-form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (canSave) onSave(value.trim());
+      }}
+    >
+      <textarea
+        aria-label="Edit the message" value={value} autoFocus onChange={(event) => setValue(event.target.value)}
+        onFocus={(event) => event.target.setSelectionRange(text.length, text.length)}
+        onKeyDown={(event) => {
+          if (event.nativeEvent.isComposing) return;
+          if (event.key === "Escape") {
+            event.preventDefault();
+            onCancel();
+          }
+          if (event.key === "Enter" && !event.shiftKey) {
+            event.preventDefault();
+            if (canSave) onSave(value.trim());
+          }
+        }}
+      />
+      <div className="edit-actions">
+        <button type="button" className="button" onClick={onCancel}>Cancel</button>
+        <button type="submit" className="button is-main" disabled={!canSave}>Ask again</button>
+      </div>
+    </form>
+  );
+}
+
+// ---- answers
+
+function Answer({ item, versions, model, thinking }: ItemProps) {
+  const last = item.turns.findLast((one) => one.role === "assistant") ?? item.turns.at(-1)!;
+  const isPending = last.status === "pending";
+  const sources = item.turns.flatMap((one) => one.sources);
+  return (
+    <div aria-busy={isPending}>
+      {item.turns.map((turn) => <Part key={turn.id} turn={turn} item={item} thinking={turn === last ? thinking : ""} />)}
+      <Sources sources={sources} conversation={last.conversation} />
+      {!isPending && last.tool_calls.length === 0 && (
+        <div className="actions">
+          <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy the answer" />
+          <IconButton icon="redo" size={16} label="Answer again" className="when-idle" onClick={() => void regenerate(last.id, model)} />
+          <button type="button" className="saw" onClick={() => showSaw(last.id)}><Icon name="eye" size={16} /> What the model saw</button>
+          {versions && <VersionPicker versions={versions} what="answer" />}
+          <Facts turn={last} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Part({ turn, item, thinking }: { turn: Turn; item: Item; thinking: string }) {
+  const text = textOf(turn.content);
+  const isPending = turn.status === "pending";
+  return (
+    <>
+      {thinking && <details className="thoughts" open={isPending && !text}><summary>Thoughts</summary><p>{thinking}</p></details>}
+      {isPending && !text && <Thinking />}
+      {turn.status === "forgotten" ? <p className="forgotten">This answer was deleted.</p> : text && turn.role !== "tool" && <Markdown text={text} isStreaming={isPending} />}
+      {turn.tool_calls.length > 0 && <Steps steps={stepsOf(turn, item)} />}
+      {turn.role !== "tool" && <Files conversation={turn.conversation} files={turn.attachments} />}
+    </>
+  );
+}
+
+export function Thinking() {
+  return <p className="thinking" role="status">Thinking…</p>;
+}
+
+/** What ended it early, who answered, and what it cost. */
+function Facts({ turn }: { turn: Turn }) {
+  const early = { stopped: "stopped", length: "cut at the length limit", content_filter: "cut by the provider's filter" }[turn.finish_reason ?? ""];
+  const tokens = turn.tokens && (turn.tokens.prompt ?? 0) + (turn.tokens.completion ?? 0);
+  const facts = [early, turn.model, tokens ? `${tokens.toLocaleString("en")} tokens` : null, timeOf(turn.created)];
+  return <span className="facts" title={momentOf(turn.created)}>{facts.filter(Boolean).join(" · ")}</span>;
+}

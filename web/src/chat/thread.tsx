@@ -1,0 +1,189 @@
+/** The turns, oldest first. It stays at the end while it grows, unless somebody has scrolled up. */
+
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { Icon } from "../shell/icons";
+import { navigate, route } from "../state/route";
+import { session } from "../state/session";
+import { useStore } from "../state/store";
+import type { Branch } from "../api/types";
+import { answerAgain, askAgain, isBusy, loadOlder, takeBack, talk } from "../state/talk";
+import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
+import { Files } from "./files";
+import { ItemView, Thinking } from "./item";
+import { Markdown } from "./markdown";
+import { textOf } from "../state/text";
+
+const NEAR = 1_000; // pixels from the top at which the page before is read
+const AT_END = 40; // pixels that still count as the end
+
+export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (text: string) => void }) {
+  const turns = useStore(talk, (one) => one.thread.turns);
+  const found = useStore(talk, (one) => one.branches);
+  const busy = useStore(talk, isBusy);
+  const thinking = useStore(talk, (one) => one.thinking);
+  const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
+  const items = useItems(turns);
+  const { box, content, isAtEnd, toEnd } = useScrolling(items);
+  const branches = useMemo(() => branchesByTurn(found), [found]);
+  return (
+    <div className={`thread ${busy ? "is-busy" : ""}`} ref={box} tabIndex={-1}>
+      <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
+        <Earlier />
+        {items.map((item, at) => (
+          <ItemView
+            key={item.id} item={item} me={me} model={model} thinking={at === items.length - 1 ? thinking : ""}
+            versions={branches.size ? versionsAt(items, at, branches) : null}
+          />
+        ))}
+        <Ending onTakeBack={onTakeBack} model={model} />
+      </div>
+      {!isAtEnd && (
+        <button type="button" className="to-end" onClick={toEnd} aria-label="To the latest message"><Icon name="down" /></button>
+      )}
+    </div>
+  );
+}
+
+/** Items that have not changed stay the same objects, so that only the growing one is drawn. */
+function useItems(turns: Parameters<typeof itemsOf>[0]): Item[] {
+  const previous = useRef<Item[]>([]);
+  return useMemo(() => (previous.current = itemsOf(turns, previous.current)), [turns]);
+}
+
+/** Those of a question; an answer has those of the question before it that say the same. */
+function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): Versions | null {
+  const item = items[at]!;
+  if (item.role === "user") return versionsOf(item.turns[0]!, branches).edits;
+  const asked = items[at - 1];
+  return asked?.role === "user" ? versionsOf(asked.turns[0]!, branches).answers : null;
+}
+
+function Earlier() {
+  const older = useStore(talk, (one) => one.older);
+  if (!older) return null;
+  return <button type="button" className="button earlier" onClick={() => void loadOlder()}>Earlier messages</button>;
+}
+
+/** What is not in the log (yet): the question on its way, the wait for the first word, what went wrong. */
+function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; model?: string }) {
+  const { asking, busy, failure, thread, id, live } = useStore(talk, (one) => one);
+  const last = thread.turns.at(-1);
+  const isWaiting = (busy && !asking?.failed && (!last || last.role === "user" || asking !== null)) || last?.role === "tool";
+  const isUnanswered = !busy && !asking && last?.role === "user" && !failure;
+  return (
+    <>
+      {asking && (
+        <article className="item is-user is-sending" aria-label="Your message, on its way">
+          <Files conversation={id ?? ""} files={asking.attachments} />
+          <div className="bubble">{asking.message}</div>
+          {asking.failed && (
+            <Failure text={`Not sent. ${asking.failed}`}>
+              <button type="button" className="button" onClick={() => void askAgain(model)}>Send again</button>
+              <button type="button" className="button" onClick={() => onTakeBack(takeBack()?.message ?? "")}>Back to the editor</button>
+            </Failure>
+          )}
+        </article>
+      )}
+      {isWaiting && <article className="item is-assistant" aria-label="Assistant"><Thinking /></article>}
+      {thread.cut && (
+        <article className="item is-assistant is-cut" aria-label="An answer that broke off">
+          <Markdown text={textOf(thread.cut.content)} />
+        </article>
+      )}
+      {failure && (
+        <Failure text={failure}><button type="button" className="button" onClick={() => void answerAgain(model)}>Try again</button></Failure>
+      )}
+      {(isUnanswered || (thread.cut && !failure && !busy)) && (
+        <Failure text={thread.cut ? "The answer broke off." : "There is no answer yet."}>
+          <button type="button" className="button" onClick={() => void answerAgain(model)}>{thread.cut ? "Try again" : "Answer"}</button>
+        </Failure>
+      )}
+      {!live && <p className="reconnecting" role="status">No connection. Trying again…</p>}
+    </>
+  );
+}
+
+function Failure({ text, children }: { text: string; children: React.ReactNode }) {
+  return <div className="failure" role="alert"><Icon name="warn" size={16} /><span>{text}</span>{children}</div>;
+}
+
+// ---- scrolling
+
+function useScrolling(items: Item[]) {
+  const box = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const isStuck = useRef(true);
+  const anchor = useRef<{ element: Element; top: number } | null>(null);
+  const [isAtEnd, setAtEnd] = useState(true);
+  const id = useStore(talk, (one) => one.id);
+  const asking = useStore(talk, (one) => one.asking);
+  const toEnd = useCallback(() => {
+    isStuck.current = true;
+    const element = box.current;
+    if (element) element.scrollTop = element.scrollHeight;
+  }, []);
+
+  useEffect(() => {
+    const element = box.current!;
+    let before = element.scrollTop;
+    const onScroll = () => {
+      const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
+      // Only who moves up leaves the end: what comes in below moves nobody.
+      if (isEnd || element.scrollTop < before) isStuck.current = isEnd;
+      before = element.scrollTop;
+      setAtEnd(isStuck.current);
+      if (element.scrollTop < NEAR && talk.get().older) void earlier(element, anchor);
+    };
+    const watcher = new ResizeObserver(() => isStuck.current && (element.scrollTop = element.scrollHeight));
+    element.addEventListener("scroll", onScroll, { passive: true });
+    watcher.observe(content.current!);
+    watcher.observe(element);
+    return () => (element.removeEventListener("scroll", onScroll), watcher.disconnect());
+  }, []);
+  useLayoutEffect(toEnd, [id, asking, toEnd]);
+  useLayoutEffect(() => {
+    const kept = anchor.current;
+    if (kept && box.current) box.current.scrollTop += kept.element.getBoundingClientRect().top - kept.top;
+    anchor.current = null;
+  }, [items]);
+  useJump(items, isStuck);
+  return { box, content, isAtEnd, toEnd };
+}
+
+/** What is being read stays where it is while earlier turns come in above it. */
+async function earlier(box: HTMLElement, anchor: { current: { element: Element; top: number } | null }): Promise<void> {
+  const edge = box.getBoundingClientRect().top;
+  const first = [...box.querySelectorAll(".item")].find((one) => one.getBoundingClientRect().bottom > edge);
+  const before = talk.get().older;
+  const loading = loadOlder();
+  if (first) {
+    const unsubscribe = talk.subscribe(() => {
+      if (talk.get().older === before) return;
+      anchor.current = { element: first, top: first.getBoundingClientRect().top };
+      unsubscribe();
+    });
+    void loading.finally(unsubscribe);
+  }
+  await loading;
+}
+
+/** To the turn that the address names, however far back it is. */
+function useJump(items: Item[], isStuck: { current: boolean }): void {
+  const { conversation, turn } = useStore(route, (one) => one);
+  const { id, phase, older } = useStore(talk, (one) => one);
+  const isHere = turn !== null && items.some((item) => item.turns.some((one) => one.id === turn));
+  useEffect(() => {
+    if (!turn || id !== conversation || phase !== "ready") return;
+    if (!isHere) {
+      if (older) void loadOlder();
+      return;
+    }
+    isStuck.current = false;
+    const target = document.getElementById(`turn-${turn}`)?.closest(".item");
+    target?.scrollIntoView({ block: "center" });
+    target?.classList.add("is-found");
+    const timer = setTimeout(() => target?.classList.remove("is-found"), 2_500);
+    navigate(conversation, { replace: true });
+    return () => clearTimeout(timer);
+  }, [turn, id, conversation, phase, older, isHere, isStuck]);
+}

@@ -1,0 +1,82 @@
+/** Files on their way to the server, before the message that they belong to. */
+
+import { useCallback, useRef, useState } from "react";
+import { adviceOf } from "../api/client";
+import type { Attachment } from "../api/types";
+import { upload } from "../api/verbs";
+import { session } from "../state/session";
+import { ensureConversation } from "../state/talk";
+import { complain } from "../state/toasts";
+import { isPicture, sizeOf } from "./files";
+
+export const MOST = 20; // files of one message
+
+export interface Upload {
+  id: string;
+  name: string;
+  size: number;
+  preview: string | null;
+  share: number;
+  stored: Attachment | null;
+  problem: string;
+}
+
+export function useUploads() {
+  const [uploads, setUploads] = useState<Upload[]>([]);
+  const running = useRef(new Map<string, AbortController>());
+  const change = useCallback((id: string, fields: Partial<Upload>) => {
+    setUploads((all) => all.map((one) => (one.id === id ? { ...one, ...fields } : one)));
+  }, []);
+
+  const start = useCallback(async (file: File) => {
+    const id = crypto.randomUUID();
+    const name = nameOf(file);
+    const control = new AbortController();
+    running.current.set(id, control);
+    const preview = isPicture(file.type) ? URL.createObjectURL(file) : null;
+    setUploads((all) => [...all, { id, name, size: file.size, preview, share: 0, stored: null, problem: "" }]);
+    try {
+      const place = await ensureConversation();
+      const stored = await upload(place, file, name, (share) => change(id, { share }), control.signal);
+      change(id, { stored, share: 1 });
+    } catch (problem) {
+      if (!control.signal.aborted) change(id, { problem: adviceOf(problem) });
+    } finally {
+      running.current.delete(id);
+    }
+  }, [change]);
+
+  const add = useCallback((files: Iterable<File>) => {
+    const chosen = [...files];
+    const refusals = chosen.map(refusalOf).filter(Boolean);
+    refusals.forEach((text) => complain(text));
+    const good = chosen.filter((file) => !refusalOf(file));
+    setUploads((all) => {
+      if (all.length + good.length > MOST) queueMicrotask(() => complain(`At most ${MOST} files in one message.`));
+      return all;
+    });
+    good.slice(0, MOST).forEach((file) => void start(file));
+  }, [start]);
+
+  const remove = useCallback((id: string) => {
+    running.current.get(id)?.abort();
+    setUploads((all) => all.filter((one) => {
+      if (one.id === id && one.preview) URL.revokeObjectURL(one.preview);
+      return one.id !== id;
+    }));
+  }, []);
+
+  const clear = useCallback(() => setUploads([]), []);
+  return { uploads, add, remove, clear };
+}
+
+/** A pasted picture has no name of its own worth keeping. */
+const nameOf = (file: File) => (file.name || `pasted.${file.type.split("/")[1] ?? "bin"}`).slice(0, 255);
+
+function refusalOf(file: File): string {
+  const now = session.get();
+  const limit = now.phase === "ready" ? now.settings.limits.file_bytes : 50_000_000;
+  if (file.size > limit) return `“${nameOf(file)}” has ${sizeOf(file.size)}; at most ${sizeOf(limit)} can be attached.`;
+  if (file.size === 0) return `“${nameOf(file)}” is empty.`;
+  return "";
+}

@@ -1,0 +1,40 @@
+/** A conversation as a file: everything that the API shows of it. */
+
+import { adviceOf } from "../api/client";
+import type { Conversation, Turn } from "../api/types";
+import { getConversation, listTurns, listTurnsAt } from "../api/verbs";
+import { titleOf } from "../state/titles";
+import { complain } from "../state/toasts";
+import { fileName, markdownOf } from "./written";
+
+const PAGE = 1_000;
+
+export async function exportAs(conversation: Conversation, kind: "md" | "json"): Promise<void> {
+  try {
+    const info = await getConversation(conversation.id);
+    const turns = await allTurns(conversation.id);
+    const text = kind === "md" ? markdownOf(info, turns) : JSON.stringify({ conversation: info, turns }, null, 2);
+    save(`${fileName(titleOf(info))}.${kind}`, text, kind === "md" ? "text/markdown" : "application/json");
+  } catch (problem) {
+    complain(`Nothing was exported. ${adviceOf(problem)}`);
+  }
+}
+
+async function allTurns(id: string): Promise<Turn[]> {
+  let page = await listTurns(id, PAGE);
+  let turns = page.items;
+  while (page.older) {
+    page = await listTurnsAt(page.older);
+    turns = [...page.items, ...turns];
+  }
+  return turns;
+}
+
+export function save(name: string, text: string | Blob, type = "application/octet-stream"): void {
+  const url = URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,10 @@
+/** Move the focus to the neighbour among the elements of a kind, in the order of the page as it is seen. */
+export function adjacent(box: HTMLElement, selector: string, by: number): boolean {
+  const all = [...box.querySelectorAll<HTMLElement>(selector)].sort(
+    (a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top,
+  );
+  const here = all.findIndex((one) => one === document.activeElement || one.parentElement?.contains(document.activeElement));
+  const next = all[here + by];
+  next?.focus();
+  return next !== undefined;
+}

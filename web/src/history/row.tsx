@@ -1,0 +1,75 @@
+/** One conversation in the list: open, rename, export, delete. */
+
+import { memo, type MouseEvent, useState } from "react";
+import type { Conversation } from "../api/types";
+import { IconButton } from "../shell/icons";
+import { Menu } from "../shell/menu";
+import { remove, rename } from "../state/conversations";
+import { leaveList } from "../state/panel";
+import { pathTo } from "../state/paths";
+import { navigate } from "../state/route";
+import { titleOf } from "../state/titles";
+import { exportAs } from "./export";
+
+export const ConversationRow = memo(function ConversationRow({
+  conversation, isHere,
+}: { conversation: Conversation; isHere: boolean }) {
+  const [editing, setEditing] = useState(false);
+  const title = titleOf(conversation);
+  if (editing) return <Rename conversation={conversation} onDone={() => setEditing(false)} />;
+  return (
+    <div className={`row ${isHere ? "is-here" : ""}`}>
+      <a
+        className="row-link" href={pathTo(conversation.id)} aria-current={isHere ? "page" : undefined} title={title}
+        onClick={(event) => follow(event, conversation.id)} onDoubleClick={() => setEditing(true)}
+        onKeyDown={(event) => {
+          if (event.key === "F2") setEditing(true);
+          if (event.key === "Delete") remove(conversation);
+        }}
+      >
+        {title}
+      </a>
+      <span className="row-actions">
+        <Menu
+          label={`More about ${title}`}
+          items={[
+            { label: "Rename", icon: "pencil", run: () => setEditing(true) },
+            { label: "Export as Markdown", icon: "export", run: () => void exportAs(conversation, "md") },
+            { label: "Export as JSON", icon: "export", run: () => void exportAs(conversation, "json") },
+          ]}
+        />
+        <IconButton icon="trash" size={16} label={`Delete ${title}`} onClick={() => remove(conversation)} />
+      </span>
+    </div>
+  );
+});
+
+/** A plain click stays in the page; with a key held, the browser opens a tab. */
+export function follow(event: MouseEvent, id: string, turn?: string): void {
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  navigate(id, turn ? { turn } : {});
+  leaveList();
+}
+
+function Rename({ conversation, onDone }: { conversation: Conversation; onDone: () => void }) {
+  const [title, setTitle] = useState(titleOf(conversation));
+  const save = () => {
+    onDone();
+    void rename(conversation.id, title);
+  };
+  return (
+    <input
+      className="row-rename" aria-label="Title" value={title} autoFocus maxLength={200} onBlur={save}
+      onFocus={(event) => event.target.select()} onChange={(event) => setTitle(event.target.value)}
+      onKeyDown={(event) => {
+        if (event.nativeEvent.isComposing) return;
+        if (event.key === "Enter") save();
+        if (event.key === "Escape") {
+          event.preventDefault();
+          onDone();
+        }
+      }}
+    />
+  );
+}

@@ -1,0 +1,93 @@
+/** Facts: who or what, which property, which value; how sure, since when, and where it was said. */
+
+import { useState } from "react";
+import { adviceOf } from "../api/client";
+import type { Fact } from "../api/types";
+import { extractFacts, forgetFact, listFacts, updateConversation } from "../api/verbs";
+import { IconButton } from "../shell/icons";
+import { Shown } from "../shell/shown";
+import { momentOf } from "../state/dates";
+import { useReading } from "../state/reading";
+import { useStore } from "../state/store";
+import { talk } from "../state/talk";
+import { complain, say } from "../state/toasts";
+import type { TabProps } from "./panel";
+
+export function Facts({ conversation, onTurn }: TabProps) {
+  const [isWhole, setWhole] = useState(false);
+  const remembered = useStore(talk, (one) => one.remembered);
+  const reading = useReading(() => listFacts(conversation, isWhole), [conversation, isWhole, remembered]);
+  return (
+    <>
+      <p className="hint">What was said about people and things. A newer fact takes the place of an older one, and the older one is kept with the day it ended.</p>
+      <label className="check"><input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> Also what no longer holds</label>
+      <Shown reading={reading} what="the facts">
+        {(facts) => (facts.length ? <Table facts={facts} conversation={conversation} onTurn={onTurn} onChange={reading.again} /> : <p className="panel-empty">No facts yet.</p>)}
+      </Shown>
+      <Extraction conversation={conversation} onChange={reading.again} />
+    </>
+  );
+}
+
+function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fact[]; onChange: () => void }) {
+  const forget = async (fact: Fact) => {
+    try {
+      await forgetFact(conversation, fact.id);
+    } catch (problem) {
+      complain(`Not deleted. ${adviceOf(problem)}`);
+    }
+    onChange();
+  };
+  return (
+    <table className="facts-table">
+      <thead><tr><th scope="col">Fact</th><th scope="col">Confidence</th><th scope="col">Valid</th><th><span className="sr-only">Delete</span></th></tr></thead>
+      <tbody>
+        {facts.map((fact) => (
+          <tr key={fact.id} className={fact.invalidated_at ? "is-over" : ""}>
+            <td>
+              <span>{fact.subject} <small>{fact.predicate.replaceAll("_", " ")}</small> {fact.object}</span>
+              {fact.source_turn && <button type="button" className="link" onClick={() => onTurn(fact.source_turn!)}>source turn</button>}
+            </td>
+            <td><meter min={0} max={1} value={fact.confidence} title={`noted by ${fact.by}`}>{fact.confidence}</meter><small>{Math.round(fact.confidence * 100)}%</small></td>
+            <td><time dateTime={fact.valid_from} title={momentOf(fact.valid_from)}>since {dayOf(fact.valid_from)}</time>{fact.invalidated_at && <small>until {dayOf(fact.invalidated_at)}</small>}</td>
+            <td><IconButton icon="trash" size={15} label={`Delete for good: ${fact.subject} ${fact.predicate} ${fact.object}`} onClick={() => void forget(fact)} /></td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+const dayOf = (iso: string) => day.format(new Date(iso));
+
+/** Facts are taken down where the conversation wants them; once, for those who only want to look. */
+function Extraction({ conversation, onChange }: { conversation: string; onChange: () => void }) {
+  const info = useStore(talk, (one) => one.info);
+  const [isBusy, setBusy] = useState(false);
+  const isOn = info?.settings.facts === true;
+  const run = async (work: () => Promise<string>) => {
+    setBusy(true);
+    try {
+      say(await work());
+    } catch (problem) {
+      complain(adviceOf(problem));
+    }
+    setBusy(false);
+    onChange();
+  };
+  const once = async () => {
+    const found = await extractFacts(conversation);
+    return found.length === 0 ? "Nothing new was found." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
+  };
+  const always = async () => {
+    talk.patch({ info: await updateConversation(conversation, { settings: { ...info!.settings, facts: true } }) });
+    return "Facts are taken down from now on, whenever turns are summarised.";
+  };
+  return (
+    <div className="row-of-buttons">
+      <button type="button" className="button" disabled={isBusy} onClick={() => void run(once)}>Look for facts now</button>
+      {info && !isOn && <button type="button" className="button" disabled={isBusy} onClick={() => void run(always)}>Always look for facts</button>}
+    </div>
+  );
+}

@@ -1,0 +1,93 @@
+/** The audit log: who did what, when. It never holds what was said, and every line is chained to the one before. */
+
+import { useState } from "react";
+import { adviceOf } from "../api/client";
+import type { LogEvent, Verified } from "../api/types";
+import { audit, verify } from "../api/verbs";
+import { counted } from "../saw/account";
+import { Icon } from "../shell/icons";
+import { Shown } from "../shell/shown";
+import { momentOf } from "../state/dates";
+import { useReading } from "../state/reading";
+import { useStore } from "../state/store";
+import { talk } from "../state/talk";
+import type { TabProps } from "./panel";
+import { entriesOf, sentenceOf, type Entry } from "./places";
+
+const PAGE = 200; // events
+
+export function Log({ conversation, onTurn }: TabProps) {
+  const [pages, setPages] = useState(1);
+  const last = useStore(talk, (one) => one.info?.last_event ?? 0);
+  const remembered = useStore(talk, (one) => one.remembered);
+  const after = Math.max(0, last - pages * PAGE);
+  const reading = useReading(() => readLog(conversation, after), [conversation, after, last, remembered]);
+  return (
+    <>
+      <Verify conversation={conversation} />
+      <Shown reading={reading} what="the log">
+        {(events) => (
+          <>
+            <ol className="log">{entriesOf(events).map((entry) => <li key={entry.event.n}><Line entry={entry} onTurn={onTurn} /></li>)}</ol>
+            {after > 0 && <button type="button" className="button" onClick={() => setPages(pages + 1)}>Earlier</button>}
+          </>
+        )}
+      </Shown>
+    </>
+  );
+}
+
+async function readLog(conversation: string, after: number): Promise<LogEvent[]> {
+  const events: LogEvent[] = [];
+  for (let from = after; ; from = events.at(-1)!.n) {
+    const page = await audit(conversation, from, 1_000);
+    events.push(...page.items);
+    if (!page.next) return events;
+  }
+}
+
+function Line({ entry, onTurn }: { entry: Entry; onTurn: (turn: string) => void }) {
+  const { n, actor, at, turn, hash } = entry.event;
+  return (
+    <div className="log-line">
+      <small className="figure" title={hash}>{n}</small>
+      <p><strong>{actor || "Palaver"}</strong> {turn ? <button type="button" className="link" title="Show it in the chat" onClick={() => onTurn(turn)}>{sentenceOf(entry)}</button> : sentenceOf(entry)}</p>
+      <time dateTime={at} title={at}>{momentOf(at)}</time>
+    </div>
+  );
+}
+
+function Verify({ conversation }: { conversation: string }) {
+  const [state, setState] = useState<{ isBusy: boolean; found: Verified | null; problem: string }>({ isBusy: false, found: null, problem: "" });
+  const run = async () => {
+    setState({ isBusy: true, found: null, problem: "" });
+    try {
+      setState({ isBusy: false, found: await verify(conversation), problem: "" });
+    } catch (problem) {
+      setState({ isBusy: false, found: null, problem: adviceOf(problem) });
+    }
+  };
+  return (
+    <section>
+      <p className="hint">Every line has a fingerprint over the line before it and over what was said. Verifying computes all of them anew: any row that was changed, moved or removed is found.</p>
+      <button type="button" className="button" disabled={state.isBusy} onClick={() => void run()}><Icon name="check" size={16} /> {state.isBusy ? "Verifying…" : "Verify"}</button>
+      <div role="status">
+        {state.problem && <p className="form-problem">{state.problem}</p>}
+        {state.found && <Verdict found={state.found} />}
+      </div>
+    </section>
+  );
+}
+
+function Verdict({ found }: { found: Verified }) {
+  if (!found.ok)
+    return <p className="verdict is-bad"><Icon name="warn" /><span><strong>Not intact.</strong> {found.row}: {found.problem}.</span></p>;
+  const parts = [counted(found.events ?? 0, "event"), counted(found.turns ?? 0, "turn"), counted(found.attachments ?? 0, "file")];
+  if (found.seals) parts.push(counted(found.seals, "seal"));
+  return (
+    <p className="verdict">
+      <Icon name="check" />
+      <span><strong>Intact.</strong> {parts.join(", ")}. The last fingerprint is <code title={found.tip ?? ""}>{found.tip?.slice(0, 12)}…</code></span>
+    </p>
+  );
+}

@@ -1,0 +1,89 @@
+/** Where things are: notes in their list, summaries over the thread, events in the log. Pure. */
+
+import type { LogEvent, Note, Summary } from "../api/types";
+
+/** The place of a note in a list that may have changed meanwhile; -1 when it is gone. */
+export const placeOf = (note: Note, notes: Note[]) =>
+  notes.findIndex((one) => one.text === note.text && one.turn === note.turn && one.by === note.by);
+
+// ---- summaries
+
+export interface Branch {
+  summary: Summary;
+  /** The summaries that it was made from. */
+  under: Branch[];
+}
+
+/** Summaries of summaries hold what lies inside their span. Oldest first. */
+export function treeOf(summaries: Summary[]): Branch[] {
+  const ordered = [...summaries].sort((a, b) => a.from_seq - b.from_seq || b.level - a.level || b.through_seq - a.through_seq);
+  const roots: Branch[] = [];
+  const open: Branch[] = [];
+  for (const summary of ordered) {
+    while (open.length && !holds(open.at(-1)!.summary, summary)) open.pop();
+    const branch = { summary, under: [] };
+    (open.at(-1)?.under ?? roots).push(branch);
+    open.push(branch);
+  }
+  return roots;
+}
+
+const holds = (outer: Summary, inner: Summary) =>
+  outer.level > inner.level && outer.from_seq <= inner.from_seq && inner.through_seq <= outer.through_seq;
+
+/** The rows of the strip, the highest level first. */
+export function levelsOf(summaries: Summary[]): [level: number, summaries: Summary[]][] {
+  const levels = [...new Set(summaries.map((one) => one.level))].sort((a, b) => b - a);
+  return levels.map((level) => [level, summaries.filter((one) => one.level === level)]);
+}
+
+/** How far the thread is summarised. */
+export const coveredTo = (summaries: Summary[]) => Math.max(0, ...summaries.map((one) => one.through_seq));
+
+// ---- the log
+
+export interface Entry {
+  event: LogEvent;
+  /** How many events of a kind this line stands for: text that streamed in is many. */
+  count: number;
+}
+
+/** Newest first; what was written piece by piece is one line. */
+export function entriesOf(events: LogEvent[]): Entry[] {
+  const entries: Entry[] = [];
+  for (const event of events) {
+    const last = entries.at(-1);
+    if (last && event.kind === "chunk" && last.event.kind === "chunk" && last.event.turn === event.turn) entries[entries.length - 1] = { event, count: last.count + 1 };
+    else entries.push({ event, count: 1 });
+  }
+  return entries.reverse();
+}
+
+const SAID: { [kind: string]: string } = {
+  create: "opened the conversation",
+  append: "said something",
+  open: "began to write",
+  chunk: "wrote on",
+  commit: "finished writing",
+  abort: "broke off",
+  update: "changed the conversation",
+  attach: "attached a file",
+  switch: "went to another version",
+  forget: "deleted something for good",
+  retire: "let go of the words that are summarised",
+  reset: "emptied the thread",
+  stop: "asked to stop",
+  summarize: "summarised turns",
+  remember: "changed the notes",
+  extract_facts: "took down facts",
+  forget_fact: "deleted a fact",
+  expire: "let the conversation end",
+  seal: "sealed the log",
+};
+
+export function sentenceOf({ event, count }: Entry): string {
+  const what = SAID[event.kind] ?? event.kind;
+  const fields = event.payload.fields;
+  if (event.kind === "update" && Array.isArray(fields)) return `changed ${fields.join(", ")}`;
+  return count > 1 ? `${what}, ${count} times` : what;
+}

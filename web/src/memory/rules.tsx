@@ -1,0 +1,145 @@
+/** What is kept, for how long, and when it is summarised: the settings of this conversation, in plain words. */
+
+import { type FormEvent, type ReactNode, useId, useState } from "react";
+import { adviceOf } from "../api/client";
+import type { Conversation } from "../api/types";
+import { updateConversation } from "../api/verbs";
+import { momentOf } from "../state/dates";
+import { put } from "../state/conversations";
+import { session } from "../state/session";
+import { useStore } from "../state/store";
+import { talk } from "../state/talk";
+import { complain, say } from "../state/toasts";
+import type { TabProps } from "./panel";
+import { changesOf, RETENTIONS, type Rules as RulesOf, rulesOf, STRATEGIES, ttlChoices } from "./settings";
+
+const RETENTION: { [name: string]: [title: string, about: string] } = {
+  full: ["Keep every word", "Turns stay until somebody deletes them."],
+  "audit-only": ["Keep proof, not words", "Once turns are summarised, their words are deleted. A fingerprint stays, so that a copy that somebody else has can be proven."],
+  ephemeral: ["Keep nothing but summaries", "Once turns are summarised, their words are deleted for good, and nothing can be proven of them."],
+};
+const STRATEGY: { [name: string]: [title: string, about: string] } = {
+  hierarchical: ["In layers", "Short summaries, and summaries of those. The oldest times stay in sight, with less and less detail."],
+  rolling: ["One that grows", "A single summary of everything so far, written anew each time."],
+  never: ["Never", "No summaries, and no notes. What does not fit the budget can only be recalled."],
+};
+
+export function Rules({ conversation }: TabProps) {
+  const info = useStore(talk, (one) => one.info);
+  if (!info || info.id !== conversation) return <p role="status">Loading…</p>;
+  return <Form key={JSON.stringify([info.settings, info.ttl])} info={info} />;
+}
+
+function Form({ info }: { info: Conversation }) {
+  const [rules, setRules] = useState(() => rulesOf(info));
+  const [isBusy, setBusy] = useState(false);
+  const models = useStore(session, (one) => (one.phase === "ready" ? one.settings.models.names : null)) ?? [];
+  const set = (change: Partial<RulesOf>) => setRules((before) => ({ ...before, ...change }));
+  const isChanged = Object.keys(changesOf(info, rules)).length > 0;
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      const changed = await updateConversation(info.id, changesOf(info, rules));
+      if (talk.get().id === changed.id) talk.patch({ info: changed });
+      put(changed);
+      say("Saved.");
+    } catch (problem) {
+      complain(`Not saved. ${adviceOf(problem)}`);
+    }
+    setBusy(false);
+  };
+  return (
+    <form className="rules" onSubmit={(event) => void save(event)}>
+      <Choices legend="What is kept" names={RETENTIONS} about={RETENTION} value={rules.retention} onPick={(retention) => set({ retention })} />
+      {rules.retention !== "full" && <p className="warning">Deleted words cannot be brought back. Summaries, notes and facts stay.</p>}
+      <fieldset>
+        <legend>How long</legend>
+        <label className="field">
+          <span>Delete the conversation after</span>
+          <select value={String(rules.ttl)} onChange={(event) => set({ ttl: event.target.value === "null" ? null : Number(event.target.value) })}>
+            {ttlChoices(info.ttl).map(([value, name]) => <option key={name} value={String(value)}>{name}</option>)}
+          </select>
+        </label>
+        <p className="hint">
+          {rules.ttl === null ? "It stays until somebody deletes it." : "Counted from its last change. Then it is gone with all its files; the log keeps that it was there, without a word of it."}
+          {info.expires_at && ` As it stands: ${momentOf(info.expires_at)}.`}
+        </p>
+      </fieldset>
+      <fieldset>
+        <legend>Secrets and facts</legend>
+        <Switch title="Take out secrets" isOn={rules.redact} onChange={(redact) => set({ redact })}>
+          Addresses, phone and card numbers, passwords and keys become [email], [card] and so on before a new message is stored. Summaries, notes and facts never hold them anyway.
+        </Switch>
+        <Switch title="Take down facts" isOn={rules.facts} onChange={(facts) => set({ facts })}>
+          Who, what, since when: taken from what was said, whenever turns are summarised.
+        </Switch>
+      </fieldset>
+      <Choices legend="When older turns are summarised" names={STRATEGIES} about={STRATEGY} value={rules.strategy} onPick={(strategy) => set({ strategy })} />
+      {rules.strategy !== "never" && (
+        <fieldset>
+          <legend className="sr-only">How often</legend>
+          <div className="pair">
+            <Amount title="After so many turns" value={rules.trigger_turns} onChange={(trigger_turns) => set({ trigger_turns })} />
+            <Amount title="or so many tokens" value={rules.trigger_tokens} onChange={(trigger_tokens) => set({ trigger_tokens })} />
+          </div>
+          <p className="hint">Whichever comes first. The older half is summarised; turns stay, unless you chose otherwise above.</p>
+          {models.length > 0 && (
+            <label className="field">
+              <span>Summaries are written by</span>
+              <select value={rules.summarizer_model ?? ""} onChange={(event) => set({ summarizer_model: event.target.value || null })}>
+                <option value="">the conversation's own model</option>
+                {models.map((name) => <option key={name}>{name}</option>)}
+              </select>
+            </label>
+          )}
+        </fieldset>
+      )}
+      <div className="row-of-buttons">
+        <button type="submit" className="button is-main" disabled={!isChanged || isBusy}>{isBusy ? "Saving…" : "Save"}</button>
+        <button type="button" className="button" disabled={!isChanged || isBusy} onClick={() => setRules(rulesOf(info))}>Undo changes</button>
+      </div>
+    </form>
+  );
+}
+
+interface ChoicesProps {
+  legend: string;
+  names: readonly string[];
+  about: { [name: string]: [title: string, about: string] };
+  value: string;
+  onPick: (name: string) => void;
+}
+
+function Choices({ legend, names, about, value, onPick }: ChoicesProps) {
+  const group = useId();
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      {names.map((name) => (
+        <label key={name} className="choice">
+          <input type="radio" name={group} checked={value === name} onChange={() => onPick(name)} />
+          <span>{about[name]![0]}<small>{about[name]![1]}</small></span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+function Switch({ title, isOn, onChange, children }: { title: string; isOn: boolean; onChange: (isOn: boolean) => void; children: ReactNode }) {
+  return (
+    <label className="choice">
+      <input type="checkbox" checked={isOn} onChange={(event) => onChange(event.target.checked)} />
+      <span>{title}<small>{children}</small></span>
+    </label>
+  );
+}
+
+function Amount({ title, value, onChange }: { title: string; value: number; onChange: (value: number) => void }) {
+  return (
+    <label className="field">
+      <span>{title}</span>
+      <input type="number" required min={1} step={1} value={value || ""} onChange={(event) => onChange(event.target.valueAsNumber || 0)} />
+    </label>
+  );
+}

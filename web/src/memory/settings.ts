@@ -1,0 +1,68 @@
+/** The settings of a conversation: what they are now, and what to send when they change. Pure. */
+
+import type { Conversation, Fields, Json } from "../api/types";
+
+export const RETENTIONS = ["full", "audit-only", "ephemeral"] as const;
+export const STRATEGIES = ["hierarchical", "rolling", "never"] as const;
+
+export interface Compaction {
+  strategy: string;
+  trigger_turns: number;
+  trigger_tokens: number;
+  summarizer_model: string | null;
+}
+
+export interface Rules extends Compaction {
+  retention: string;
+  redact: boolean;
+  facts: boolean;
+  ttl: number | null;
+}
+
+export function compactionOf(settings: Fields): Compaction {
+  const given = (settings.compaction ?? {}) as Partial<Compaction>;
+  return { strategy: "hierarchical", trigger_turns: 50, trigger_tokens: 8_000, summarizer_model: null, ...given };
+}
+
+export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl">): Rules {
+  return {
+    ...compactionOf(settings),
+    retention: typeof settings.retention === "string" ? settings.retention : "full",
+    redact: settings.redact === true,
+    facts: settings.facts === true,
+    ttl,
+  };
+}
+
+/** Only what is different is sent; settings that this page does not know are kept. */
+export function changesOf(info: Pick<Conversation, "settings" | "ttl">, rules: Rules): Fields {
+  const before = rulesOf(info);
+  const { ttl, retention, redact, facts, ...compaction } = rules;
+  const changes: Fields = {};
+  if (ttl !== before.ttl) changes.ttl = ttl;
+  const settings: Fields = { ...info.settings };
+  if (retention !== before.retention) settings.retention = retention;
+  if (redact !== before.redact) settings.redact = redact;
+  if (facts !== before.facts) settings.facts = facts;
+  const own = Object.entries(compaction).filter(([name, value]) => value !== before[name as keyof Compaction]);
+  if (own.length) settings.compaction = { ...((info.settings.compaction ?? {}) as Fields), ...(Object.fromEntries(own) as { [name: string]: Json }) };
+  if (JSON.stringify(settings) !== JSON.stringify(info.settings)) changes.settings = settings;
+  return changes;
+}
+
+const HOUR = 3_600;
+const DAY = 24 * HOUR;
+export const TTLS: [number | null, string][] = [
+  [null, "Never"], [HOUR, "An hour"], [DAY, "A day"], [7 * DAY, "A week"], [30 * DAY, "30 days"], [365 * DAY, "A year"],
+];
+
+/** The choices, with the present one among them, whoever set it. */
+export function ttlChoices(ttl: number | null): [number | null, string][] {
+  if (TTLS.some(([value]) => value === ttl)) return TTLS;
+  return [...TTLS, [ttl, spellTtl(ttl!)]];
+}
+
+function spellTtl(seconds: number): string {
+  const [size, unit] = seconds >= DAY ? [DAY, "days"] : seconds >= HOUR ? [HOUR, "hours"] : seconds >= 60 ? [60, "minutes"] : [1, "seconds"];
+  return `${Number((seconds / Number(size)).toFixed(1))} ${unit}`;
+}

@@ -1,0 +1,118 @@
+/** The account of a prompt, made ready to be shown. Pure. */
+
+import type { Block, Explanation, Fields, Json, ModelRequest } from "../api/types";
+
+export const KINDS: { [kind: string]: { name: string; about: string } } = {
+  instructions: { name: "Instructions", about: "What the application tells the model to be." },
+  memory: { name: "Memory", about: "Notes and facts that were kept from this conversation." },
+  summaries: { name: "Summaries", about: "Older turns in short, so that nothing is lost from sight." },
+  "omission note": { name: "A note on what is missing", about: "Tells the model that there is more than it sees." },
+  recent: { name: "Recent turns", about: "The end of the conversation, word for word." },
+  recalled: { name: "Recalled turns", about: "Earlier turns that fit the message, quoted with who said them and when." },
+  current: { name: "The message", about: "What is to be answered. It is always in, and never shortened." },
+  rounds: { name: "Tools and answer so far", about: "What followed the message already." },
+};
+
+export const nameOf = (kind: string) => KINDS[kind]?.name ?? kind;
+export const slugOf = (kind: string) => kind.replace(/\W+/g, "-");
+
+export const count = (value: number) => value.toLocaleString("en");
+export const counted = (value: number, one: string) => `${count(value)} ${one}${value === 1 ? "" : "s"}`;
+export const percent = (share: number) => `${Math.round(share * 100)}%`;
+export const seconds = (value: number) => (value < 1 ? `${Math.round(value * 1_000)} ms` : `${value.toFixed(1)} s`);
+
+/** What no block accounts for: the marks between messages, and the start of the answer. */
+export function marksOf(explanation: Explanation): number {
+  return explanation.tokens - explanation.blocks.reduce((sum, block) => sum + block.tokens, 0);
+}
+
+/** Positions as people count turns: from one, the last one included. */
+export function spanOf(from: number | null, through: number | null): string {
+  if (from === null || through === null) return "";
+  return through - from > 1 ? `turns ${count(from + 1)}–${count(through)}` : `turn ${count(from + 1)}`;
+}
+
+// ---- the words of a block
+
+const TAGS: { [kind: string]: string } = { memory: "memory", summaries: "summary", recalled: "recalled" };
+
+/** The words of a block as they stand in a prompt, whatever shape its provider wants: they are between marks. */
+export function wordsOf(kind: string, prompt: Json): string | null {
+  const tag = TAGS[kind];
+  if (!tag) return null;
+  const marks = new RegExp(`<(${tag}(?:-\\d+)?) note="[^"]*">\\n([\\s\\S]*?)\\n</\\1>`);
+  for (const text of textsOf(prompt)) {
+    const found = marks.exec(text);
+    if (found) return found[2]!;
+  }
+  return null;
+}
+
+function* textsOf(value: Json): Generator<string> {
+  if (typeof value === "string") yield value;
+  else if (Array.isArray(value)) for (const one of value) yield* textsOf(one);
+  else if (value) for (const one of Object.values(value)) yield* textsOf(one);
+}
+
+// ---- scores
+
+export interface Score {
+  turn: string;
+  conversation: string;
+  score: number;
+  parts: { [name: string]: number };
+}
+
+export const scoresOf = (block: Block) => new Map((block.scores as unknown as Score[]).map((one) => [one.turn, one]));
+
+// ---- what it cost
+
+export interface Figure {
+  name: string;
+  value: string;
+  about?: string;
+}
+
+const part = (fields: Fields | null, name: string) => (fields?.[name] ?? {}) as { [name: string]: number | undefined };
+
+/** Usage, cost and timings of a call, as the provider and the server reported them. */
+export function figuresOf(request: ModelRequest): Figure[] {
+  const usage = part(request.response, "usage");
+  const timings = part(request.response, "timings");
+  const tools = request.explanation?.tools_and_history_tokens;
+  const found: (Figure | false | undefined)[] = [
+    { name: "Model", value: request.model },
+    usage.prompt !== undefined && { name: "Prompt", value: counted(usage.prompt, "token"), about: "As the provider counted them." },
+    usage.cached !== undefined && { name: "of it cached", value: counted(usage.cached, "token"), about: "Billed at a fraction of the price." },
+    usage.completion !== undefined && { name: "Answer", value: counted(usage.completion, "token") },
+    usage.reasoning !== undefined && { name: "of it reasoning", value: counted(usage.reasoning, "token") },
+    tools !== undefined && tools > 0 && { name: "Tools and handed-in history", value: counted(tools, "token"), about: "Beside the blocks above." },
+    costOf(request),
+    typeof timings.first_token === "number" && { name: "First word", value: `after ${seconds(timings.first_token)}` },
+    typeof timings.total === "number" && { name: "Whole answer", value: `after ${seconds(timings.total)}` },
+    { name: "Ended", value: endOf(request) },
+    ...retriesOf(request),
+  ];
+  return found.filter((one): one is Figure => Boolean(one));
+}
+
+function costOf(request: ModelRequest): Figure {
+  const cost = request.response?.cost;
+  if (request.adapter === "offline") return { name: "Cost", value: "nothing", about: "No model was called." };
+  if (typeof cost === "number") return { name: "Cost", value: money(cost), about: "At the prices in the server's settings." };
+  return { name: "Cost", value: "not known", about: "The server's settings have no price for this model." };
+}
+
+export const money = (value: number) =>
+  `$${value === 0 || value >= 0.01 ? value.toFixed(2) : value.toLocaleString("en", { maximumSignificantDigits: 2 })}`;
+
+function endOf(request: ModelRequest): string {
+  if (!request.response) return "cut off: there is no record of an end";
+  const error = request.response.error as { type: string } | null;
+  return error ? error.type : String(request.response.finish_reason ?? "not said");
+}
+
+function retriesOf(request: ModelRequest): Figure[] {
+  const retries = (request.response?.retries ?? []) as { error: string; waited: number }[];
+  return retries.map((one) => ({ name: "Tried again", value: `${one.error}, after ${seconds(one.waited)}` }));
+}

@@ -1,0 +1,131 @@
+/** The budget as a bar, and the blocks that it is spent on. Each opens to its reason, its turns and its words. */
+
+import { useState } from "react";
+import type { Block, Explanation, Json } from "../api/types";
+import { Scores } from "../memory/scores";
+import { Turns } from "../memory/turns";
+import { Icon } from "../shell/icons";
+import { count, counted, KINDS, marksOf, nameOf, percent, scoresOf, slugOf, spanOf, wordsOf } from "./account";
+
+export interface AccountProps {
+  explanation: Explanation;
+  /** What was sent, or would be: the words of blocks are looked up in it. */
+  prompt: Json;
+  conversation: string;
+  onTurn: (turn: string) => void;
+}
+
+export function Account(props: AccountProps) {
+  const { explanation } = props;
+  const { budget, tokens, unit, turns, policy, counter } = explanation;
+  return (
+    <>
+      <p className="spent"><strong>{count(tokens)}</strong> of {count(budget)} {unit}</p>
+      <Bar explanation={explanation} />
+      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word · policy {policy} · counted by {counter}</p>
+      <ul className="blocks" aria-label="Blocks of the prompt">
+        {explanation.blocks.map((block, at) => <li key={at}><OneBlock {...props} block={block} /></li>)}
+        <Marks tokens={marksOf(explanation)} />
+      </ul>
+      <LeftOut explanation={explanation} />
+      {explanation.notes.map((note) => <p key={note} className="hint">{note}</p>)}
+    </>
+  );
+}
+
+function Bar({ explanation }: { explanation: Explanation }) {
+  const { blocks, budget, tokens, unit, identical_prefix: same } = explanation;
+  const label = blocks.map((block) => `${nameOf(block.kind)} ${count(block.tokens)}`).join(", ");
+  return (
+    <div className="budget" role="img" aria-label={`${label}, free ${count(budget - tokens)} ${unit}`}>
+      <div className="budget-bar">
+        {blocks.map((block, at) => (
+          <i key={at} className={`kind-${slugOf(block.kind)}`} title={`${nameOf(block.kind)}: ${count(block.tokens)}`} style={{ flexGrow: block.tokens }} />
+        ))}
+        <i className="is-free" title={`Free: ${count(budget - tokens)}`} style={{ flexGrow: Math.max(0, budget - tokens) }} />
+      </div>
+      {same !== null && <i className="budget-same" style={{ width: `${(100 * same * tokens) / budget}%` }} />}
+    </div>
+  );
+}
+
+function OneBlock({ block, prompt, conversation, onTurn }: AccountProps & { block: Block }) {
+  const [isOpen, setOpen] = useState(false);
+  const turns = block.turn_ids.length;
+  return (
+    <details className="block" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <i className={`swatch kind-${slugOf(block.kind)}`} aria-hidden="true" />
+        <span className="block-name">{nameOf(block.kind)}{turns > 0 && <small> {counted(turns, "turn")}</small>}</span>
+        <span className="figure">{count(block.tokens)}</span>
+        <Icon name="down" size={14} />
+      </summary>
+      {isOpen && <Inside block={block} prompt={prompt} conversation={conversation} onTurn={onTurn} />}
+    </details>
+  );
+}
+
+function Inside({ block, prompt, conversation, onTurn }: Omit<AccountProps, "explanation"> & { block: Block }) {
+  const scores = scoresOf(block);
+  const span = spanOf(block.from_seq, block.through_seq);
+  const words = block.turn_ids.length ? null : wordsOf(block.kind, prompt);
+  const places = block.turn_ids.map((turn) => ({ turn, conversation: scores.get(turn)?.conversation ?? conversation }));
+  return (
+    <div className="block-inside">
+      <p>{KINDS[block.kind]?.about}</p>
+      <p className="hint">Why: {block.reason}{span && ` (${span})`}.</p>
+      {words && <pre className="words" tabIndex={0}>{words}</pre>}
+      {places.length > 0 && (
+        <Turns places={places} onTurn={onTurn}>
+          {(turn) => scores.has(turn) && <Scores {...scores.get(turn)!} />}
+        </Turns>
+      )}
+    </div>
+  );
+}
+
+function Marks({ tokens }: { tokens: number }) {
+  if (tokens <= 0) return null;
+  return (
+    <li className="block is-plain">
+      <i className="swatch is-marks" aria-hidden="true" />
+      <span className="block-name">Marks between messages</span>
+      <span className="figure">{count(tokens)}</span>
+    </li>
+  );
+}
+
+function LeftOut({ explanation }: { explanation: Explanation }) {
+  const left = explanation.left_out as unknown as { reason: string; turns: number; from_seq: number | null; through_seq: number | null }[];
+  return (
+    <section aria-labelledby="left-out">
+      <h3 id="left-out">Left out</h3>
+      {left.length === 0 ? (
+        <p className="hint">Nothing: every turn is in the prompt.</p>
+      ) : (
+        <ul className="left-out">
+          {left.map((one) => (
+            <li key={one.reason}><strong>{counted(one.turns, "turn")}</strong> {one.reason}{one.from_seq !== null && <small> {spanOf(one.from_seq, one.through_seq)}</small>}</li>
+          ))}
+        </ul>
+      )}
+      <p className="hint">Recall: {explanation.recall ?? "off"}.</p>
+    </section>
+  );
+}
+
+export function Same({ share }: { share: number | null }) {
+  return (
+    <section aria-labelledby="same">
+      <h3 id="same">Same as the prompt before</h3>
+      {share === null ? (
+        <p className="hint">This is the first prompt of its kind here; there was none to compare it with.</p>
+      ) : (
+        <>
+          <meter min={0} max={1} value={share} aria-labelledby="same">{percent(share)}</meter>
+          <p><strong>{percent(share)}</strong> of this prompt, from its start, is what was sent the last time. Providers bill a start that they have seen at about a tenth.</p>
+        </>
+      )}
+    </section>
+  );
+}

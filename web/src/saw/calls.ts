@@ -1,0 +1,39 @@
+/** The calls of a model that an answer is made of: one, and one more for each round of tools. */
+
+import type { ModelRequest, Turn } from "../api/types";
+import { listRequests } from "../api/verbs";
+import { talk } from "../state/talk";
+import { textOf } from "../state/text";
+import { itemsOf } from "../state/views";
+
+const TRIES = 6;
+const PAUSE = 500; // milliseconds: the record follows the answer, and nobody waited for it
+
+export async function readCalls(conversation: string, turn: string, signal: AbortSignal): Promise<ModelRequest[]> {
+  const turns = roundsOf(turn);
+  for (let tries = 1; ; tries++) {
+    const calls = (await Promise.all(turns.map((one) => listRequests(conversation, one)))).flat();
+    const isComplete = calls.some((one) => one.turn === turn && one.response);
+    if (isComplete || !isMadeHere(turn) || tries === TRIES || signal.aborted) return calls;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  }
+}
+
+function itemWith(turn: string) {
+  const items = itemsOf(talk.get().thread.turns);
+  const at = items.findIndex((item) => item.turns.some((one) => one.id === turn));
+  return { item: items[at], before: items[at - 1] };
+}
+
+function roundsOf(turn: string): string[] {
+  const turns = itemWith(turn).item?.turns.filter((one) => one.role === "assistant") ?? [];
+  return turns.length ? turns.map((one) => one.id) : [turn];
+}
+
+const isMadeHere = (turn: string) => Boolean(talk.get().thread.turns.find((one) => one.id === turn)?.adapter);
+
+/** The question that it answers, if it is on the page. */
+export function questionOf(turn: string): string | null {
+  const before: Turn | undefined = itemWith(turn).before?.turns[0];
+  return before?.role === "user" ? textOf(before.content) || null : null;
+}

@@ -1,0 +1,119 @@
+/** What the model saw: the prompt of one answer, block by block. */
+
+import { useMemo, useState } from "react";
+import type { ModelRequest } from "../api/types";
+import { CopyButton } from "../chat/copy";
+import { PanelHead } from "../shell/panel-head";
+import { Shown } from "../shell/shown";
+import { useReading } from "../state/reading";
+import { figuresOf } from "./account";
+import { Account, Same } from "./blocks";
+import { questionOf, readCalls } from "./calls";
+import { Rebuild, useRebuilt } from "./rebuild";
+import "../memory/lines.css";
+import "./saw.css";
+
+export interface DrawerProps {
+  conversation: string;
+  /** The answer. */
+  turn: string;
+  onClose: () => void;
+  onTurn: (turn: string) => void;
+}
+
+export function SawDrawer({ conversation, turn, onClose, onTurn }: DrawerProps) {
+  const reading = useReading((signal) => readCalls(conversation, turn, signal), [conversation, turn]);
+  return (
+    <>
+      <PanelHead title="What the model saw" onClose={onClose} />
+      <div className="panel-body prompt">
+        <Shown reading={reading} what="the prompt">
+          {(calls) => <Calls calls={calls} conversation={conversation} turn={turn} onTurn={onTurn} />}
+        </Shown>
+      </div>
+    </>
+  );
+}
+
+type CallsProps = Omit<DrawerProps, "onClose"> & { calls: ModelRequest[] };
+
+function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
+  const [chosen, choose] = useState<string | null>(null);
+  const call = calls.find((one) => one.id === chosen) ?? calls.at(-1) ?? null;
+  const question = useMemo(() => questionOf(turn), [turn]);
+  const sent = call?.explanation ?? null;
+  const rebuilt = useRebuilt(conversation, question, sent);
+  const shown = rebuilt.context ?? (sent && { explanation: sent, messages: call!.body });
+  return (
+    <>
+      {calls.length > 1 && <Rounds calls={calls} chosen={call} onChoose={choose} />}
+      {!call && <Unrecorded />}
+      <section className={rebuilt.isOn ? "prompt-account is-rebuilt" : "prompt-account"} aria-label={rebuilt.isOn ? "What it would be" : "What was sent"} aria-busy={rebuilt.isBusy}>
+        {shown && <Account explanation={shown.explanation} prompt={shown.messages} conversation={conversation} onTurn={onTurn} />}
+      </section>
+      <Rebuild rebuilt={rebuilt} sent={sent} />
+      {call && <Call call={call} />}
+    </>
+  );
+}
+
+function Unrecorded() {
+  return (
+    <p className="panel-empty">
+      No call of a model is on record for this answer: it was written or imported, not made here.
+      Below is what a model would see of this conversation now.
+    </p>
+  );
+}
+
+/** A round of tools is a call of its own, with a prompt of its own. */
+function Rounds({ calls, chosen, onChoose }: { calls: ModelRequest[]; chosen: ModelRequest | null; onChoose: (id: string) => void }) {
+  return (
+    <div className="rounds" role="group" aria-label="Calls of the model for this answer">
+      {calls.map((call, at) => (
+        <button key={call.id} type="button" className="button" aria-pressed={call === chosen} onClick={() => onChoose(call.id)}>
+          {at === calls.length - 1 ? "Answer" : `Round ${at + 1}`}
+          <small>{((call.response?.calls ?? []) as string[]).join(", ")}</small>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Call({ call }: { call: ModelRequest }) {
+  return (
+    <>
+      <Same share={call.explanation?.identical_prefix ?? null} />
+      <section aria-labelledby="figures">
+        <h3 id="figures">Usage, cost, timings</h3>
+        <dl className="figures">
+          {figuresOf(call).map(({ name, value, about }, at) => (
+            <div key={at}><dt>{name}</dt><dd>{value}{about && <small>{about}</small>}</dd></div>
+          ))}
+        </dl>
+      </section>
+      <Outbound call={call} />
+    </>
+  );
+}
+
+function Outbound({ call }: { call: ModelRequest }) {
+  const text = useMemo(() => call.body && JSON.stringify(call.body, null, 2), [call]);
+  return (
+    <section aria-labelledby="outbound">
+      <h3 id="outbound">Outbound request</h3>
+      <p>previous_response_id in last request: <strong>{call.previous_response_id ? "yes" : "no"}</strong></p>
+      {text ? (
+        <details className="outbound">
+          <summary>JSON, as it was sent, without secrets</summary>
+          <figure className="code">
+            <figcaption><span>{call.adapter}</span><CopyButton text={text} label="Copy the request" /></figcaption>
+            <pre tabIndex={0} aria-label="Outbound request">{text}</pre>
+          </figure>
+        </details>
+      ) : (
+        <p className="hint">Its body was deleted, because something that it held was forgotten.</p>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,77 @@
+/** The page: the list on the left, the chat in the middle, memory or the prompt on the right. */
+
+import { lazy, Suspense, useEffect, useState } from "react";
+import { Chat } from "../chat/chat";
+import { History } from "../history/history";
+import * as conversations from "../state/conversations";
+import { closePanel, panel, sidebar } from "../state/panel";
+import { navigate, route } from "../state/route";
+import { begin, session } from "../state/session";
+import { useStore } from "../state/store";
+import { open, talk } from "../state/talk";
+import { titleOf } from "../state/titles";
+import { Boundary } from "./boundary";
+import { HelpDialog } from "./help";
+import { useShortcuts } from "./shortcuts";
+import { SignIn } from "./sign-in";
+import { Toasts } from "./toasts";
+import { Trouble } from "./trouble";
+
+const MemoryPanel = lazy(() => import("../memory/panel").then((module) => ({ default: module.MemoryPanel })));
+const SawDrawer = lazy(() => import("../saw/drawer").then((module) => ({ default: module.SawDrawer })));
+
+export function App() {
+  const state = useStore(session, (one) => one);
+  useEffect(() => void begin(), []);
+  if (state.phase === "loading") return <div className="whole-page" role="status" aria-label="Loading" />;
+  if (state.phase === "unreachable")
+    return <Trouble title="No server" text={state.message} action="Try again" onAction={() => void begin()} />;
+  if (state.phase === "signed-out") return <SignIn message={state.message} />;
+  return <Page />;
+}
+
+function Page() {
+  const isListShown = useStore(sidebar, (one) => one);
+  const where = useStore(route, (one) => one.conversation);
+  const title = useStore(talk, (one) => (one.info ? titleOf(one.info) : null));
+  const [help, setHelp] = useState(false);
+  useEffect(() => conversations.begin(), []);
+  useEffect(() => open(where), [where]);
+  useEffect(() => void (document.title = title ? `${title} · Palaver` : "Palaver"), [title]);
+  useShortcuts({ help: () => setHelp(true) });
+  return (
+    <div className={`page ${isListShown ? "with-list" : ""}`}>
+      <a className="skip" href="#message">Skip to the message box</a>
+      <History onHelp={() => setHelp(true)} />
+      {isListShown && <button type="button" className="veil" aria-label="Close the list" onClick={() => sidebar.set(false)} />}
+      <Chat />
+      <SidePanel />
+      <Toasts />
+      <HelpDialog isOpen={help} onClose={() => setHelp(false)} />
+    </div>
+  );
+}
+
+function SidePanel() {
+  const shown = useStore(panel, (one) => one);
+  const id = useStore(talk, (one) => one.id);
+  useEffect(() => closePanel, [id]);
+  if (!shown || !id) return null;
+  const onTurn = (turn: string) => {
+    if (!matchMedia("(min-width: 60rem)").matches) closePanel(); // it lies over the chat there
+    navigate(id, { turn });
+  };
+  return (
+    <aside className="panel" aria-label={shown.kind === "memory" ? "Memory" : "What the model saw"}>
+      <Boundary key={shown.kind}>
+        <Suspense fallback={<p className="panel-wait" role="status">Loading…</p>}>
+          {shown.kind === "memory" ? (
+            <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
+          ) : (
+            <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
+          )}
+        </Suspense>
+      </Boundary>
+    </aside>
+  );
+}

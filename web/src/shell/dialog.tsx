@@ -1,0 +1,30 @@
+import { type ReactNode, useEffect, useId, useRef } from "react";
+import { IconButton } from "./icons";
+
+/** The browser's own dialog: it keeps the focus, closes by Escape, and gives the focus back. */
+export function Dialog({
+  title, isOpen, onClose, children,
+}: { title: string; isOpen: boolean; onClose: () => void; children: ReactNode }) {
+  const element = useRef<HTMLDialogElement>(null);
+  const name = useId();
+  useEffect(() => {
+    if (isOpen) element.current?.showModal();
+    else element.current?.close();
+  }, [isOpen]);
+  return (
+    <dialog
+      ref={element} className="dialog" aria-labelledby={name} onClose={onClose}
+      onClick={(event) => event.target === element.current && onClose()}
+    >
+      {isOpen && (
+        <div className="dialog-body">
+          <header className="panel-head">
+            <h2 id={name}>{title}</h2>
+            <IconButton icon="close" label="Close" onClick={onClose} />
+          </header>
+          {children}
+        </div>
+      )}
+    </dialog>
+  );
+}

@@ -1,0 +1,83 @@
+/** Keys that work everywhere on the page. */
+
+import { useEffect } from "react";
+import { conversations } from "../state/conversations";
+import { closePanel, leaveList, panel, showMemory, sidebar } from "../state/panel";
+import { navigate, route } from "../state/route";
+import { isBusy, stopAnswer, talk } from "../state/talk";
+
+const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
+const MOD = isMac ? "⌘" : "Ctrl";
+
+export const SHORTCUTS: [string, string][] = [
+  [`${MOD} Shift O`, "New chat"],
+  [`${MOD} K`, "Search"],
+  ["Alt ↑ / Alt ↓", "Previous or next conversation"],
+  [`${MOD} B`, "Show or hide the list"],
+  ["Alt M", "Memory of this conversation"],
+  ["Esc", "Stop the answer, or close what is open"],
+  ["Enter", "Send; with Shift a new line"],
+  ["↑ in an empty message", "Edit your last message"],
+  [`${MOD} /`, "This list"],
+];
+
+export function focusMessage(): void {
+  requestAnimationFrame(() => document.getElementById("message")?.focus());
+}
+
+export function newChat(): void {
+  navigate(null);
+  leaveList();
+  focusMessage();
+}
+
+function search(): void {
+  sidebar.set(true);
+  requestAnimationFrame(() => document.getElementById("search")?.focus());
+}
+
+/** The neighbour in the list; the first one from a new chat. */
+function step(by: number): void {
+  const { items } = conversations.get();
+  const here = items.findIndex((one) => one.id === route.get().conversation);
+  const next = items[here < 0 ? 0 : here + by];
+  if (next) navigate(next.id);
+}
+
+function escape(): boolean {
+  if (isBusy(talk.get())) void stopAnswer();
+  else if (panel.get()) closePanel();
+  else return false;
+  return true;
+}
+
+export function useShortcuts({ help }: { help: () => void }): void {
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.isComposing) return;
+      if (actionOf(event, help)?.() !== undefined) event.preventDefault();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [help]);
+}
+
+/** What a key does; undefined when it is not ours. The action answers anything but undefined when it did it. */
+function actionOf(event: KeyboardEvent, help: () => void): (() => unknown) | undefined {
+  const key = event.key.toLowerCase();
+  const done = (run: () => void) => () => (run(), true);
+  if (event.altKey && !event.ctrlKey && !event.metaKey) {
+    if (key === "arrowup") return done(() => step(-1));
+    if (key === "arrowdown") return done(() => step(1));
+    if (event.code === "KeyM") return done(() => talk.get().id && showMemory());
+    return undefined;
+  }
+  if (key === "escape" && !document.querySelector("dialog[open], [popover]:popover-open"))
+    return () => escape() || undefined;
+  if (!(isMac ? event.metaKey : event.ctrlKey)) return undefined;
+  if (event.shiftKey) return key === "o" ? done(newChat) : undefined;
+  if (key === "k") return done(search);
+  if (key === "b") return done(() => sidebar.set(!sidebar.get()));
+  if (key === "/") return done(help);
+  return undefined;
+}

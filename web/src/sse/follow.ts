@@ -1,0 +1,79 @@
+/** A live feed that comes back by itself, and goes on at the very character. */
+
+import { Problem, query, send } from "../api/client";
+import { type Message, messagesOf } from "./parser";
+
+const LAST = new Set(["gone", "denied"]);
+const PAUSES = [250, 1_000, 2_000, 5_000, 10_000]; // milliseconds between tries
+
+export interface Follower {
+  onMessage: (message: Message) => void;
+  /** False while there is no connection. */
+  onState?: (live: boolean) => void;
+  /** It will not come back: the server said why. */
+  onEnd?: (problem: Problem | null) => void;
+}
+
+/** Follow `path` after a point. Answers how to end it. */
+export function follow(path: string, after: number | string, follower: Follower): () => void {
+  const whole = new AbortController();
+  void keepFollowing(path, String(after), follower, whole.signal);
+  return () => whole.abort();
+}
+
+async function keepFollowing(path: string, after: string, follower: Follower, signal: AbortSignal): Promise<void> {
+  let point = after;
+  let tries = 0;
+  while (!signal.aborted) {
+    await becomesVisible(signal);
+    const over = new AbortController();
+    const round = AbortSignal.any([signal, whenHidden(over.signal)]);
+    try {
+      const response = await send("GET", `${path}${query({ after: point })}`, { signal: round });
+      follower.onState?.(true);
+      for await (const message of messagesOf(response)) {
+        if (signal.aborted) return;
+        tries = 0;
+        point = message.id ?? point;
+        follower.onMessage(message);
+        if (LAST.has(message.event)) return follower.onEnd?.(null);
+      }
+    } catch (problem) {
+      if (signal.aborted) return;
+      if (problem instanceof Problem && isFinal(problem)) return follower.onEnd?.(problem);
+    } finally {
+      over.abort();
+    }
+    if (signal.aborted) return;
+    if (document.hidden) continue; // it was let go on purpose
+    follower.onState?.(false);
+    await pause(PAUSES[Math.min(tries++, PAUSES.length - 1)] ?? 0, signal);
+  }
+}
+
+const isFinal = (problem: Problem) => problem.status >= 400 && problem.status < 500 && problem.status !== 429;
+
+/** A browser has six connections for each server: a tab that nobody looks at gives its own back. */
+function whenHidden(over: AbortSignal): AbortSignal {
+  const controller = new AbortController();
+  const check = () => document.hidden && controller.abort();
+  document.addEventListener("visibilitychange", check, { signal: over });
+  return controller.signal;
+}
+
+function becomesVisible(signal: AbortSignal): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    document.addEventListener("visibilitychange", () => document.hidden || resolve(), { signal });
+    signal.addEventListener("abort", () => resolve());
+  });
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    const now = () => (clearTimeout(timer), resolve());
+    signal.addEventListener("abort", now);
+    window.addEventListener("online", now, { once: true });
+  });
+}

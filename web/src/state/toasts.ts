@@ -1,0 +1,28 @@
+/** Short messages at the edge of the page, some with something to press. */
+
+import { Store } from "./store";
+
+export interface Toast {
+  id: number;
+  text: string;
+  isProblem: boolean;
+  action?: { label: string; run: () => void };
+}
+
+const SECONDS = 6;
+let count = 0;
+export const toasts = new Store<Toast[]>([]);
+
+export function say(text: string, options: Partial<Omit<Toast, "id" | "text">> & { seconds?: number } = {}): number {
+  const { seconds = SECONDS, ...rest } = options;
+  const toast: Toast = { id: ++count, text, isProblem: false, ...rest };
+  toasts.set([...toasts.get(), toast]);
+  if (seconds > 0) setTimeout(() => dismiss(toast.id), seconds * 1_000);
+  return toast.id;
+}
+
+export const complain = (text: string) => say(text, { isProblem: true, seconds: 10 });
+
+export function dismiss(id: number): void {
+  toasts.set(toasts.get().filter((one) => one.id !== id));
+}

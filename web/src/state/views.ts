@@ -1,0 +1,94 @@
+/** What a thread looks like: turns grouped into questions and answers, and the versions of each. Pure. */
+
+import type { Branch, ToolCall, ToolResult, Turn } from "../api/types";
+import { textOf } from "./text";
+
+export interface Step {
+  call: ToolCall;
+  result: ToolResult | null;
+}
+
+/** One thing on the page: a question, or an answer with all its tool rounds. */
+export interface Item {
+  id: string;
+  role: Turn["role"];
+  turns: Turn[];
+}
+
+/** Consecutive turns of one actor's answer, with the tool turns between them, are one item. */
+export function itemsOf(turns: Turn[], previous: Item[] = []): Item[] {
+  const known = new Map(previous.map((item) => [item.id, item]));
+  const items: Item[] = [];
+  for (const turn of turns) {
+    const last = items.at(-1);
+    if (last && belongs(last, turn)) last.turns.push(turn);
+    else items.push({ id: turn.id, role: turn.role, turns: [turn] });
+  }
+  // What has not changed stays the very same object, and is not drawn again.
+  return items.map((item) => {
+    const old = known.get(item.id);
+    return old && isSame(old.turns, item.turns) ? old : item;
+  });
+}
+
+function belongs(item: Item, turn: Turn): boolean {
+  if (item.role !== "assistant") return false;
+  if (turn.role === "tool") return true;
+  const last = item.turns.at(-1)!;
+  return turn.role === "assistant" && turn.actor === item.turns[0]!.actor && (last.role === "tool" || last.tool_calls.length > 0);
+}
+
+function isSame(one: Turn[], other: Turn[]): boolean {
+  return one.length === other.length && one.every((turn, at) => turn === other[at]);
+}
+
+/** The calls of a turn, each with its result, wherever in the item that came. */
+export function stepsOf(turn: Turn, item: Item): Step[] {
+  const results = new Map(item.turns.flatMap((one) => one.tool_results).map((result) => [result.id, result]));
+  return turn.tool_calls.map((call) => ({ call, result: results.get(call.id) ?? null }));
+}
+
+/** Whether somebody is still working on the last answer. */
+export function isInTheMaking(turns: Turn[]): boolean {
+  const last = turns.at(-1);
+  return last !== undefined && (last.status === "pending" || last.tool_calls.length > 0 || last.role === "tool");
+}
+
+// ---- versions
+
+export interface Versions {
+  /** Ids, oldest first. */
+  ids: string[];
+  at: number;
+}
+
+/** The place of each turn that has more than one version. */
+export function branchesByTurn(branches: Branch[]): Map<string, Branch> {
+  return new Map(branches.flatMap((branch) => branch.turns.map((turn) => [turn.id, branch] as const)));
+}
+
+/**
+ * The versions of a question that differ, and those with its very words, which are its answers made anew.
+ * Both are versions of the same turn for the server; a reader wants the second kind beside the answer.
+ */
+export function versionsOf(turn: Turn, branches: Map<string, Branch>): { edits: Versions | null; answers: Versions | null } {
+  const branch = branches.get(turn.id);
+  if (!branch) return { edits: null, answers: null };
+  if (turn.role !== "user") return { edits: null, answers: listed(branch.turns, turn) };
+  const groups = new Map<string, Turn[]>();
+  for (const version of branch.turns) {
+    const same = textOf(version.content);
+    groups.set(same, [...(groups.get(same) ?? []), version]);
+  }
+  const own = groups.get(textOf(turn.content)) ?? [turn];
+  const newest = [...groups.values()].map((group) => (group === own ? turn : group.at(-1)!));
+  return { edits: listed(newest, turn), answers: listed(own, turn) };
+}
+
+function listed(turns: Turn[], turn: Turn): Versions | null {
+  if (turns.length < 2) return null;
+  return { ids: turns.map((one) => one.id), at: turns.findIndex((one) => one.id === turn.id) };
+}
+
+export const isSameVersion = (one: Versions | null, other: Versions | null) =>
+  one === other || (one !== null && other !== null && one.at === other.at && one.ids.join() === other.ids.join());

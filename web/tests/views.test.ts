@@ -1,0 +1,166 @@
+import { describe, expect, it } from "vitest";
+import type { Branch, Conversation, Turn } from "../src/api/types";
+import { blocksOf } from "../src/chat/blocks";
+import { safeUrl } from "../src/chat/links";
+import { fileName, markdownOf } from "../src/history/written";
+import { GROUP, inSight, placesOf, ROW } from "../src/history/window";
+import { groupOf, type Row, rowsOf } from "../src/state/dates";
+import { parseRoute, pathTo } from "../src/state/paths";
+import { codePoints, marked, titleParts, unitsAt } from "../src/state/text";
+import { branchesByTurn, itemsOf, stepsOf, versionsOf } from "../src/state/views";
+import { turn } from "./turns";
+
+const assistant = (id: string, fields: Partial<Turn> = {}) => turn({ id, role: "assistant", actor: "assistant", ...fields });
+const tool = (id: string, call: string) => turn({ id, role: "tool", actor: "tool", tool_results: [{ id: call, content: "12", is_error: false }] });
+const called = (id: string, call: string) => assistant(id, { tool_calls: [{ id: call, name: "look", arguments: {} }] });
+
+describe("items", () => {
+  it("are questions, and answers with their tool rounds", () => {
+    const turns = [turn({ id: "q" }), called("a1", "c1"), tool("r", "c1"), assistant("a2"), turn({ id: "q2" })];
+    const items = itemsOf(turns);
+    expect(items.map((item) => item.turns.map((one) => one.id))).toEqual([["q"], ["a1", "r", "a2"], ["q2"]]);
+    expect(stepsOf(turns[1]!, items[1]!)).toMatchObject([{ call: { id: "c1" }, result: { content: "12" } }]);
+  });
+
+  it("of two agents stay apart", () => {
+    expect(itemsOf([assistant("a", { actor: "cook" }), assistant("b", { actor: "host" })])).toHaveLength(2);
+    expect(itemsOf([assistant("a"), assistant("b")])).toHaveLength(2);
+  });
+
+  it("that have not changed are the same objects", () => {
+    const turns = [turn({ id: "q" }), assistant("a")];
+    const before = itemsOf(turns);
+    const after = itemsOf([turns[0]!, { ...turns[1]!, content: "more" }], before);
+    expect(after[0]).toBe(before[0]);
+    expect(after[1]).not.toBe(before[1]);
+  });
+});
+
+describe("versions", () => {
+  const versions = ["A", "A", "B"].map((content, at) => turn({ id: `v${at}`, content }));
+  const places: Branch[] = [{ position: 0, active: "v1", turns: versions }];
+  const branches = branchesByTurn(places);
+
+  it("with the same words are answers made anew, others are edits", () => {
+    expect(versionsOf(versions[0]!, branches)).toEqual({
+      edits: { ids: ["v0", "v2"], at: 0 },
+      answers: { ids: ["v0", "v1"], at: 0 },
+    });
+    expect(versionsOf(versions[2]!, branches)).toEqual({ edits: { ids: ["v1", "v2"], at: 1 }, answers: null });
+  });
+
+  it("are none where nothing was changed", () => {
+    expect(versionsOf(turn({ id: "other" }), branches)).toEqual({ edits: null, answers: null });
+  });
+});
+
+describe("Markdown in pieces", () => {
+  it("comes together again, whatever it holds", () => {
+    const text = "# A\n\npara\nmore\n\n- one\n\n- two\n\n  under two\n\nafter\n\n```py\n\nx = 1\n\n```\n\n| a |\n|---|\n| 1 |\n\nend";
+    const blocks = blocksOf(text);
+    expect(blocks.join("\n")).toBe(text);
+    expect(blocks).toHaveLength(6);
+    expect(blocks.some((block) => block.includes("- one") && block.includes("under two"))).toBe(true);
+    expect(blocks.some((block) => block.startsWith("```py") && block.trimEnd().endsWith("```"))).toBe(true);
+  });
+
+  it("keeps an open fence whole, and a fence inside a longer one", () => {
+    expect(blocksOf("```\na\n\nb\n\nc")).toHaveLength(1);
+    expect(blocksOf("````\n```\n\n```\n\nstill code\n````\n\nafter")).toHaveLength(2);
+  });
+
+  it("is left whole where definitions reach across it", () => {
+    expect(blocksOf("[a][1]\n\n[1]: https://example.org")).toHaveLength(1);
+  });
+
+  it("takes only addresses that cannot run anything", () => {
+    expect(safeUrl("https://example.org/a")).toBe("https://example.org/a");
+    expect(safeUrl("mailto:ada@example.org")).toBe("mailto:ada@example.org");
+    for (const bad of ["javascript:alert(1)", " JaVaScript:alert(1)", "data:text/html,x", "vbscript:x", "//example.org", "/api/x", "file:///x", "blob:x", ""])
+      expect(safeUrl(bad)).toBe("");
+  });
+});
+
+const at = (updated: string, id = updated): Conversation => ({ id, updated, title: id } as Conversation);
+
+describe("dates", () => {
+  const now = new Date(2026, 10, 15, 0, 30);
+  it("are grouped by the calendar, not by hours", () => {
+    expect(groupOf(new Date(2026, 10, 15, 0, 1), now)).toBe("Today");
+    expect(groupOf(new Date(2026, 10, 14, 23, 59), now)).toBe("Yesterday");
+    expect(groupOf(new Date(2026, 10, 13, 12), now)).toBe("Previous 7 days");
+    expect(groupOf(new Date(2026, 10, 8), now)).toBe("Previous 7 days");
+    expect(groupOf(new Date(2026, 10, 7, 23), now)).toBe("November 2026");
+    expect(groupOf(new Date(2025, 11, 31), now)).toBe("December 2025");
+    expect(groupOf(new Date(2026, 10, 16), now)).toBe("Today"); // a clock that runs ahead
+  });
+
+  it("head the rows of the list", () => {
+    const rows = rowsOf([at("2026-11-15T00:10:00"), at("2026-11-15T00:05:00"), at("2026-11-14T09:00:00")], now);
+    expect(rows.map((row) => (row.kind === "group" ? row.name : "·"))).toEqual(["Today", "·", "·", "Yesterday", "·"]);
+  });
+});
+
+describe("the rows in sight", () => {
+  const rows: Row[] = Array.from({ length: 10_000 }, (_, n) =>
+    n % 100 ? { kind: "conversation", conversation: at("2026-11-15", `${n}`) } : { kind: "group", name: `${n}` });
+  const places = placesOf(rows);
+
+  it("are few, and cover the view, wherever it is", () => {
+    expect(places.at(-1)).toBe(100 * GROUP + 9_900 * ROW);
+    for (const top of [0, 1, 39, 4_000, 200_000, places.at(-1)! - 600]) {
+      const [first, last] = inSight(places, top, 600);
+      expect(last - first).toBeLessThan(40);
+      expect(places[first]!).toBeLessThanOrEqual(top);
+      expect(places[last]!).toBeGreaterThanOrEqual(Math.min(top + 600, places.at(-1)!));
+    }
+  });
+
+  it("are none of an empty list", () => {
+    expect(inSight(placesOf([]), 0, 600)).toEqual([0, 0]);
+  });
+});
+
+describe("text", () => {
+  it("is counted as the server counts it", () => {
+    expect(codePoints("a🥜é")).toBe(3);
+    expect("a🥜é".slice(unitsAt("a🥜é", 2))).toBe("é");
+    expect(unitsAt("ab", 9)).toBe(2);
+  });
+
+  it("is marked where the words are, also behind emoji", () => {
+    const parts = marked("🥜🥜 nuts and rice", [[3, 7]]);
+    expect(parts.filter((part) => part.isMatch).map((part) => part.text)).toEqual(["nuts"]);
+    expect(parts.map((part) => part.text).join("")).toBe("🥜🥜 nuts and rice");
+  });
+
+  it("is cut around its first match", () => {
+    const long = `${"x ".repeat(500)}needle${" y".repeat(500)}`;
+    const parts = marked(long, [[1_000, 1_006]]);
+    expect(parts.find((part) => part.isMatch)?.text).toBe("needle");
+    expect(parts.map((part) => part.text).join("").length).toBeLessThan(140);
+  });
+
+  it("of a title is marked without being taken for a pattern", () => {
+    expect(titleParts("C++ (notes)", "c++ (no")).toEqual([
+      { text: "C++", isMatch: true }, { text: " ", isMatch: false }, { text: "(no", isMatch: true }, { text: "tes)", isMatch: false },
+    ]);
+  });
+});
+
+describe("the rest", () => {
+  it("finds its way by the address", () => {
+    expect(parseRoute("/c/01K", "#turn")).toEqual({ conversation: "01K", turn: "turn" });
+    expect(parseRoute("/", "")).toEqual({ conversation: null, turn: null });
+    expect(pathTo("a/b", "t")).toBe("/c/a%2Fb#t");
+  });
+
+  it("exports what was said, by whom and when", () => {
+    const text = markdownOf(at("2026-11-15T09:00:00Z", "Nuts"), [turn({ actor: "ada", content: "Hello" }), called("a", "c")]);
+    expect(text).toContain("# Nuts");
+    expect(text).toContain("### ada");
+    expect(text).toContain("used `look`");
+    expect(fileName("../../etc/passwd\0")).toBe("etcpasswd");
+    expect(fileName("…")).toBe("conversation");
+  });
+});
