@@ -79,6 +79,12 @@ def test_every_scenario_that_applies_passes(profile: Running, tmp_path: Path, re
     assert failed == WITHOUT.keys() & scored.keys(), "a scenario passes that is said not to apply"
 
 
+def test_the_page_names_what_does_not_apply() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    assert TASKS in page
+    assert all(name.startswith("tasks-") for name in WITHOUT), "say it in docs/mcp.md too"
+
+
 # ---- the Inspector -------------------------------------------------------------------------------------------------
 
 Inspect = Callable[..., Any]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mcp.shared.exceptions import MCPError
 from tests.assistants.helpers import Calls, call, in_process, refusal
 
 from palaver.model import READ, WRITE, Scope
+from palaver.server.mcp import resources
 from palaver.server.mcp.tools import TOOLS
 from palaver.store import Store
 
@@ -26,6 +29,12 @@ async def test_every_tool_says_what_it_is_takes_and_answers(client: Calls) -> No
         for name, field in one.input_schema["properties"].items():
             assert "description" in field, (one.name, name)
         assert one.annotations.open_world_hint is False
+
+
+def test_the_page_names_every_tool_and_address() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    assert [face.name for face in TOOLS if f"`{face.name}`" not in page] == []
+    assert [uri for uri in resources.TEMPLATES if f"`{uri}`" not in page] == []
 
 
 async def test_hints_tell_readers_from_writers_and_what_destroys(client: Calls) -> None:
