@@ -151,8 +151,8 @@ def test_what_is_not_taken_or_not_what_it_says_is_refused_with_the_reason(offlin
     expect(tab.button("Send")).to_be_disabled()
 
 
-def test_more_than_twenty_files_are_too_many(offline: App) -> None:
+def test_more_than_ten_files_are_too_many(offline: App) -> None:
     tab = offline.tab()
-    choose(tab, *(file(f"{n}.txt", b"x") for n in range(21)))
-    expect(tab.page.locator(".toast.is-problem")).to_contain_text("At most 20 files")
-    expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(20)
+    choose(tab, *(file(f"{n}.txt", b"x") for n in range(11)))
+    expect(tab.page.locator(".toast.is-problem")).to_contain_text("At most 10 files")
+    expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -107,6 +108,18 @@ def test_lies_bombs_and_giants_are_refused(client: httpx.Client, talk: str, serv
     large = refused(b"x" * 50_000_001)
     assert (large.status_code, large.json()["limit"], large.json()["field"]) == (413, 50_000_000, "data")
     assert ok(client.get(f"{talk}/attachments"))["items"] == []
+
+
+def test_a_picture_that_is_none_is_refused_in_the_words_of_each_provider(client: httpx.Client) -> None:
+    data, headers = b64encode(b"no cat").decode(), {"X-Conversation-Id": "k"}
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    body = {"model": "offline", "messages": [{"role": "user", "content": [picture]}]}
+    refused = client.post("/v1/chat/completions", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    body = {"model": "offline", "max_tokens": 9, "messages": [{"role": "user", "content": [picture]}]}
+    refused = client.post("/v1/messages", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_a_message_takes_ten_files(client: httpx.Client, talk: str) -> None:
@@ -223,9 +236,8 @@ def test_a_file_comes_down_whole_in_ranges_and_not_at_all(client: httpx.Client, 
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
 
 
-SHOWN = {"png": "image/png", "pdf": "application/pdf", "mp4": "video/mp4"} | dict.fromkeys(
-    ("svg", "html", "zip", "txt")
-)
+SHOWN = {"png": "image/png", "pdf": "application/pdf", "mp4": "video/mp4"}
+ONLY_BYTES = ("svg", "html", "zip", "txt")
 
 
 def test_no_file_is_ever_a_page(client: httpx.Client, talk: str) -> None:

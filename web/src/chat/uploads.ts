@@ -10,7 +10,7 @@ import { ensureConversation, talk } from "../state/talk";
 import { complain } from "../state/toasts";
 import { isPicture, sizeOf } from "./files";
 
-export const MOST = 20; // files of one message
+export const MOST = 10; // files of one message
 
 export interface Upload {
   id: string;
