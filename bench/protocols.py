@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.generate import TOKENS, _provider
+from bench.http import free_port, running
 from bench.measure import Bench, Figure, Result
-from bench.server import _free_port, _running
 from palaver.testing.providers import KEY
 
 HELLO = {"role": "user", "content": "Hello there, how are you today?"}
@@ -94,7 +94,7 @@ async def _timed(port: int, path: str, body: dict[str, Any], headers: str) -> tu
 
 @contextmanager
 def _server(folder: Path, upstream: str) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "palaver.cli", "serve", "--port", str(port), "--db", str(folder / "faces.db")]
     of_openai = {"base_url": f"{upstream}/v1", "api_key": KEY}
     models = {
@@ -103,5 +103,5 @@ def _server(folder: Path, upstream: str) -> Iterator[int]:
         "messages": {"model": "anthropic:test", "base_url": upstream, "api_key": KEY},
     }
     more = {"PALAVER_MODEL": "chat", "PALAVER_MODELS": json.dumps(models), "PALAVER_EMBEDDER": "none"}
-    with _running(command, port, PALAVER_SHUTDOWN_SECONDS="1", **more):
+    with running(command, port, PALAVER_SHUTDOWN_SECONDS="1", **more):
         yield port
