@@ -71,13 +71,11 @@ async def test_over_http_in_every_era(server: Running) -> None:
         await second_half(client, talk)
 
 
-@pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_over_stdio(database_url: str, tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_over_stdio(database_url: str, tmp_path: Path) -> None:
     """Two processes, one after another, as an assistant starts them."""
-    monkeypatch.setenv("PALAVER_EMBEDDER", "none")
-    async with over_stdio(database_url, tmp_path, "--user", "ada", era=era) as client:
+    async with over_stdio(database_url, tmp_path, "--user", "ada") as client:
         talk = await first_half(client)
-    async with over_stdio(database_url, tmp_path, "--user", "ada", era=era) as client:
+    async with over_stdio(database_url, tmp_path, "--user", "ada") as client:
         await second_half(client, talk)
 
 
