@@ -12,7 +12,7 @@ from palaver.continuity import Continuity, clean_continuity
 from palaver.drafts import clean_name
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall, Turn
-from palaver.ports import ReasoningDelta, TextDelta, ToolSpec
+from palaver.ports import ReasoningDelta, TextDelta, Thought, ToolSpec
 from palaver.prompting import options_of
 
 CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
@@ -41,7 +41,8 @@ class Asked:
     continuity: Continuity | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
-    tell_all: bool = False  # also what the model is given, and which turn its words go to
+    thoughts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)  # before calls that are stored
+    tell_all: bool = False  # also what the model is given, which turn its words go to, and its thoughts when finished
     marks: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -113,4 +114,6 @@ class Answered:
     turn: Turn
 
 
-GenerateEvent = MessageStored | Prompted | TurnOpened | TextDelta | ReasoningDelta | ToolsPlanned | ToolDone | Answered
+GenerateEvent = (
+    MessageStored | Prompted | TurnOpened | TextDelta | ReasoningDelta | Thought | ToolsPlanned | ToolDone | Answered
+)

@@ -636,9 +636,9 @@ class Conversation:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
         Options: model, agent, actor, tools, client_tools, may_call, must_call, instructions, history, attachments,
-        metadata, idempotency_key, question, token_budget, continuity, settings, stream, tell_all, marks, replaces; and
-        those of `build_context`, but for viewer, query and filter_participants. Without a message it answers the thread
-        as it stands. See docs/generate.md.
+        metadata, idempotency_key, question, token_budget, continuity, settings, stream, tell_all, marks, thoughts,
+        replaces; and those of `build_context`, but for viewer, query and filter_participants. Without a message it
+        answers the thread as it stands. See docs/generate.md.
         """
         async with aclosing(self.generate_stream(message, **options)) as events:
             async for event in events:

@@ -23,6 +23,7 @@ from palaver.ports import (
     Quote,
     ReasoningDelta,
     TextDelta,
+    Thought,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Try:
     def __init__(self, generation: Generation, prompt: Prompt, choice: Choice, *, chained: bool) -> None:
         self.body = _body(generation, prompt, choice, chained)
         self.heard = Heard()
+        self.tells_all = generation.asked.tell_all
         self.recording = _recording(generation, prompt, self.body)
         self.events = ask(generation.model, self.body, generation.limits.asking, self.heard.retries)
         self.first = asyncio.ensure_future(_next(self.events))
@@ -69,7 +71,7 @@ class Try:
             if isinstance(event, TextDelta):
                 await out.write(event.text)
                 tell(event)
-            elif isinstance(event, ReasoningDelta):
+            elif isinstance(event, ReasoningDelta) or (isinstance(event, Thought) and self.tells_all):
                 tell(event)
             event = await _next(self.events)
 

@@ -118,7 +118,7 @@ def writers(store: palaver.sync.Store) -> Iterator[list[int]]:
     def write(name: str) -> None:
         talk = store.conversation(name)
         while not over.is_set():
-            file = talk.attach(os.urandom(2_000), filename="x.bin")
+            file = talk.attach(os.urandom(1_000).hex().encode(), filename="x.txt")
             turn = talk.append("user", f"Turn with a file of {name}.", attachments=[file])
             talk.append("assistant", "Noted. " * 50)
             acknowledged[0] += 1

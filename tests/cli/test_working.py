@@ -53,7 +53,7 @@ def test_sweep_forgets_turns_that_are_older_than_the_retention(ok, lines, old_an
 
 def test_sweep_reads_the_retention_from_the_environment(lines, old_and_new, monkeypatch):
     monkeypatch.setenv("RETENTION_MINUTES", "1440")
-    assert lines("sweep") == [{"conversations": [], "turns": 1, "streams": 0}]
+    assert lines("sweep") == [{"conversations": [], "turns": 1, "streams": 0, "files": 0}]
 
 
 @pytest.mark.parametrize(("value", "code"), [("0", 1), ("-5", 1), ("nan", 1), ("soon", 2)])

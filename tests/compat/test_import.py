@@ -15,8 +15,9 @@ from typer.testing import CliRunner, Result
 import palaver
 from palaver.cli import app
 
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 IMAGE = {
-    "dataUrl": "data:image/png;base64," + b64encode(b"picture").decode(),
+    "dataUrl": "data:image/png;base64," + b64encode(PICTURE).decode(),
     "filename": "a.png",
     "mimeType": "image/png",
 }

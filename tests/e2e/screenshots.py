@@ -21,6 +21,7 @@ from palaver.server.settings import ServerSettings
 from palaver.testing import FakeClock
 from palaver.testing.providers import LoopbackProvider, Say
 
+GENERATE = {"tools": ["recall"], "token_budget": 1_500}
 PICTURES = Path(__file__).parents[2] / "docs" / "img"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
@@ -37,6 +38,25 @@ KITCHEN = [
     ("We decided to eat early on weekdays: dinner at six.", "Dinner at six on weekdays it is."),
     ("From now on, give me times in minutes.", "Will do: times in minutes."),
     ("My oven has no fan, by the way.", "Good to know: 20 degrees more than recipes for fan ovens say."),
+]
+# Weeks of dinners since: more than a small budget holds, so that there is something to summarise, recall and leave out.
+DISHES = (
+    "lentil curry",
+    "mushroom risotto",
+    "bean chili",
+    "ramen with egg",
+    "shakshuka",
+    "pea soup",
+    "gnocchi",
+    "tacos",
+)
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
+DINNERS = [
+    (
+        f"{DAYS[n % 5]} should be {dish}. What do I need for it?",
+        f"For {dish} take onions, garlic and {14 + n} minutes. The rest is in your cupboard since last week.",
+    )
+    for n, dish in enumerate((DISHES * 3)[:20])
 ]
 ANSWER = """A satay without peanuts works well: **sunflower butter** has the same body.
 
@@ -61,14 +81,15 @@ async def _fill(url: str) -> str:
             clock.set(now - timedelta(days=days))
             talk = await store.conversation(title=title)
             await talk.append_many([{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
-        clock.set(now - timedelta(minutes=20))
-        talk = await store.conversation(title="Dinner without peanuts")
-        for question, answer in KITCHEN:
+        clock.set(now - timedelta(minutes=45))
+        by_rules = {"compaction": {"summarizer_model": "offline"}}  # the script is for answers alone
+        talk = await store.conversation(title="Dinner without peanuts", settings=by_rules)
+        for question, answer in DINNERS[:12] + KITCHEN + DINNERS[12:]:
             clock.advance(60)
             await talk.append("user", question)
             await talk.append("assistant", answer)
         await store.settle()
-        await talk.summarize()
+        await talk.compact(keep_tokens=150)
         await talk.extract_facts()
         return talk.id
 
@@ -81,9 +102,7 @@ def _demo() -> Iterator[tuple[Running, Script, str]]:
         provider = stack.enter_context(LoopbackProvider())
         talk = done(_fill(url))
         models = {"gpt-5-mini": provider.models("gpt-5-mini")["chat"]}
-        settings = ServerSettings(
-            url=url, embedder="none", model="gpt-5-mini", models=models, generate={"tools": ["recall"]}
-        )
+        settings = ServerSettings(url=url, embedder="none", model="gpt-5-mini", models=models, generate=GENERATE)
         yield stack.enter_context(running(settings)), Script(provider), talk
 
 
@@ -106,9 +125,10 @@ def main() -> None:
     with _demo() as (server, script, talk), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         tab = Tab(_page(browser, WIDE, "light"), server.url).open(f"/c/{talk}")
-        expect(tab.answers).to_have_count(4)
+        expect(tab.answers.last).to_be_visible()
         script.add(Say("", calls=[("recall", {"query": "allergic to"})]), Say([ANSWER]))
-        tab.ask("Can we have satay tonight? When do I start?")
+        tab.send("Can we have satay tonight? When do I start?")
+        expect(tab.answers.last).to_contain_text("ready at six")
         expect(tab.page.locator(".hljs-keyword, .hljs-number").first).to_be_attached()
         _shoot(tab.page, "web-chat")
         tab.answers.last.hover()
@@ -132,7 +152,7 @@ def _dark_and_small(browser: Browser, server: Running, script: Script, talk: str
     expect(dark.page.locator(".is-streaming")).to_contain_text("rinsed")
     _shoot(dark.page, "web-dark")
     gate.set()
-    expect(dark.answers).to_have_count(6)
+    expect(dark.answers.last).to_contain_text("twelve minutes")
     phone = Tab(_page(browser, PHONE, "light", is_mobile=True, has_touch=True), server.url).open(f"/c/{talk}")
     expect(phone.answers.last).to_be_visible()
     _shoot(phone.page, "web-phone")

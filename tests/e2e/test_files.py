@@ -92,6 +92,25 @@ def test_a_file_can_be_taken_out_again(offline: App) -> None:
     assert [one["filename"] for one in sent_files(offline, tab)] == ["two.txt"]
 
 
+def test_what_is_written_stays_when_a_file_makes_the_chat_a_conversation(offline: App) -> None:
+    tab = offline.tab()
+    tab.message.fill("Half a thought")
+    choose(tab, file("one.txt", b"1"))
+    expect(tab.rows).to_have_count(1)
+    expect(tab.message).to_have_value("Half a thought")
+    tab.page.reload()
+    expect(tab.message).to_have_value("Half a thought")
+
+
+def test_files_stay_behind_when_another_conversation_is_opened(offline: App) -> None:
+    tab = offline.tab()
+    tab.ask("First.")
+    choose(tab, file("one.txt", b"1"))
+    expect(tab.page.get_by_label("Files to send")).to_have_count(1)
+    tab.button("New chat").click()
+    expect(tab.page.get_by_label("Files to send")).to_have_count(0)
+
+
 def test_a_file_may_be_the_whole_message(offline: App) -> None:
     tab = offline.tab()
     expect(tab.button("Send")).to_be_disabled()
@@ -124,8 +143,16 @@ def test_what_the_server_refuses_says_why(start: Callable[..., App]) -> None:
     expect(tab.page.get_by_label("Files", exact=True)).to_have_count(0)
 
 
-def test_more_than_twenty_files_are_too_many(offline: App) -> None:
+def test_what_is_not_taken_or_not_what_it_says_is_refused_with_the_reason(offline: App) -> None:
     tab = offline.tab()
-    choose(tab, *(file(f"{n}.txt", b"x") for n in range(21)))
-    expect(tab.page.locator(".toast.is-problem")).to_contain_text("At most 20 files")
-    expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(20)
+    choose(tab, file("program.exe", b"MZ"), file("fake.png", b"just words", "image/png"))
+    refused = tab.page.get_by_label("Files to send").get_by_role("alert")
+    expect(refused).to_contain_text(["not taken", "the bytes are text/plain"])
+    expect(tab.button("Send")).to_be_disabled()
+
+
+def test_more_than_ten_files_are_too_many(offline: App) -> None:
+    tab = offline.tab()
+    choose(tab, *(file(f"{n}.txt", b"x") for n in range(11)))
+    expect(tab.page.locator(".toast.is-problem")).to_contain_text("At most 10 files")
+    expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(10)

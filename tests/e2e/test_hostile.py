@@ -29,7 +29,8 @@ MARKDOWN = """
 |---|---|
 | <script>window.hacked=1</script> | [x](javascript:window.hacked=1) |
 """
-NAMES = ['<img src=x onerror="window.hacked=1">.txt', "a\u202egnp.txt", '"; window.hacked=1; ".txt']
+NAMES = ['<img src=x onerror="window.hacked=1">.txt', '"; window.hacked=1; ".txt', "${window.hacked=1}.txt"]
+TURNING = "photo\u202egnp.txt"  # shown as photo.txt.png
 
 
 def test_hostile_markdown_does_nothing(scripted: App) -> None:
@@ -89,7 +90,9 @@ def test_hostile_titles_and_names_are_shown_as_they_are(offline: App) -> None:
 
 def test_hostile_file_names_are_names(offline: App) -> None:
     tab = offline.tab()
-    choose(tab, *(file(name, b"x") for name in NAMES))
+    choose(tab, *(file(name, b"x") for name in (*NAMES, TURNING)))
+    refused = tab.page.get_by_label("Files to send").get_by_role("alert")
+    expect(refused).to_contain_text("control characters")
     tab.ask("Files.")
     shown = tab.page.get_by_label("Files", exact=True)
     expect(shown.get_by_role("button")).to_have_count(3)

@@ -104,6 +104,24 @@ def test_a_result_alone_is_enough_and_tools_of_the_server_run_there(settings: An
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "tool", "assistant"]
 
 
+@pytest.mark.parametrize("name", [None, "thinking"], ids=["unbound", "bound"])
+def test_thoughts_go_back_to_where_they_came_from(
+    server: Running, claude: anthropic.Anthropic, provider: LoopbackProvider, name: str | None
+) -> None:
+    """With their signatures: the provider does not go on without. They are not stored."""
+    provider.script(Say("Hm.", calls=[("weather", {})], thinking="Rome, perhaps."), Say("Sunny."))
+    first = said(claude, True, **asked("Rain?", name=name, tools=[WEATHER]))
+    assert [block.type for block in first.content] == ["thinking", "text", "tool_use"]
+    blocks = [block.model_dump(exclude_none=True) for block in first.content]
+    result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "blue sky"}
+    messages = ("Rain?", {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]})
+    said(claude, False, **asked(*messages, name=name, tools=[WEATHER]))
+    assert provider.bodies[-1]["messages"][1]["content"][0] == blocks[0]
+    assert blocks[0]["signature"]
+    if name:
+        assert "perhaps" not in "".join(str(turn) for turn in turns_of(server, name))
+
+
 def test_images_instructions_and_counting(
     server: Running, claude: anthropic.Anthropic, provider: LoopbackProvider
 ) -> None:

@@ -307,6 +307,21 @@ def test_rounds_of_the_server_are_nothing_to_the_client(settings: Any, provider:
         assert not [turn for turn in turns_of(server, "ours", include_superseded=True) if not turn.active]
 
 
+def test_results_reach_the_model_though_somebody_spoke_meanwhile(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    provider.script(Say("", calls=[("weather", {"city": "Rome"})]), Say("Sunny."))
+    common: Any = {"model": "chat", "tools": [WEATHER], "extra_headers": bound("meanwhile")}
+    raw = gpt.chat.completions.with_raw_response.create(messages=[user("Rain?")], **common)
+    call = raw.parse().choices[0].message.tool_calls[0]  # type: ignore[index]
+    with server.client() as client:
+        talk = f"/api/conversations/{raw.headers['x-conversation-id']}"
+        assert client.post(f"{talk}/turns", json={"role": "user", "content": "Hello?"}).is_success
+    result: Any = {"role": "tool", "tool_call_id": call.id, "content": "25 degrees"}
+    gpt.chat.completions.create(messages=[result], **common)
+    assert [one["content"] for one in provider.bodies[-1]["messages"] if one["role"] == "tool"] == ["25 degrees"]
+
+
 def test_results_that_nobody_asked_for_are_refused(gpt: openai.OpenAI) -> None:
     history: Any = [user("Hi"), bot("Yes."), {"role": "tool", "tool_call_id": "nowhere", "content": "x"}]
     with pytest.raises(openai.BadRequestError, match="nowhere"):
@@ -337,6 +352,9 @@ def test_errors_have_the_provider_s_own_shape(server: Running, gpt: openai.OpenA
     with pytest.raises(openai.NotFoundError) as missing:
         gpt.chat.completions.create(model="gpt-none", messages=[user("Hi")])
     assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        gpt.chat.completions.create(model="gpt-none", messages=[user("Hi")], extra_headers=bound("nothing"))
+    assert conversations(server) == 0
     with pytest.raises(openai.BadRequestError) as wrong:
         gpt.chat.completions.create(model="chat", messages=[])
     assert (wrong.value.param, wrong.value.type) == ("messages", "invalid_request_error")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import TAKEN
 
 import palaver
@@ -19,25 +19,6 @@ from palaver.ports import Blobs
 from palaver.testing.fakes import FakeClock
 
 PNG = TAKEN["png"][1]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    httpx.put(f"http://{host}:{port}/files").raise_for_status()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    return f"s3://files/{tmp_path.name}?endpoint={endpoint}&region=us-east-1"
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -80,7 +61,7 @@ def test_a_place_that_nobody_knows_is_refused(place: str) -> None:
     assert refusal.value.field == "files"
 
 
-async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_address(bucket: str) -> None:
+async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_address(bucket: str) -> None:  # noqa: F811
     with pytest.raises(EngineError) as problem:
         await open_blobs(bucket.replace("s3://files", "s3://nowhere")).put("a/b/c", b"x")
     assert "127.0.0.1" not in str(problem.value)
@@ -117,7 +98,7 @@ async def test_files_live_in_the_place_that_was_named_and_go_with_their_turn(pla
         assert await names(store.blobs) == []
 
 
-async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(bucket: str, tmp_path: Path) -> None:
+async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(bucket: str, tmp_path: Path) -> None:  # noqa: F811
     async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=bucket, worker=False) as store:
         talk = await store.conversation("k")
         upload = await talk.open_upload("cat.png", seconds=60)

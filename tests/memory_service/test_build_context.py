@@ -11,7 +11,10 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
+from palaver.context.plan import IMAGE_TOKENS, OVERHEAD_TOKENS
+from palaver.context.render import text_of
 from palaver.errors import BudgetTooSmall, InvalidInput
+from palaver.models.tokens import BpeCounter
 from palaver.testing import FakeClock, HashEmbedder
 
 from .helpers import talk_on, url
@@ -396,3 +399,29 @@ async def test_a_preview_changes_nothing(store: Store) -> None:
     assert asked.explain().identical_prefix is None  # there was no prompt before it
     await store.settle()
     assert await talk.summaries() != []
+
+
+async def test_files_are_named_shown_and_quoted_and_no_budget_is_exceeded() -> None:
+    """What naming, showing and quoting files costs is counted, whatever the budget."""
+    count, png = BpeCounter(), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    async with palaver.open("memory:", user="ada", worker=False) as store:
+        talk = await store.conversation("k")
+        for n in range(6):
+            picture = await talk.attach(png, filename=f"picture {n}.png")
+            note = await talk.attach(f"Paragraph {n}: the zanzibar clause.".encode(), filename=f"a long name {n}.txt")
+            await talk.append("user", f"Here is number {n}.", attachments=[picture, note] if n % 2 else [note])
+            await talk.append("assistant", "Thank you for it.")
+        await store.settle()
+        seen = set()
+        for budget in (*range(40, 400, 12), *range(1_000, 6_000, 700)):
+            try:
+                context = await talk.build_context(token_budget=budget, message="What about the zanzibar clause?")
+            except palaver.BudgetTooSmall:
+                continue
+            parts = [part for message in context.messages for part in message["content"] if isinstance(part, dict)]
+            images = sum(part["type"] == "image" for part in parts)
+            real = sum(count(text_of(message)) + OVERHEAD_TOKENS for message in context.messages)
+            assert real + images * IMAGE_TOKENS <= context.tokens <= budget
+            seen |= {"image"} if images else set()
+            seen |= {word for word in ("[attached: a long name", "[from a long name") if word in context.text}
+        assert seen == {"image", "[attached: a long name", "[from a long name"}

@@ -29,6 +29,7 @@ ONLY_THE_APPLICATION = {
     "a_writer_that_was_taken_for_dead_is_told",
     "an_expired_key_starts_anew",
     "hostile_names_stay_in_the_folder",
+    "orphans_are_swept",
     "the_fields_of_a_conversation_are_kept",
     "work_that_waits_is_counted_and_so_is_how_long_it_has",
 }

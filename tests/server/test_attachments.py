@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
 from tests.server.conftest import Running, ok, running
 
@@ -61,21 +63,18 @@ def test_a_file_goes_up_as_a_body_or_in_a_form(client: httpx.Client, talk: str) 
     assert [one["id"] for one in ok(client.get(listed["next"]))["items"]] == [raw["id"]]
 
 
-@pytest.mark.parametrize(
-    ("form", "field"),
-    [
-        ({"files": {"other": ("a.png", PNG)}}, "file"),
-        ({"files": {"file": ("../../etc/passwd", b"x")}}, "filename"),
-        ({"files": {"file": ("a\\b.txt", b"x")}}, "filename"),
-        ({"data": {"file": "no file"}, "files": {"x": ("y", b"")}}, "file"),
-    ],
-    ids="another-field a-path a-windows-path no-file".split(),
-)
-def test_a_form_that_does_not_fit_is_refused_by_its_field(
-    client: httpx.Client, talk: str, form: Any, field: str
-) -> None:
-    refused = client.post(f"{talk}/attachments", **form)
-    assert (refused.status_code, refused.json()["field"]) == (422, field)
+FORMS: dict[str, tuple[Any, str]] = {
+    "another field": ({"files": {"other": ("a.png", PNG)}}, "file"),
+    "a path": ({"files": {"file": ("../../etc/passwd", b"x")}}, "filename"),
+    "a path of Windows": ({"files": {"file": ("a\\b.txt", b"x")}}, "filename"),
+    "no file": ({"data": {"file": "no file"}, "files": {"x": ("y", b"")}}, "file"),
+}
+
+
+def test_a_form_that_does_not_fit_is_refused_by_its_field(client: httpx.Client, talk: str) -> None:
+    for name, (form, field) in FORMS.items():
+        refused = client.post(f"{talk}/attachments", **form)
+        assert (refused.status_code, refused.json()["field"]) == (422, field), name
 
 
 def test_two_files_in_one_form_and_a_broken_form_are_refused(client: httpx.Client, talk: str) -> None:
@@ -88,12 +87,11 @@ def test_two_files_in_one_form_and_a_broken_form_are_refused(client: httpx.Clien
     ).status_code in (400, 422)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_taken_is_refused_with_what_is(client: httpx.Client, talk: str, name: str) -> None:
-    refused = client.post(f"{talk}/attachments", content=REFUSED[name])
-    assert refused.status_code == 415
-    assert refused.json()["type"] == "urn:palaver:problem:file-refused"
-    assert refused.json()["field"] == "data"
+def test_what_is_not_taken_is_refused_with_what_is(client: httpx.Client, talk: str) -> None:
+    for name, data in REFUSED.items():
+        refused = client.post(f"{talk}/attachments", content=data)
+        assert refused.status_code == 415, name
+        assert (refused.json()["type"], refused.json()["field"]) == ("urn:palaver:problem:file-refused", "data"), name
 
 
 def test_lies_bombs_and_giants_are_refused(client: httpx.Client, talk: str, server: Running) -> None:
@@ -110,6 +108,18 @@ def test_lies_bombs_and_giants_are_refused(client: httpx.Client, talk: str, serv
     large = refused(b"x" * 50_000_001)
     assert (large.status_code, large.json()["limit"], large.json()["field"]) == (413, 50_000_000, "data")
     assert ok(client.get(f"{talk}/attachments"))["items"] == []
+
+
+def test_a_picture_that_is_none_is_refused_in_the_words_of_each_provider(client: httpx.Client) -> None:
+    data, headers = b64encode(b"no cat").decode(), {"X-Conversation-Id": "k"}
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    body = {"model": "offline", "messages": [{"role": "user", "content": [picture]}]}
+    refused = client.post("/v1/chat/completions", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    body = {"model": "offline", "max_tokens": 9, "messages": [{"role": "user", "content": [picture]}]}
+    refused = client.post("/v1/messages", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_a_message_takes_ten_files(client: httpx.Client, talk: str) -> None:
@@ -137,6 +147,21 @@ def test_a_file_is_put_to_its_own_address_and_then_completed(guarded: Running) -
         nobody.put(liar["url"], content=b"no cat")
         refused = client.post(f"{talk}/uploads/{liar['id']}/complete", json={"token": liar["token"]})
         assert refused.status_code == 415
+
+
+def test_with_a_bucket_the_bytes_pass_by_the_server(bucket: str, tmp_path: Any) -> None:  # noqa: F811
+    settings = ServerSettings(url=f"sqlite:///{tmp_path}/b.db?synchronous=NORMAL", embedder="none", files=bucket)
+    with running(settings) as server, server.client() as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        place = ok(client.post(f"{talk}/uploads", json={"filename": "cat.png"}), 201)
+        assert "X-Amz-Signature" in place["url"]
+        assert httpx.put(place["url"], content=PNG).status_code == 200
+        file = ok(client.post(f"{talk}/uploads/{place['id']}/complete", json={"token": place["token"]}), 201)
+        got = client.get(f"{talk}/attachments/{file['id']}/content", headers={"Range": "bytes=0-7"})
+        assert (got.status_code, got.content) == (206, PNG[:8])
+        turn = ok(client.post(f"{talk}/turns", json={"role": "user", "attachments": [file["id"]]}), 201)
+        assert client.delete(f"{talk}/turns/{turn['id']}").status_code == 204
+        assert client.get(f"{talk}/attachments/{file['id']}/content").status_code == 404
 
 
 def test_a_ticket_opens_its_own_door_and_no_other(guarded: Running) -> None:
@@ -211,19 +236,19 @@ def test_a_file_comes_down_whole_in_ranges_and_not_at_all(client: httpx.Client, 
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
 
 
-@pytest.mark.parametrize(
-    ("ending", "shown"),
-    [("png", "image/png"), ("pdf", "application/pdf"), ("mp4", "video/mp4"), ("svg", None), ("html", None),
-     ("zip", None), ("txt", None)],
-)  # fmt: skip
-def test_no_file_is_ever_a_page(client: httpx.Client, talk: str, ending: str, shown: str | None) -> None:
-    file = upload(client, talk, TAKEN[ending][1], f"x.{ending}")
-    got = client.get(f"{talk}/attachments/{file['id']}/content")
-    assert got.headers["content-type"] == (shown or "application/octet-stream")
-    assert got.headers["content-disposition"].startswith("attachment;")
-    assert got.headers["x-content-type-options"] == "nosniff"
-    assert "sandbox" in got.headers["content-security-policy"]
-    assert "default-src 'none'" in got.headers["content-security-policy"]
+SHOWN = {"png": "image/png", "pdf": "application/pdf", "mp4": "video/mp4"}
+ONLY_BYTES = ("svg", "html", "zip", "txt")
+
+
+def test_no_file_is_ever_a_page(client: httpx.Client, talk: str) -> None:
+    for ending in (*SHOWN, *ONLY_BYTES):
+        file = upload(client, talk, TAKEN[ending][1], f"x.{ending}")
+        got = client.get(f"{talk}/attachments/{file['id']}/content")
+        assert got.headers["content-type"] == SHOWN.get(ending, "application/octet-stream")
+        assert got.headers["content-disposition"].startswith("attachment;")
+        assert got.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in got.headers["content-security-policy"]
+        assert "default-src 'none'" in got.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("name", ['a"b.txt', "a;b.txt", "ü.txt", "日本語.pdf", "a%0d%0ab.txt", "x" * 200, "a'b.txt"])

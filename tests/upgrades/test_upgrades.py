@@ -113,6 +113,15 @@ async def test_what_is_counted_of_an_earlier_file_is_what_is_there(tmp_path: Pat
     assert kept == counted
 
 
+async def test_what_a_migration_asks_for_has_not_waited_since_1970(tmp_path: Path) -> None:
+    """A server that has just been upgraded is ready."""
+    async with palaver.open(f"sqlite:///{tmp_path}/x.db", worker=False) as store:
+        job = "INSERT INTO jobs (cid, kind, run_at, created) VALUES (1, 'files', 0, 0)"
+        await store.engine.writer.submit(lambda tx: tx.run(job))  # type: ignore[attr-defined]
+        found = await store.engine.health()
+        assert (found.waiting, found.lag) == (1, 0.0)
+
+
 # ---- Postgres ------------------------------------------------------------------------------------------------------
 
 

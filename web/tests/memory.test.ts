@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { LogEvent, Note, Summary } from "../src/api/types";
-import { coveredTo, entriesOf, levelsOf, placeOf, sentenceOf, treeOf } from "../src/memory/places";
+import { coveredTo, entriesOf, keyOf, levelsOf, placeOf, sentenceOf, treeOf } from "../src/memory/places";
 import { changesOf, rulesOf, ttlChoices } from "../src/memory/settings";
 import { bodyOf, BUDGETS, stepOf } from "../src/saw/rebuild";
 
@@ -39,6 +39,12 @@ describe("a note", () => {
     const other: Note = { ...note, by: "ada" };
     expect(placeOf(note, [other, note])).toBe(1);
     expect(placeOf(note, [other])).toBe(-1);
+  });
+
+  it("keeps its key when others come and go, and shares it with none", () => {
+    const other: Note = { ...note, text: "Eat well" };
+    expect(keyOf([other, note], 1)).toBe(keyOf([note], 0));
+    expect(keyOf([note, note], 0)).not.toBe(keyOf([note, note], 1));
   });
 });
 

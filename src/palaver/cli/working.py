@@ -52,7 +52,8 @@ async def sweep(
         return
     say(
         f"Deleted {counted(len(swept.conversations), 'expired conversation')} and {counted(swept.turns, 'old turn')}; "
-        f"sealed {counted(swept.streams, 'stream')} without a writer."
+        f"sealed {counted(swept.streams, 'stream')} without a writer; "
+        f"removed {counted(swept.files, 'file')} of uploads that came to nothing."
     )
     if retention_minutes is None:
         say("Turns are kept whatever their age: --retention-minutes or RETENTION_MINUTES would limit it.")

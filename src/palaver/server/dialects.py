@@ -18,8 +18,8 @@ from palaver.server import problems, wire
 
 FOREIGN = re.compile(r"/v1(?:/|$)")
 ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
-# 410 and 422 are unknown to them, 409 would be asked again, and so would 421.
-STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 421: 400, 422: 400, 507: 503}
+# 410, 415 and 422 are unknown to them, 409 would be asked again, and so would 421.
+STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
 HOPELESS = (problems.TYPE + "model-refused", problems.TYPE + "missing-extra")
 OPENAI: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),

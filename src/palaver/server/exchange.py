@@ -14,29 +14,31 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from palaver.asking import Answered, MessageStored, Prompted, TurnOpened
+from palaver.asking import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.conversation import Conversation
 from palaver.drafts import MAX_BATCH
 from palaver.errors import (
     AppendConflict,
     ConversationNotFound,
+    Gone,
     InvalidInput,
     ModelUnavailable,
+    NotFound,
     TurnNotFound,
     TurnSuperseded,
 )
-from palaver.generating import CLIENT_CALLS, server_calls
+from palaver.generating import CLIENT_CALLS, is_dead, server_calls
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import SYSTEM, TokenUsage, Turn
 from palaver.models.heard import Heard
 from palaver.models.registry import KINDS, ModelBook
 from palaver.models.retrying import ask as ask_model
-from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta
+from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
 from palaver.server.answers import Answer
 from palaver.server.auth import Caller
 from palaver.server.faces.histories import Plan, data_of, is_at_the_end, open_calls, planned
-from palaver.server.faces.neutral import Ask, Said, arguments_text, result_text, settings_for
+from palaver.server.faces.neutral import Ask, Said, arguments_text, result_text, settings_for, thoughts_of
 from palaver.server.faces.story import INPUT, TOLD_BY, Beat, Story, failures
 from palaver.server.problems import Refused
 from palaver.server.retries import MOST, SECONDS
@@ -90,7 +92,7 @@ async def conversation_known(store: Store, name: str) -> Conversation | None:
         return None
 
 
-def model_named(services: Services, ask: Ask, talk: Conversation | None) -> str | None:
+def model_named(services: Services, ask: Ask) -> str | None:
     """The configured model that a client means: by our name for it, or by the provider's. None: whichever is chosen."""
     book = services.store.parts.talking.models
     if not ask.model:
@@ -153,6 +155,17 @@ class Exchange:
             return
         async for event in self.answer.listen():
             yield event
+
+    async def was_forgotten(self) -> bool:
+        """Whether something of it was deleted since: then it is not told from memory any more."""
+        if self.talk is None or self.input is None:
+            return False
+        told = self.answer.told if self.answer is not None else ()
+        turns = [self.input, *(one.turn for one in told if isinstance(one, ToolsPlanned | Answered))]
+        try:
+            return any([(await self.talk.turn(turn)).status == "forgotten" for turn in turns])
+        except (NotFound, Gone):
+            return True
 
     async def begun(self, seconds: float) -> None:
         """Wait until there is something to tell, or it failed, which is raised; not longer than so many seconds."""
@@ -230,8 +243,8 @@ class Exchanges:
         if not repeated:
             self._remember(exchange)
             return exchange
-        if exchange.talk is not None and exchange.input is not None:
-            await exchange.talk.turn(exchange.input)  # what was forgotten is not told again
+        if await exchange.was_forgotten():
+            raise TurnNotFound(exchange.id)
         if exchange.failed:
             exchange.answer = await self._answered_again(exchange)
         return exchange
@@ -252,7 +265,7 @@ class Exchanges:
         if not isinstance(noted, Mapping) or input.status == "forgotten":
             raise TurnNotFound(turn)
         known: Exchange | None = self.services.recent.get(id)
-        if known is not None and not known.failed:
+        if known is not None and not known.failed and not await known.was_forgotten():
             return replace(known, talk=talk, input=input)
         ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
         return Exchange(id, ask, int(input.created.timestamp()), talk, input)
@@ -260,7 +273,8 @@ class Exchanges:
     async def _begin(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
         if ask.instructions:
             self.store.require(SYSTEM)
-        talk, ask = await self._conversation(ask, name)
+        model_named(self.services, ask)  # one that is not there leaves nothing behind
+        talk = await self._conversation(ask, name)
         if talk is None:
             return self._relayed(ask)
         if again and (tried := await self.first_try(talk, mark)):
@@ -268,16 +282,15 @@ class Exchanges:
         input, plan = await self._take_in(ask, talk, mark)
         return await self._answer(ask, talk, input, plan.unknown)
 
-    async def _conversation(self, ask: Ask, name: str | None) -> tuple[Conversation | None, Ask]:
+    async def _conversation(self, ask: Ask, name: str | None) -> Conversation | None:
+        """The one that the request names, or one of its own; None: nothing is to be stored."""
         if ask.previous is not None:
             conversation, _ = referred(ask.previous)
-            return await self.store.get(conversation), ask
+            return await self.store.get(conversation)
         wanted = ask.conversation or name
         if wanted is not None:
-            return await conversation_named(self.store, wanted), ask
-        if not ask.store:
-            return None, ask
-        return await self.store.conversation(ttl=KEPT_SECONDS), ask
+            return await conversation_named(self.store, wanted)
+        return await self.store.conversation(ttl=KEPT_SECONDS) if ask.store else None
 
     async def _answer(self, ask: Ask, talk: Conversation, input: Turn, unknown: Sequence[Said] = ()) -> Exchange:
         question = input
@@ -300,7 +313,7 @@ class Exchanges:
     def _options(
         self, ask: Ask, talk: Conversation, question: Turn, input: Turn, unknown: Sequence[Said]
     ) -> dict[str, Any]:
-        name = model_named(self.services, ask, talk)
+        name = model_named(self.services, ask)
         model = self._model(talk, name)
         options: dict[str, Any] = {
             "question": question if question.role == "user" else None,
@@ -311,6 +324,7 @@ class Exchanges:
             "must_call": ask.must_call,
             "settings": settings_for(ask, model.adapter),
             "history": [{"role": one.role, "content": one.text} for one in unknown if one.role != "tool" and one.text],
+            "thoughts": thoughts_of(ask.said),
             "tell_all": True,
             "marks": {INPUT: input.id},
         }
@@ -347,8 +361,8 @@ class Exchanges:
             expected = (await talk.refresh()).next_seq
             stored, plan = await self._planned(ask, talk)
         _check_results(stored, plan)
-        drafts = [await draft_of(talk, one) for one in plan.new]
-        for draft in drafts[: len(drafts) - plan.own]:
+        drafts = [*_said_again(stored, plan), *[await draft_of(talk, one) for one in plan.new]]
+        for draft in drafts[len(drafts) - len(plan.new) : len(drafts) - plan.own]:
             draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
         kept = {**ask.kept, "mark": mark, "shape": ask.shape, "own": plan.own}
         drafts[-1]["metadata"] = {**drafts[-1]["metadata"], EXCHANGE: kept}
@@ -405,14 +419,14 @@ class Exchanges:
     async def resumed(self, ask: Ask, talk: Conversation, input: Turn) -> Exchange:
         """An exchange whose message is stored: with its answer, or the one that is being made; else with a new one."""
         turns = await answer_turns(talk, input)
-        if any(turn.status == "pending" or (turn.status == "complete" and turn.active) for turn in turns):
+        if turns and _goes_on(turns[-1], self.store.parts.clock.now()):
             return Exchange(reference(talk.id, input.id), ask, int(input.created.timestamp()), talk, input)
         return await self._answer(ask, talk, input)
 
     # ---- without memory
 
     def _relayed(self, ask: Ask) -> Exchange:
-        name = model_named(self.services, ask, None) or self.services.store.parts.talking.models.default
+        name = model_named(self.services, ask) or self.services.store.parts.talking.models.default
         model = self.services.store.parts.talking.models.chat(name)
         retries = self.services.store.parts.talking.settings.asking
         now = int(self.store.parts.clock.now().timestamp())
@@ -422,9 +436,16 @@ class Exchanges:
             may_call=ask.may_call,
             must_call=ask.must_call,
             settings=settings_for(ask, model.adapter),
+            thoughts=thoughts_of(ask.said),
         )
         events = _passed_on(model, model.body(request), retries, self.store.parts.clock.now())
         return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))
+
+
+def _goes_on(turn: Turn, now: datetime) -> bool:
+    """Whether an answer that is here so far is whole, or being made by somebody who still lives."""
+    is_whole = turn.status == "complete" and turn.active
+    return turn.status == "pending" or (is_whole and not (server_calls(turn) and is_dead(turn, now)))
 
 
 async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:
@@ -506,6 +527,22 @@ def _check_results(stored: Sequence[Turn], plan: Plan) -> None:
         raise InvalidInput("messages", f"there is no result for the call {sorted(missing)[0][:100]!r}")
 
 
+def _said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
+    """Results must stand right behind their calls. Where somebody spoke meanwhile, the calls are said again."""
+    found = open_calls(stored)
+    if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
+        return []
+    turn, _ = found
+    between = [one for one in stored if one.position > turn.position]
+    if all(one.role == "tool" for one in between):
+        return []
+    metadata = {CLIENT_CALLS: list(turn.metadata.get(CLIENT_CALLS, ())), "repeats": turn.id}
+    calls = {"role": "assistant", "actor": turn.actor, "content": "", "tool_calls": turn.tool_calls}
+    known = [result for one in between for result in one.tool_results]
+    again = [{**calls, "metadata": metadata}]
+    return [*again, {"role": "tool", "content": "", "tool_results": known, "metadata": {}}] if known else again
+
+
 def _messages(ask: Ask) -> list[dict[str, Any]]:
     """A history as a model gets it, when there is no memory to add."""
     messages: list[dict[str, Any]] = []
@@ -534,7 +571,7 @@ async def _passed_on(model: ChatModel, body: dict[str, Any], retries: Any, now: 
     async with aclosing(ask_model(model, body, retries, heard.retries)) as events:
         async for event in events:
             heard.take(event)
-            if isinstance(event, TextDelta | ReasoningDelta):
+            if isinstance(event, TextDelta | ReasoningDelta | Thought):
                 yield event
     yield Answered(
         Turn(

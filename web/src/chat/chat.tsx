@@ -134,7 +134,7 @@ function Welcome({ onPick }: { onPick: (text: string) => void }) {
     <div className="welcome">
       <img src="/favicon.svg" alt="" width="52" height="52" />
       <h1>What's on your mind?</h1>
-      <p>Every word is kept, found again when it matters, and shown to the model within its budget.<br />Press <em>What the model saw</em> under an answer to look inside.</p>
+      <p>Every word is kept, found again when it matters, and shown to the model within its budget. Press <em>What the model saw</em> under an answer to look inside.</p>
       <ul aria-label="Ideas">
         {IDEAS.map((idea) => <li key={idea}><button type="button" className="button" onClick={() => onPick(idea)}>{idea}</button></li>)}
       </ul>

@@ -6,13 +6,12 @@ import {
 } from "react";
 import { Icon, IconButton } from "../shell/icons";
 import { focusMessage } from "../shell/shortcuts";
+import { keepDraft, readDraft } from "../state/drafts";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import { ask, isBusy, stopAnswer, talk } from "../state/talk";
 import { sizeOf } from "./files";
 import type { Upload, useUploads } from "./uploads";
-
-const DRAFT = "palaver.draft.";
 
 export interface ComposerHandle {
   put: (text: string) => void;
@@ -98,19 +97,12 @@ function editLast(event: KeyboardEvent): void {
   last.click();
 }
 
-/** What was written but not sent stays with its conversation, also over a reload. */
 function useDraft(id: string | null): [string, (text: string) => void] {
-  const [text, setText] = useState("");
-  const place = useRef(id);
-  useEffect(() => {
-    const cameFromNew = place.current === null && id !== null && talk.get().asking !== null;
-    place.current = id;
-    if (!cameFromNew) setText(sessionStorage.getItem(DRAFT + (id ?? "new")) ?? "");
-  }, [id]);
+  const [text, setText] = useState(() => readDraft(id));
+  useEffect(() => setText(readDraft(id)), [id]);
   const change = (next: string) => {
     setText(next);
-    if (next) sessionStorage.setItem(DRAFT + (id ?? "new"), next);
-    else sessionStorage.removeItem(DRAFT + (id ?? "new"));
+    keepDraft(talk.get().id, next);
   };
   return [text, change];
 }

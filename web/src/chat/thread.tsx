@@ -94,7 +94,7 @@ function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; mod
         <Failure text={failure}><button type="button" className="button" onClick={() => void answerAgain(model)}>Try again</button></Failure>
       )}
       {(isUnanswered || (thread.cut && !failure && !busy)) && (
-        <Failure text={thread.cut ? "The answer broke off." : "There is no answer yet."}>
+        <Failure isMild text={thread.cut ? "The answer broke off." : "There is no answer yet."}>
           <button type="button" className="button" onClick={() => void answerAgain(model)}>{thread.cut ? "Try again" : "Answer"}</button>
         </Failure>
       )}
@@ -103,8 +103,9 @@ function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; mod
   );
 }
 
-function Failure({ text, children }: { text: string; children: React.ReactNode }) {
-  return <div className="failure" role="alert"><Icon name="warn" size={16} /><span>{text}</span>{children}</div>;
+function Failure({ text, children, isMild = false }: { text: string; children: React.ReactNode; isMild?: boolean }) {
+  const looks = isMild ? "failure is-mild" : "failure";
+  return <div className={looks} role={isMild ? "status" : "alert"}>{!isMild && <Icon name="warn" size={16} />}<span>{text}</span>{children}</div>;
 }
 
 // ---- scrolling

@@ -1,15 +1,16 @@
 /** Files on their way to the server, before the message that they belong to. */
 
-import { useCallback, useRef, useState } from "react";
+import { useCallback, useEffect, useRef, useState } from "react";
 import { adviceOf } from "../api/client";
 import type { Attachment } from "../api/types";
 import { upload } from "../api/verbs";
 import { session } from "../state/session";
-import { ensureConversation } from "../state/talk";
+import { useStore } from "../state/store";
+import { ensureConversation, talk } from "../state/talk";
 import { complain } from "../state/toasts";
 import { isPicture, sizeOf } from "./files";
 
-export const MOST = 20; // files of one message
+export const MOST = 10; // files of one message
 
 export interface Upload {
   id: string;
@@ -46,17 +47,15 @@ export function useUploads() {
     }
   }, [change]);
 
+  const count = uploads.length;
   const add = useCallback((files: Iterable<File>) => {
     const chosen = [...files];
-    const refusals = chosen.map(refusalOf).filter(Boolean);
-    refusals.forEach((text) => complain(text));
+    chosen.map(refusalOf).filter(Boolean).forEach(complain);
     const good = chosen.filter((file) => !refusalOf(file));
-    setUploads((all) => {
-      if (all.length + good.length > MOST) queueMicrotask(() => complain(`At most ${MOST} files in one message.`));
-      return all;
-    });
-    good.slice(0, MOST).forEach((file) => void start(file));
-  }, [start]);
+    const room = Math.max(0, MOST - count);
+    if (good.length > room) complain(`At most ${MOST} files in one message.`);
+    good.slice(0, room).forEach((file) => void start(file));
+  }, [start, count]);
 
   const remove = useCallback((id: string) => {
     running.current.get(id)?.abort();
@@ -67,6 +66,14 @@ export function useUploads() {
   }, []);
 
   const clear = useCallback(() => setUploads([]), []);
+  const visit = useStore(talk, (one) => one.visit);
+  useEffect(() => {
+    const started = running.current;
+    return () => {
+      started.forEach((control) => control.abort());
+      clear(); // a file belongs to the conversation that it was sent to
+    };
+  }, [visit, clear]);
   return { uploads, add, remove, clear };
 }
 

@@ -3,8 +3,16 @@
 import type { LogEvent, Note, Summary } from "../api/types";
 
 /** The place of a note in a list that may have changed meanwhile; -1 when it is gone. */
-export const placeOf = (note: Note, notes: Note[]) =>
-  notes.findIndex((one) => one.text === note.text && one.turn === note.turn && one.by === note.by);
+export const placeOf = (note: Note, notes: Note[]) => notes.findIndex((one) => isSame(one, note));
+
+/** A name that a note keeps when others come and go, so that whoever is editing it can go on. */
+export function keyOf(notes: Note[], at: number): string {
+  const note = notes[at]!;
+  return JSON.stringify([note.text, note.turn, note.by, placesOf(note, notes).indexOf(at)]);
+}
+
+const placesOf = (note: Note, notes: Note[]) => [...notes.keys()].filter((at) => isSame(notes[at]!, note));
+const isSame = (one: Note, other: Note) => one.text === other.text && one.turn === other.turn && one.by === other.by;
 
 // ---- summaries
 

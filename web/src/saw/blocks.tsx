@@ -17,12 +17,12 @@ export interface AccountProps {
 
 export function Account(props: AccountProps) {
   const { explanation } = props;
-  const { budget, tokens, unit, turns, policy, counter } = explanation;
+  const { budget, tokens, unit, turns, policy, counter, identical_prefix: same } = explanation;
   return (
     <>
       <p className="spent"><strong>{count(tokens)}</strong> of {count(budget)} {unit}</p>
       <Bar explanation={explanation} />
-      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word · policy {policy} · counted by {counter}</p>
+      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word{same !== null && <> · <span className="same">{percent(same)} as in the prompt before</span></>} · policy {policy} · counted by {counter}</p>
       <ul className="blocks" aria-label="Blocks of the prompt">
         {explanation.blocks.map((block, at) => <li key={at}><OneBlock {...props} block={block} /></li>)}
         <Marks tokens={marksOf(explanation)} />

@@ -6,6 +6,7 @@ import * as api from "../api/verbs";
 import { follow } from "../sse/follow";
 import { type Message, messagesOf } from "../sse/parser";
 import { put, tellOthers } from "./conversations";
+import { moveDraft } from "./drafts";
 import { afterFrames, type Need, NO_THREAD, type Thread, threadOf, withTurn } from "./frames";
 import { navigate, route } from "./route";
 import { Store } from "./store";
@@ -26,6 +27,8 @@ export interface Asking {
 }
 
 export interface Talk {
+  /** Changes when another conversation is opened; not when a new chat becomes one. */
+  visit: number;
   id: string | null;
   phase: "new" | "loading" | "ready" | "failed" | "gone";
   problem: string;
@@ -47,7 +50,7 @@ export interface Talk {
 const REMEMBERED = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
 
 const NEW: Talk = {
-  id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
+  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
   busy: false, thinking: "", failure: null, live: true,
   remembered: 0,
 };
@@ -69,7 +72,7 @@ export function open(id: string | null): void {
   visit++;
   round++;
   unfollow();
-  talk.set({ ...NEW, id, phase: id ? "loading" : "new" });
+  talk.set({ ...NEW, visit, id, phase: id ? "loading" : "new" });
   if (id) void read(id, PAGE);
 }
 
@@ -218,6 +221,7 @@ async function create(): Promise<string> {
   const mine = visit;
   const info = await api.createConversation();
   if (mine !== visit) return info.id;
+  moveDraft(info.id);
   talk.patch({ id: info.id, info, phase: "ready" });
   put(info);
   if (!route.get().conversation) navigate(info.id, { replace: true });

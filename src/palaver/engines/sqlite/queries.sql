@@ -803,9 +803,10 @@ SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) 
 -- job_stats: the outbox at a glance
 SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead
 
--- health: which schema the file has, how much work waits or was put aside, and since when the oldest could be done
+-- health: which schema the file has, how much work waits or was put aside, and since when the oldest could be done; what
+-- a migration asks for has no time
 SELECT (SELECT user_version FROM pragma_user_version), count(*) FILTER (WHERE j.dead = 0),
-  count(*) FILTER (WHERE j.dead = 1), min(j.run_at) FILTER (WHERE {job_due}) FROM jobs j
+  count(*) FILTER (WHERE j.dead = 1), min(nullif(j.run_at, 0)) FILTER (WHERE {job_due}) FROM jobs j
 
 -- triggers: what decides about compaction
 SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid

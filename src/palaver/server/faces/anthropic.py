@@ -8,7 +8,7 @@ from typing import Any
 
 from palaver.asking import Answered, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
-from palaver.ports import ReasoningDelta, TextDelta
+from palaver.ports import ReasoningDelta, TextDelta, Thought
 from palaver.server.faces.neutral import (
     MAX_TOOLS,
     Ask,
@@ -102,10 +102,11 @@ def _user(blocks: list[Mapping[str, Any]]) -> list[Said]:
 
 
 def _assistant(blocks: list[Mapping[str, Any]]) -> Said:
-    """What it thought is the provider's own; it is not kept."""
+    """What it thought is the provider's own: it goes back there, and is not stored."""
     text = "\n\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
-    return Said(role="assistant", content=text, calls=calls)
+    thoughts = tuple(block for block in blocks if block.get("type") in ("thinking", "redacted_thinking"))
+    return Said(role="assistant", content=text, calls=calls, thoughts=thoughts)
 
 
 def _call(block: Mapping[str, Any]) -> ToolCall:
@@ -185,6 +186,8 @@ class Frames:
             return self._piece("text", {"type": "text_delta", "text": beat.text}, beat.text)
         if isinstance(beat, ReasoningDelta):
             return self._piece("thinking", {"type": "thinking_delta", "thinking": beat.text}, beat.text)
+        if isinstance(beat, Thought):
+            return self._thought(beat.block)
         if isinstance(beat, ToolsPlanned):
             return self._closed()
         if isinstance(beat, Cut):
@@ -200,6 +203,19 @@ class Frames:
             frames.append({"type": "content_block_start", "index": self._index, "content_block": _block(kind, "")})
         self._pieces.append(text)
         return [*frames, {"type": "content_block_delta", "index": self._index, "delta": delta}]
+
+    def _thought(self, block: Mapping[str, Any]) -> list[Any]:
+        """A finished thought, with the provider's signature, which its clients must send back."""
+        if self._open == "thinking" and block.get("type") == "thinking":
+            delta = {"type": "signature_delta", "signature": str(block.get("signature") or "")}
+            frames: list[Any] = [{"type": "content_block_delta", "index": self._index, "delta": delta}]
+            frames += self._closed()
+            self.blocks[-1] = dict(block)
+            return frames
+        frames = self._closed()
+        self.blocks.append(dict(block))
+        frames.append({"type": "content_block_start", "index": self._index, "content_block": dict(block)})
+        return [*frames, {"type": "content_block_stop", "index": self._index}]
 
     def _closed(self) -> list[Any]:
         if self._open is None:

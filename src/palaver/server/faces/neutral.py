@@ -35,6 +35,7 @@ class Said:
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    thoughts: tuple[Mapping[str, Any], ...] = ()  # of a model, before its calls, in its provider's own form
 
     @property
     def text(self) -> str:
@@ -72,6 +73,11 @@ class Ask:
     store: bool = False
     whole: bool = False
     kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+def thoughts_of(said: Sequence[Said]) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    """What a client kept of a model's thoughts, by the call that they led to: the provider wants them back."""
+    return {one.calls[0].id: one.thoughts for one in said if one.calls and one.thoughts}
 
 
 def settings_for(ask: Ask, adapter: str) -> dict[str, Any]:

@@ -346,3 +346,16 @@ async def orphans_are_swept(db: Database) -> None:
         async with refused(AttachmentNotFound):
             await talk.attachment(loose)
         await talk.verify()
+
+
+@guarantee
+async def what_a_tool_had_to_say_in_full_is_read_when_asked_for(db: Database) -> None:
+    """The whole of a long result is no part of what recall looks at, and can be read."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        await talk.append("assistant", "", tool_calls=[{"id": "c1", "name": "look", "arguments": {}}])
+        file = await talk.attach(b"zanzibar in full", filename="look.txt")
+        await talk.append("tool", "", tool_results=[{"id": "c1", "content": "in short"}], attachments=[file])
+        await store.settle()
+        assert not any(hit.quote for hit in await talk.recall("zanzibar"))
+        assert (await talk.attachment_text(file)).text == "zanzibar in full"

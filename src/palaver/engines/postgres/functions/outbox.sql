@@ -41,14 +41,14 @@ BEGIN
 END $$;
 
 -- health: which schema the database has, how much work waits or was put aside, and since when the oldest could be done;
--- in one tenant, or in all of them
+-- in one tenant, or in all of them. What a migration asks for has no time
 CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean)
 RETURNS TABLE (schema integer, waiting bigint, put_aside bigint, oldest bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who) END;
 BEGIN
   RETURN QUERY SELECT schema_version(), count(*) FILTER (WHERE j.dead = 0), count(*) FILTER (WHERE j.dead <> 0),
-    min(j.run_at) FILTER (WHERE is_due(j, me.now)) FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
+    min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now)) FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)

@@ -1,0 +1,17 @@
+/** What was written but not sent stays with its conversation, also over a reload. */
+
+const KEY = "palaver.draft.";
+const keyOf = (id: string | null) => KEY + (id ?? "new");
+
+export const readDraft = (id: string | null) => sessionStorage.getItem(keyOf(id)) ?? "";
+
+export function keepDraft(id: string | null, text: string): void {
+  if (text) sessionStorage.setItem(keyOf(id), text);
+  else sessionStorage.removeItem(keyOf(id));
+}
+
+/** A new chat has become a conversation. */
+export function moveDraft(id: string): void {
+  keepDraft(id, readDraft(null));
+  keepDraft(null, "");
+}
