@@ -107,6 +107,7 @@ async def test_a_server_that_was_killed_is_found_again(database_url: str, tmp_pa
                     assert (await call(older, "recall", query="peanuts"))["pieces"]
 
 
+@pytest.mark.filterwarnings("ignore:resources/")  # the SDK calls the older way old
 async def test_a_server_that_is_asked_to_end_does_not_wait_for_open_streams(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/chat.db", tmp_path, shutdown_seconds=60) as process:
         async with over_http(process.url, era="legacy") as older, over_http(process.url) as today:

@@ -182,12 +182,15 @@ def test_a_caller_has_so_many_open_streams(tmp_path: Any) -> None:
         **LISTING, "method": "subscriptions/listen", "params": {**LISTING["params"], "notifications": {}},
     }  # fmt: skip
     headers = {**MODERN, "Mcp-Method": "subscriptions/listen"}
-    with running(guarded_settings(tmp_path, max_streams=1)) as server, server.client(server.key()) as client:
-        with client.stream("POST", "/mcp", json=listen, headers=headers) as news:
-            lines = news.iter_lines()  # held on to: the stream would close with it
-            assert next(lines)  # the first frame: it is open
-            assert post(client, listen, headers).status_code == 429
-            assert post(client).status_code == 200
+    with (
+        running(guarded_settings(tmp_path, max_streams=1)) as server,
+        server.client(server.key()) as client,
+        client.stream("POST", "/mcp", json=listen, headers=headers) as news,
+    ):
+        lines = news.iter_lines()  # held on to: the stream would close with it
+        assert next(lines)  # the first frame: it is open
+        assert post(client, listen, headers).status_code == 429
+        assert post(client).status_code == 200
 
 
 def test_with_several_processes_nobody_gets_a_session(tmp_path: Any) -> None:
