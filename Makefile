@@ -28,10 +28,10 @@ run: $(READY) web
 
 # Without Node one comes from a wheel. Where neither can be had, the server shows the API instead of the app.
 web: $(READY)
-	@$(BIN)/python web/build.py --node-from-wheel || true
+	@$(BIN)/python web/build.py --node-from-wheel --if-possible
 
 test: $(READY) pgbouncer chromium web
-	@$(BIN)/python web/build.py test || test ! -d web/node_modules
+	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
 	$(BIN)/python -m pytest -n 2
 

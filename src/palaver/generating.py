@@ -192,7 +192,7 @@ class Generation:
     async def _mend(self) -> None:
         """Give a tool round that a crash has cut off its end, so that everybody can see it, the model included."""
         latest: list[Turn] = await self.talk.history(1)
-        if not latest or not latest[0].tool_calls or not _is_dead(latest[0], self.store.parts.clock.now()):
+        if not latest or not latest[0].tool_calls or not is_dead(latest[0], self.store.parts.clock.now()):
             return
         results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest[0])]
         with suppress(AppendConflict):  # somebody else was faster
@@ -451,7 +451,7 @@ def _answers(turn: Turn, question: Turn) -> bool:
     return is_reply and turn.metadata.get("answers") == question.id
 
 
-def _is_dead(turn: Turn, now: datetime) -> bool:
+def is_dead(turn: Turn, now: datetime) -> bool:
     """Whether the one who ran these calls must be gone: its process is, or the last moment that it allowed itself."""
     until, process = turn.metadata.get("tools_until"), turn.metadata.get("tools_in")
     try:

@@ -59,6 +59,7 @@ def test_notes_are_added_corrected_and_removed(offline: App) -> None:
     panel.get_by_role("textbox").press("Enter")
     note = panel.get_by_role("listitem")
     expect(note).to_contain_text("Ship before May")
+    expect(tab.button("Add to decisions", panel)).to_be_focused()
     tab.button("Edit: Ship before May", panel).click()
     panel.get_by_role("textbox").fill("Ship before June")
     tab.button("Save", panel).click()

@@ -164,6 +164,18 @@ def test_what_it_was_asked_with_and_its_end(server: Running, gpt: openai.OpenAI)
     assert left == ["One", "Two"]
 
 
+def test_what_was_forgotten_is_not_told_from_memory(server: Running, gpt: openai.OpenAI) -> None:
+    with server.client() as client:
+        body = {"model": "chat", "input": "Say something"}
+        made = client.post("/v1/responses", json=body).json()
+        talk = made["conversation"]["id"].removeprefix("conv_")
+        answer = turns_of(server, talk)[-1]
+        assert client.delete(f"/api/conversations/{talk}/turns/{answer.id}").is_success
+        assert client.get(f"/v1/responses/{made['id']}").json()["output"] == []
+        again = client.post("/v1/responses", json=body, headers={"x-stainless-retry-count": "1"})
+    assert again.status_code == 404
+
+
 def test_tools_in_a_round_with_the_client(server: Running, gpt: openai.OpenAI, provider: LoopbackProvider) -> None:
     provider.script(Say(calls=[("weather", {"city": "Rome"}), ("weather", {"city": "Oslo"})]), Say("Warm and cold."))
     first = gpt.responses.create(model="chat", input="Weather?", tools=[WEATHER], tool_choice="required")

@@ -78,9 +78,15 @@ class Process:
 
 @contextmanager
 def serving(
-    url: str, folder: Path, *options: str, provider: LoopbackProvider | None = None, **settings: Any
+    url: str,
+    folder: Path,
+    *options: str,
+    port: int | None = None,
+    provider: LoopbackProvider | None = None,
+    **settings: Any,
 ) -> Iterator[Process]:
-    """`palaver serve` on a free port, until the block ends. Settings are passed as PALAVER_…"""
+    """`palaver serve` on a free port, or on the one where it was before, until the block ends. Settings are passed as
+    PALAVER_…"""
     environment = {
         "PALAVER_EMBEDDER": "none",
         "PALAVER_GENERATE": json.dumps({"titles": False}),
@@ -89,7 +95,7 @@ def serving(
         **({"PALAVER_MODEL": "chat", "PALAVER_MODELS": json.dumps(provider.models())} if provider else {}),
         **{f"PALAVER_{name.upper()}": str(value) for name, value in settings.items()},
     }
-    process = _started(url, folder, options, environment)
+    process = _started(url, folder, options, environment, port)
     try:
         yield process
     finally:
@@ -103,9 +109,11 @@ def serving(
             process.child.wait()
 
 
-def _started(url: str, folder: Path, options: tuple[str, ...], environment: dict[str, str]) -> Process:
+def _started(
+    url: str, folder: Path, options: tuple[str, ...], environment: dict[str, str], wanted: int | None
+) -> Process:
     for _ in range(3):  # a port that is free now may be taken a moment later
-        port, log = free_port(), folder / f"{new_id()}.log"
+        port, log = wanted or free_port(), folder / f"{new_id()}.log"
         command = [sys.executable, "-m", "palaver.cli", "serve", "--port", str(port), "--db", url, *options]
         with log.open("wb") as out:
             child = subprocess.Popen(

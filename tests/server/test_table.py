@@ -9,6 +9,7 @@ import pytest
 from palaver import errors
 from palaver.conversation import Conversation
 from palaver.server import problems
+from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
 from palaver.server.table import CLIENT_FACES, WITHOUT_FACE
 from palaver.server.table import FACES as OWN_FACES
 from palaver.store import Store
@@ -37,6 +38,12 @@ def test_the_table_names_only_verbs_that_exist() -> None:
 
 def test_no_verb_has_both_a_face_and_an_excuse() -> None:
     assert {verb for face in FACES for verb in face.verbs} & WITHOUT_FACE.keys() == set()
+
+
+def test_every_verb_with_a_face_over_http_is_in_mcp_too_or_has_a_reason() -> None:
+    as_tools = {verb for face in TOOLS for verb in face.verbs}
+    assert public_verbs() - WITHOUT_FACE.keys() == as_tools | ELSEWHERE.keys() | WITHOUT_TOOL.keys()
+    assert not (as_tools | ELSEWHERE.keys()) & WITHOUT_TOOL.keys()
 
 
 def test_operations_have_names_of_their_own_and_say_what_they_do() -> None:

@@ -152,6 +152,7 @@ describe("the rest", () => {
   it("finds its way by the address", () => {
     expect(parseRoute("/c/01K", "#turn")).toEqual({ conversation: "01K", turn: "turn" });
     expect(parseRoute("/", "")).toEqual({ conversation: null, turn: null });
+    expect(parseRoute("/c/%E0%A4%A", "")).toEqual({ conversation: "%E0%A4%A", turn: null });
     expect(pathTo("a/b", "t")).toBe("/c/a%2Fb#t");
   });
 

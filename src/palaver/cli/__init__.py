@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from palaver.cli import (
+    assistants,
     attaching,
     backing_up,
     chat,
@@ -25,15 +26,16 @@ from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "attaching", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping", "keys",
-    "moving", "reading", "remembering", "removing", "serving", "working", "writing",
+    "app", "main", "assistants", "attaching", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping",
+    "keys", "moving", "reading", "remembering", "removing", "serving", "working", "writing",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.
 ORDER = (
-    "chat", "serve", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach", "rename",
-    "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit", "export", "import",
-    "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker", "reindex",
+    "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
+    "rename", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit", "export",
+    "import", "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker",
+    "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -22,6 +22,7 @@ from palaver.errors import PalaverError
 from palaver.server import dialects, docs_page, logs, pages, problems, schemas
 from palaver.server.faces import schemas as foreign
 from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
+from palaver.server.mcp import endpoint
 from palaver.server.metrics import Metrics
 from palaver.server.routes import operations
 from palaver.server.services import open_services
@@ -36,8 +37,9 @@ DESCRIPTION = (
     "the field and the limit. Send a key or a JWT as a bearer token; on loopback none is needed."
 )
 EXPOSED = (
-    "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Retry-After", "X-Request-Id",
-    "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns", "X-Vercel-AI-UI-Message-Stream",
+    "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Mcp-Session-Id",
+    "Retry-After", "WWW-Authenticate", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns",
+    "X-Vercel-AI-UI-Message-Stream",
 )  # fmt: skip
 # What the SDKs of providers send from a page.
 OF_SDKS = (
@@ -56,7 +58,7 @@ SENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 def create_app(settings: ServerSettings) -> FastAPI:
     """The server as an ASGI application. The database opens when it starts."""
-    metrics = Metrics()
+    metrics, mcp = Metrics(), endpoint.Endpoint()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,6 +70,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
                 raise
             app.state.services = services
             log.info("open, on %s", urlsplit(settings.url).scheme)
+            stack.push_async_callback(mcp.close)
             with heeding_signals(services.begin_shutdown):
                 yield
             log.info("closing, with %d answers in the making", services.answers.count)
@@ -93,6 +96,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.add_api_route("/docs", _docs(app), include_in_schema=False)
     for handler in (operations.healthz, operations.readyz, operations.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
+    app.router.routes.extend(endpoint.routes(mcp))
     if not pages.add_pages(app, pages.built_files()):
         app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
     _finish_openapi(app)
@@ -131,6 +135,10 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
             "If-None-Match",
             "If-Range",
             "Last-Event-ID",
+            "Mcp-Method",
+            "Mcp-Name",
+            "Mcp-Protocol-Version",
+            "Mcp-Session-Id",
             "Range",
             "X-Conversation-Id",
             *OF_SDKS,

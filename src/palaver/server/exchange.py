@@ -14,18 +14,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from palaver.asking import Answered, MessageStored, Prompted, TurnOpened
+from palaver.asking import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.conversation import Conversation
 from palaver.drafts import MAX_BATCH
 from palaver.errors import (
     AppendConflict,
     ConversationNotFound,
+    Gone,
     InvalidInput,
     ModelUnavailable,
+    NotFound,
     TurnNotFound,
     TurnSuperseded,
 )
-from palaver.generating import CLIENT_CALLS, server_calls
+from palaver.generating import CLIENT_CALLS, is_dead, server_calls
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import SYSTEM, TokenUsage, Turn
@@ -154,6 +156,17 @@ class Exchange:
         async for event in self.answer.listen():
             yield event
 
+    async def was_forgotten(self) -> bool:
+        """Whether something of it was deleted since: then it is not told from memory any more."""
+        if self.talk is None or self.input is None:
+            return False
+        told = self.answer.told if self.answer is not None else ()
+        turns = [self.input, *(one.turn for one in told if isinstance(one, ToolsPlanned | Answered))]
+        try:
+            return any([(await self.talk.turn(turn)).status == "forgotten" for turn in turns])
+        except (NotFound, Gone):
+            return True
+
     async def begun(self, seconds: float) -> None:
         """Wait until there is something to tell, or it failed, which is raised; not longer than so many seconds."""
         try:
@@ -230,8 +243,8 @@ class Exchanges:
         if not repeated:
             self._remember(exchange)
             return exchange
-        if exchange.talk is not None and exchange.input is not None:
-            await exchange.talk.turn(exchange.input)  # what was forgotten is not told again
+        if await exchange.was_forgotten():
+            raise TurnNotFound(exchange.id)
         if exchange.failed:
             exchange.answer = await self._answered_again(exchange)
         return exchange
@@ -252,7 +265,7 @@ class Exchanges:
         if not isinstance(noted, Mapping) or input.status == "forgotten":
             raise TurnNotFound(turn)
         known: Exchange | None = self.services.recent.get(id)
-        if known is not None and not known.failed:
+        if known is not None and not known.failed and not await known.was_forgotten():
             return replace(known, talk=talk, input=input)
         ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
         return Exchange(id, ask, int(input.created.timestamp()), talk, input)
@@ -406,7 +419,7 @@ class Exchanges:
     async def resumed(self, ask: Ask, talk: Conversation, input: Turn) -> Exchange:
         """An exchange whose message is stored: with its answer, or the one that is being made; else with a new one."""
         turns = await answer_turns(talk, input)
-        if any(turn.status == "pending" or (turn.status == "complete" and turn.active) for turn in turns):
+        if turns and _goes_on(turns[-1], self.store.parts.clock.now()):
             return Exchange(reference(talk.id, input.id), ask, int(input.created.timestamp()), talk, input)
         return await self._answer(ask, talk, input)
 
@@ -427,6 +440,12 @@ class Exchanges:
         )
         events = _passed_on(model, model.body(request), retries, self.store.parts.clock.now())
         return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))
+
+
+def _goes_on(turn: Turn, now: datetime) -> bool:
+    """Whether an answer that is here so far is whole, or being made by somebody who still lives."""
+    is_whole = turn.status == "complete" and turn.active
+    return turn.status == "pending" or (is_whole and not (server_calls(turn) and is_dead(turn, now)))
 
 
 async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:

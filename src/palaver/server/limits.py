@@ -24,13 +24,14 @@ from palaver.server import dialects, problems
 from palaver.server.auth import Authenticator
 from palaver.server.metrics import METHODS, Metrics
 from palaver.server.problems import Refused
+from palaver.server.protected import challenged
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
-API = ("/api", "/v1")  # what needs a caller
+API = ("/api", "/v1", "/mcp")  # what needs a caller
 UPLOADS = re.compile(r"/api/conversations/[^/]+/(?:attachments|uploads/[^/]+)")
 # What a ticket opens, instead of a key: events; and with a ticket of their own, one file or one upload.
 TICKETS = re.compile(
@@ -39,7 +40,7 @@ TICKETS = re.compile(
 )
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
-    r"|/api/chat|/v1/(?:chat/completions|responses|messages)"
+    r"|/api/chat|/v1/(?:chat/completions|responses|messages)|/mcp"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -193,7 +194,7 @@ class Gate:
         try:
             scope["state"]["caller"] = await self._caller(scope)
         except Refused as refusal:
-            await _refuse(refusal, scope, receive, send)
+            await _refuse(challenged(scope, refusal), scope, receive, send)
             return
         except PalaverError as problem:  # the database is out of reach
             await dialects.in_dialect(scope["path"], problems.of_error(problem))(scope, receive, send)

@@ -35,6 +35,7 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
     retries: Retries[Any] = field(default_factory=Retries)
     recent: OrderedDict[str, Any] = field(default_factory=OrderedDict)  # exchanges of late, by name
     # Histories of clients are taken in one after another, in each conversation.
@@ -68,6 +69,7 @@ class Services:
         """Live readers leave at once, so that the server can end; answers get a moment longer. A signal calls this."""
         self.readiness.closing = True
         self.hub.close()
+        self.closing.set()
 
 
 @asynccontextmanager

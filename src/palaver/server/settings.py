@@ -42,6 +42,7 @@ class ServerSettings:
     jwt_tenant: str | None = None  # for tokens without that claim; None: they are refused
     hosts: tuple[str, ...] = ()  # names of this server, beside where it listens
     origins: tuple[str, ...] = ()  # whose pages may call it, beside its own
+    public_url: str | None = None  # as callers write it, where a proxy stands before it: https://chat.example.org
     # how much
     max_body: int = 16 * MEGABYTE
     max_upload: int = 51 * MEGABYTE
@@ -63,6 +64,8 @@ class ServerSettings:
     log_level: str = "info"
     metrics_token: str | None = field(default=None, repr=False)
     ready_lag: float = 600.0  # that memory work may be behind while the server calls itself ready; 0: any
+    # MCP
+    mcp_forget: bool = False  # whether assistants may delete
     # the log
     audit_key: str | None = field(default=None, repr=False)
     seal_every: float = 60.0

@@ -1,6 +1,6 @@
 /** The operations of the server that this app uses, one function each, named as the server names them. */
 
-import { call, headers, type Options, Problem, query, send, toProblem, token } from "./client";
+import { call, headers, type Options, Problem, query, send, toProblem } from "./client";
 import type {
   Attachment, Branch, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
   NoteList, Settings, Summary, Turn, TurnPage, Verified, WorkingMemory,
@@ -25,7 +25,8 @@ export const createConversation = (fields: Fields = {}) =>
 export const getConversation = (id: string) => call<Conversation>("GET", at(id));
 export const updateConversation = (id: string, fields: Fields) =>
   call<Conversation>("PATCH", at(id), { body: fields });
-export const deleteConversation = (id: string, keepalive = false) => call<void>("DELETE", at(id), { keepalive });
+/** It outlives the page that asked for it. */
+export const deleteConversation = (id: string) => call<void>("DELETE", at(id), { keepalive: true });
 export const searchConversations = (q: string, signal?: AbortSignal) =>
   items<Found>("GET", `${API}/search${query({ q, limit: 30 })}`, { signal });
 
@@ -117,8 +118,3 @@ export const recall = (id: string, body: Fields, signal?: AbortSignal) =>
 export const audit = (id: string, after = 0, limit = 200) =>
   call<Items<LogEvent> & { next: string | null }>("GET", `${at(id)}/audit${query({ after, limit })}`);
 export const verify = (id: string) => call<Verified>("POST", `${at(id)}/verify`);
-
-/** For whoever leaves the page: a request that outlives it. */
-export function deleteWhileLeaving(id: string): void {
-  void fetch(at(id), { method: "DELETE", keepalive: true, headers: token() ? headers() : undefined });
-}

@@ -37,17 +37,20 @@ export function Notes({ conversation, onTurn }: TabProps) {
           <p className="hint">The model reads these notes with every message. Change what is wrong: what you write stays until you change it.</p>
           {isEmpty(memory) && <Waiting conversation={conversation} what="notes" />}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}
-          <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={reading.again} />
+          <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={(after) => (after ? reading.put(after) : reading.again())} />
         </>
       )}
     </Shown>
   );
 }
 
+/** What is there after a change; null when it went wrong, and has to be read again. */
+type OnChange = (after: WorkingMemory | null) => void;
+
 const isEmpty = (memory: WorkingMemory) => !memory.summary && NOTE_LISTS.every((list) => memory[list].length === 0);
 
 /** Lists without a note are only offered, so that those with notes are seen. */
-function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange: () => void }) {
+function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange: OnChange }) {
   const [adding, setAdding] = useState<NoteList | null>(null);
   const empty = ORDER.filter((list) => memory[list].length === 0 && list !== adding);
   return (
@@ -58,7 +61,7 @@ function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange
       {empty.length > 0 && (
         <div className="row-of-buttons" role="group" aria-label="Lists without a note">
           {empty.map((list) => (
-            <button key={list} type="button" className="button chip" title={NAMES[list][1]} onClick={() => setAdding(list)}><Icon name="plus" size={14} /> {NAMES[list][0]}</button>
+            <button key={list} id={`add-${list}`} type="button" className="button chip" title={NAMES[list][1]} onClick={() => setAdding(list)}><Icon name="plus" size={14} /> {NAMES[list][0]}</button>
           ))}
         </div>
       )}
@@ -66,7 +69,7 @@ function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange
   );
 }
 
-type ListProps = TabProps & { list: NoteList; notes: Note[]; isAdding: boolean; onAdding: (isOn: boolean) => void; onChange: () => void };
+type ListProps = TabProps & { list: NoteList; notes: Note[]; isAdding: boolean; onAdding: (isOn: boolean) => void; onChange: OnChange };
 
 function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange }: ListProps) {
   const [title, about] = NAMES[list];
@@ -75,7 +78,7 @@ function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange 
     <section aria-labelledby={`list-${list}`} className="notes">
       <div className="notes-head">
         <h3 id={`list-${list}`} title={about}>{title}</h3>
-        <IconButton icon="plus" size={16} label={`Add to ${title.toLowerCase()}`} onClick={() => onAdding(true)} />
+        <IconButton id={`add-${list}`} icon="plus" size={16} label={`Add to ${title.toLowerCase()}`} onClick={() => onAdding(true)} />
       </div>
       {notes.length > 0 && (
         <ul>
@@ -84,12 +87,12 @@ function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange 
           ))}
         </ul>
       )}
-      {isAdding && <Writing label={about} onDone={() => onAdding(false)} onSave={add} />}
+      {isAdding && <Writing label={about} onDone={() => (onAdding(false), backTo(list))} onSave={add} />}
     </section>
   );
 }
 
-function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { note: Note; list: NoteList; onChange: () => void }) {
+function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { note: Note; list: NoteList; onChange: OnChange }) {
   const [isOpen, setOpen] = useState(false);
   /** Rules and other people write too: the note is looked for again, so that no other one is changed. */
   const place = async () => {
@@ -100,9 +103,10 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
   const correct = (text: string) => changed(async () => correctNote(conversation, list, await place(), text), onChange);
   const drop = async () => {
     const isDone = await changed(async () => dropNote(conversation, list, await place()), onChange);
+    backTo(list);
     if (isDone) say("Note removed.", { action: { label: "Undo", run: () => void changed(() => addNote(conversation, list, note.text), onChange) } });
   };
-  if (isOpen) return <li><Writing label="Edit the note" text={note.text} onDone={() => setOpen(false)} onSave={correct} /></li>;
+  if (isOpen) return <li><Writing label="Edit the note" text={note.text} onDone={() => (setOpen(false), backTo(list))} onSave={correct} /></li>;
   return (
     <li className="note">
       <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>source turn</button>}</small></p>
@@ -112,20 +116,24 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
   );
 }
 
+/** What was pressed is gone from the page: whoever uses keys goes on at the list. */
+function backTo(list: NoteList): void {
+  requestAnimationFrame(() => document.getElementById(`add-${list}`)?.focus());
+}
+
 class NoteMoved extends Error {}
 
 const writtenBy = (note: Note) => (note.by === "rules" ? "noted by rules" : note.by.startsWith("model") ? "noted by a model" : `by ${note.by}`);
 
 /** Answers whether it went well; if not, it says why. */
-async function changed(change: () => Promise<unknown>, onChange: () => void): Promise<boolean> {
+async function changed(change: () => Promise<WorkingMemory>, onChange: OnChange): Promise<boolean> {
   try {
-    await change();
+    onChange(await change());
     return true;
   } catch (problem) {
+    onChange(null);
     complain(problem instanceof NoteMoved ? "Somebody else changed this note meanwhile. Look again." : `Not saved. ${adviceOf(problem)}`);
     return false;
-  } finally {
-    onChange();
   }
 }
 

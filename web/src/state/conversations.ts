@@ -128,7 +128,7 @@ async function reallyRemove(id: string): Promise<void> {
   const entry = leaving.get(id);
   if (!entry) return;
   try {
-    await api.deleteConversation(id, true);
+    await api.deleteConversation(id);
     leaving.delete(id);
     tellOthers();
   } catch (problem) {
@@ -145,7 +145,7 @@ export function begin(): void {
   addEventListener("pagehide", () => {
     for (const [id, entry] of leaving) {
       clearTimeout(entry.timer);
-      api.deleteWhileLeaving(id);
+      api.deleteConversation(id).catch(() => undefined); // nobody is left to tell
     }
     leaving.clear();
   });

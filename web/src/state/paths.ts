@@ -7,7 +7,16 @@ export interface Route {
 
 export function parseRoute(path: string, hash: string): Route {
   const match = /^\/c\/([^/]+)\/?$/.exec(path);
-  return { conversation: match ? decodeURIComponent(match[1]!) : null, turn: hash.slice(1) || null };
+  return { conversation: match ? decoded(match[1]!) : null, turn: hash.slice(1) || null };
+}
+
+/** What is no good encoding is nobody's id, and is looked for as it stands. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export const pathTo = (conversation: string | null, turn?: string | null) =>

@@ -9,6 +9,8 @@ export interface Reading<T> {
   problem: string;
   isBusy: boolean;
   again: () => void;
+  /** Somebody has it newer: a write answers what is there after it. */
+  put: (data: T) => void;
 }
 
 /** `pause`: milliseconds without a change before it is asked, for whatever follows keys or a slider. */
@@ -30,5 +32,9 @@ export function useReading<T>(load: (signal: AbortSignal) => Promise<T>, keys: u
     }, pause);
     return () => (clearTimeout(timer), control.abort());
   }, [...keys, tries]);
-  return { ...state, again: () => setTries((count) => count + 1) };
+  return {
+    ...state,
+    again: () => setTries((count) => count + 1),
+    put: (data) => setState({ data, problem: "", isBusy: false }),
+  };
 }

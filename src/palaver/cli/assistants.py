@@ -1,0 +1,43 @@
+"""Commands for assistants: mcp."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.opening import creating
+from palaver.errors import MissingExtra
+
+PANEL = "Talk"
+
+AllowForget = Annotated[bool, typer.Option("--allow-forget", help="Also offer the tool that deletes for good.")]
+
+
+@command("mcp", PANEL)
+async def mcp(call: Call, allow_forget: AllowForget = False) -> None:
+    """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one file, without a key.
+
+    An assistant starts it by itself; docs/mcp.md has the line for each of the common ones.
+
+    Examples:
+
+      palaver mcp --db ~/memory.db
+      claude mcp add palaver -- palaver mcp --db ~/memory.db
+    """
+    try:
+        from mcp.server.stdio import stdio_server
+
+        from palaver.server.live import Hub
+        from palaver.server.mcp.protocol import House, Visit, create_server
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("mcp", "MCP") from problem
+    async with creating(call, worker=True) as store:
+        # Over Supabase nobody reads for all: there the changes of a conversation are not told.
+        hub = None if call.url.startswith("supabase+") else Hub(store)
+        house = House(lambda _: Visit(store), hub, asyncio.Event(), with_forget=allow_forget)
+        server = create_server(house)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())

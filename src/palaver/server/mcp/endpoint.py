@@ -1,0 +1,177 @@
+"""`/mcp`: streamable HTTP. Who asks was settled at the gate, with keys and JWTs; the SDK is told in its own terms."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AnyHttpUrl
+from starlette.authentication import AuthCredentials
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palaver.errors import MissingExtra, PermissionDenied
+from palaver.model import READ
+from palaver.server import problems
+from palaver.server.auth import Caller
+from palaver.server.problems import Refused
+from palaver.server.protected import MCP, METADATA, metadata_url, resource_metadata
+from palaver.server.services import Services
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
+
+GRACE = 1.0  # seconds for streams to say that they end, before they are cut
+
+
+class Endpoint:
+    """The face as an ASGI application. The SDK is loaded, and its sessions begin, with the first request: a server
+    that nobody speaks MCP to starts without either."""
+
+    def __init__(self) -> None:
+        self._starting = asyncio.Lock()
+        self._app: ASGIApp | None = None
+        self._sessions: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services: Services = scope["app"].state.services
+        if services.closing.is_set():
+            refusal = Refused(503, "This server is about to end", {"Retry-After": "1"})
+            await problems.of_refusal(refusal)(scope, receive, send)
+            return
+        try:
+            app = await self._started(services)
+        except MissingExtra as missing:
+            await problems.of_error(missing)(scope, receive, send)
+            return
+        await app(scope, _until(services.closing, receive), send)
+
+    async def _started(self, services: Services) -> ASGIApp:
+        async with self._starting:
+            if self._app is None:
+                try:
+                    app, manager = await asyncio.to_thread(_load, services)
+                except ModuleNotFoundError as problem:
+                    raise MissingExtra("mcp", "MCP") from problem
+                ready = asyncio.Event()
+                self._sessions = asyncio.create_task(_run(manager, ready, services.closing), name="palaver-mcp")
+                await ready.wait()
+                self._app = app
+            return self._app
+
+    async def close(self) -> None:
+        """After the last request."""
+        if self._sessions is not None:
+            await asyncio.gather(self._sessions, return_exceptions=True)
+        self._app = self._sessions = None
+
+
+async def _run(manager: Any, ready: asyncio.Event, closing: asyncio.Event) -> None:
+    """Sessions live in one task, from the first request to the end of the server."""
+    async with manager.run():
+        ready.set()
+        await closing.wait()
+        await asyncio.sleep(GRACE)
+
+
+def _until(closing: asyncio.Event, receive: Receive) -> Receive:
+    """Streams that clients keep open end with the server: to the SDK it looks as if the client had left."""
+
+    async def ended() -> None:
+        await closing.wait()
+        await asyncio.sleep(GRACE)
+
+    async def heard() -> Message:
+        message, end = asyncio.ensure_future(receive()), asyncio.create_task(ended())
+        try:
+            await asyncio.wait((message, end), return_when=asyncio.FIRST_COMPLETED)
+            return message.result() if message.done() else {"type": "http.disconnect"}
+        finally:
+            message.cancel()
+            end.cancel()
+
+    return heard
+
+
+def _load(services: Services) -> tuple[ASGIApp, Any]:
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+
+    from palaver.server.mcp.protocol import House, create_server
+
+    settings = services.settings
+    # Sessions are in the memory of one process. Several share nothing, so that clients which need them get none.
+    stateless = settings.workers > 1
+    house = House(
+        visit=_visit_of(services),
+        hub=services.hub,
+        closing=services.closing,
+        with_forget=settings.mcp_forget,
+        keeps_connections=not stateless,
+        heartbeat=settings.heartbeat,
+    )
+    manager = StreamableHTTPSessionManager(
+        create_server(house), stateless=stateless, max_request_body_size=settings.max_body
+    )
+    return _Door(StreamableHTTPASGIApp(manager)), manager
+
+
+def _visit_of(services: Services) -> Any:
+    from palaver.server.mcp.protocol import Visit
+
+    def visit(request: Request) -> Visit:
+        caller: Caller = request.state.caller
+
+        async def still_allowed() -> None:
+            try:
+                await services.authenticator.still_allowed(caller)
+            except Refused:
+                raise PermissionDenied(READ) from None
+
+        return Visit(services.store.scoped(caller.scope), still_allowed)
+
+    return visit
+
+
+# ---- who is asking -------------------------------------------------------------------------------------------------
+
+
+class Verifier:
+    """The SDK's token verifier, for one request. The gate has looked at the token: this tells what it found."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+
+    async def verify_token(self, token: str) -> AccessToken:
+        from mcp.server.auth.provider import AccessToken
+
+        scope = self.caller.scope
+        return AccessToken(
+            token=token,
+            client_id=self.caller.name,
+            scopes=sorted(scope.rights),
+            subject=scope.user,
+            claims={"iss": scope.tenant},
+        )
+
+
+class _Door:
+    """Binds a session to whoever opened it, and asks for the right to read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, RequireAuthMiddleware
+
+        token = await Verifier(scope["state"]["caller"]).verify_token("")
+        scope["user"], scope["auth"] = AuthenticatedUser(token), AuthCredentials(token.scopes)
+        await RequireAuthMiddleware(self.app, [READ], AnyHttpUrl(metadata_url(scope)))(scope, receive, send)
+
+
+def routes(endpoint: Any) -> list[Route]:
+    return [
+        Route(MCP, endpoint),
+        Route(METADATA + MCP, resource_metadata, methods=["GET"]),
+        Route(METADATA, resource_metadata, methods=["GET"]),
+    ]

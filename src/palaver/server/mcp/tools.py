@@ -1,0 +1,359 @@
+"""The verbs as tools. Each takes a shape, calls one verb, and answers with text and the same as data.
+
+A public verb is in here, in `ELSEWHERE`, or in `WITHOUT_TOOL` with the reason; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from palaver import model
+from palaver.context.render import spoken
+from palaver.conversation import Conversation
+from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
+from palaver.identity import is_id
+from palaver.memory.working_memory import HANDED_IN
+from palaver.model import READ, WRITE
+from palaver.ports import Counter
+from palaver.recall.terms import spans
+from palaver.server.mcp import shapes
+from palaver.server.mcp.telling import LEAST, Told, fitting, quoted
+from palaver.store import Store
+
+AROUND = 160  # characters before and after a word that was searched for
+ASSISTANT = "assistant"
+
+
+async def found(store: Store, name: str) -> Conversation:
+    """The conversation with this id, or with this key among the caller's own."""
+    try:
+        return await store.get(name)
+    except ConversationNotFound:
+        if is_id(name):
+            raise
+        return await store.find(name)
+
+
+async def found_or_new(store: Store, name: str) -> Conversation:
+    try:
+        return await store.get(name)
+    except ConversationNotFound:
+        if is_id(name):  # a mistyped id must not become a key
+            raise
+        return await store.conversation(name)
+
+
+def _at(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M}"
+
+
+# ---- looking -------------------------------------------------------------------------------------------------------
+
+
+async def recall(store: Store, given: shapes.Recall) -> Told:
+    """Find what was said earlier, by words and by meaning: in one conversation, or in all that the caller may read.
+
+    Each piece says who said it, when, in which conversation and turn. Use it before you answer from memory.
+    """
+    return recalled(await _hits(store, given), given.token_budget, store.parts.prompter.counter)
+
+
+def recalled(hits: Sequence[shapes.Hit], budget: int, count: Counter) -> Told:
+    """The best of them, as far as there is room."""
+
+    def tell(pieces: Sequence[shapes.Hit], tokens: int = budget) -> Told:
+        lines = [f"[{_at(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
+        value = shapes.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
+        return Told(quoted(lines), value)
+
+    pieces = fitting(hits, budget, count, tell)
+    return tell(pieces, tell(pieces).cost(count))
+
+
+async def _hits(store: Store, given: shapes.Recall) -> list[shapes.Hit]:
+    if given.conversation is not None:
+        talk = await found(store, given.conversation)
+        hits = await talk.recall(given.query, given.limit, since=given.since, until=given.until)
+        return [_hit(talk.id, one) for one in hits]
+    page = await store.conversations(limit=1)
+    if not page.items:
+        return []
+    # From any of them, recall looks at all. A fact does not say where it is from, but the turn that it is from does.
+    anywhere = await store.get(page.items[0].id)
+    hits = await anywhere.recall(
+        given.query, given.limit, scope="tenant", since=given.since, until=given.until, include_facts=False
+    )
+    return [_hit("", one) for one in hits]
+
+
+def _hit(conversation: str, hit: model.Hit) -> shapes.Hit:
+    score = round(hit.score, 3)
+    if hit.turn is not None:
+        return shapes.Hit(**shapes.said(hit.turn, spoken(hit.turn)).model_dump(), score=score)
+    fact = hit.fact
+    assert fact is not None
+    text = f"{fact.subject} {fact.predicate} {fact.object}"
+    return shapes.Hit(
+        conversation=conversation, turn=fact.source_turn, who=fact.by, role="fact", when=fact.valid_from, text=text,
+        score=score,
+    )  # fmt: skip
+
+
+async def search_conversations(store: Store, given: shapes.SearchConversations) -> Told:
+    """Find conversations by words in their title or text: to see which there are, or to get the id of one."""
+    results = await store.search(given.query, limit=given.limit)
+    matches = [match for one in results for match in _matches(one)]
+
+    def tell(some: Sequence[shapes.Match], tokens: int = given.token_budget) -> Told:
+        lines = [f"{one.title or one.key or ''} ({one.conversation}) [{_at(one.when)}] {_quote(one)}" for one in some]
+        value = shapes.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
+        return Told(quoted(lines), value)
+
+    count = store.parts.prompter.counter
+    kept = fitting(matches, given.token_budget, count, tell)
+    return tell(kept, tell(kept).cost(count))
+
+
+def _matches(one: model.Found) -> list[shapes.Match]:
+    info = one.conversation
+    in_title = shapes.Match(
+        conversation=info.id, key=info.key, title=info.title, who=None, turn=None, when=info.updated,
+        text=info.preview or "",
+    )  # fmt: skip
+    turns = [(match.turn, _around(spoken(match.turn), match.terms)) for match in one.matches]
+    return [
+        in_title.model_copy(update={"who": turn.actor, "turn": turn.id, "when": turn.created, "text": text})
+        for turn, text in turns
+    ] or [in_title]
+
+
+def _around(text: str, words: Sequence[str]) -> str:
+    """The part of a text where the first of the words stands."""
+    places = spans(text, frozenset(words))
+    start = max(0, places[0][0] - AROUND) if places else 0
+    end = start + 2 * AROUND
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+
+
+def _quote(one: shapes.Match) -> str:
+    return f"{one.who}: {one.text}" if one.who else one.text
+
+
+async def history(store: Store, given: shapes.History) -> Told:
+    """Read the latest turns of a conversation, oldest first; `older` in the answer leads to the ones before."""
+    talk = await found(store, given.conversation)
+    turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
+    newest_first = [shapes.said(turn, spoken(turn)) for turn in reversed(turns)][: given.limit]
+    count, info = store.parts.prompter.counter, talk.info
+
+    def tell(some: Sequence[shapes.Said], tokens: int = given.token_budget) -> Told:
+        return turns_of(talk.id, info.key, info.title, some, len(turns), tokens)
+
+    kept = fitting(newest_first, given.token_budget, count, tell, cut_last=False)
+    if newest_first and not kept:  # an empty page would say that there is nothing
+        least = tell([newest_first[0].model_copy(update={"text": ""})]).cost(count) + LEAST
+        raise BudgetTooSmall("a turn", needed=least, budget=given.token_budget, unit="tokens")
+    return tell(kept, tell(kept).cost(count))
+
+
+def turns_of(
+    conversation: str, key: str | None, title: str | None, newest_first: Sequence[shapes.Said], known: int, tokens: int
+) -> Told:
+    """A page, oldest first; with fewer turns than are known, it says where to read on."""
+    shown = list(reversed(newest_first))
+    older = shown[0].turn if shown and len(shown) < known else None
+    lines = [f"[{_at(one.when)}] {one.who}: {one.text}" for one in shown]
+    lines += [f"(Earlier turns: before={older})"] if older else []
+    value = shapes.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
+    return Told(quoted(lines), value)
+
+
+async def build_context(store: Store, given: shapes.BuildContext) -> Told:
+    """What a model should see to go on with a conversation, within a budget: summaries, notes, facts, recalled turns,
+    the latest turns."""
+    talk = await found(store, given.conversation)
+    options = given.model_dump(exclude_none=True, exclude={"conversation", "token_budget"})
+    context = await talk.build_context(given.token_budget, **options)
+    value = shapes.Built(
+        messages=context.messages,
+        tokens=context.tokens,
+        turns=list(context.turn_ids),
+        left_out=sum(one.turns for one in context.explanation.left_out),
+    )
+    return Told(context.text, value)
+
+
+# ---- keeping -------------------------------------------------------------------------------------------------------
+
+
+async def remember(store: Store, given: shapes.Remember) -> Told:
+    """Keep a statement, so that `recall` finds it again in this and any later conversation: a preference, a decision, a
+    fact about the person or the project."""
+    talk = await found_or_new(store, given.conversation)
+    by = talk.info.agent or ASSISTANT
+    # Marked as handed in: what a tool was told to keep must never become a standing instruction.
+    turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
+    if given.note is not None:
+        await talk.remember(given.note, given.text, by=by)
+    value = shapes.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
+    return Told(f"Kept in {shapes.headline(talk.info)} as turn {turn.id}.", value)
+
+
+async def append(store: Store, given: shapes.Append) -> Told:
+    """Store one turn of a conversation, word for word. It is on disk when the answer comes."""
+    talk = await found_or_new(store, given.conversation)
+    fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
+    turn = await talk.append(given.role, given.text, **fields)
+    value = shapes.Appended(conversation=talk.id, turn=turn.id, seq=turn.seq, who=turn.actor, when=turn.created)
+    return Told(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
+
+
+async def summarize(store: Store, given: shapes.OfConversation) -> Told:
+    """Summarise the older half of what no summary covers yet, and answer all summaries of the conversation."""
+    talk = await found(store, given.conversation)
+    summaries = await talk.summarize()
+    value = shapes.Summaries(conversation=talk.id, summaries=[shapes.Span.of(one) for one in summaries])
+    return Told(quoted([one.text for one in summaries]), value)
+
+
+async def compact(store: Store, given: shapes.Compact) -> Told:
+    """Summarise what is due, so that a long conversation fits a prompt. No turn is lost by it."""
+    talk = await found(store, given.conversation)
+    written = await talk.compact(keep_tokens=given.keep_tokens)
+    return Told(f"{written} summaries were written.", shapes.Compacted(conversation=talk.id, summaries=written))
+
+
+async def extract_facts(store: Store, given: shapes.OfConversation) -> Told:
+    """Extract facts (subject, predicate, object) from what no summary covers yet, and answer the new ones."""
+    talk = await found(store, given.conversation)
+    facts = await talk.extract_facts()
+    value = shapes.Facts(conversation=talk.id, facts=[shapes.Fact.of(one) for one in facts])
+    return Told(quoted([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
+
+
+async def forget(store: Store, given: shapes.Forget) -> Told:
+    """Delete a turn or a whole conversation for good, with everything that was made of it. This cannot be undone."""
+    talk = await found(store, given.conversation)
+    try:
+        await (talk.forget() if given.turn is None else talk.forget(given.turn))
+        pending = False
+    except ScrubPending:
+        pending = True
+    what = "The conversation" if given.turn is None else "The turn"
+    return Told(f"{what} is deleted.", shapes.Forgotten(conversation=talk.id, turn=given.turn, pending=pending))
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFace:
+    """One tool: the verbs behind it, its shapes, and what a client should know before it calls."""
+
+    verbs: tuple[str, ...]
+    handler: Callable[[Store, Any], Awaitable[Told]]
+    takes: type[BaseModel]
+    answers: type[BaseModel]
+    title: str
+    right: str = READ
+    destructive: bool = False
+    idempotent: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def description(self) -> str:
+        return " ".join((self.handler.__doc__ or "").split())
+
+
+def _face(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more: Any) -> ToolFace:
+    return ToolFace(tuple(verbs.split()), handler, takes, answers, title, **more)
+
+
+TOOLS: tuple[ToolFace, ...] = (
+    _face("Conversation.recall", recall, shapes.Recall, shapes.Recalled, "Recall"),
+    _face("Conversation.remember", remember, shapes.Remember, shapes.Remembered, "Remember", right=WRITE),
+    _face("Store.search", search_conversations, shapes.SearchConversations, shapes.Matches, "Search conversations"),
+    _face("Conversation.append Store.conversation", append, shapes.Append, shapes.Appended, "Append a turn",
+          right=WRITE),
+    _face("Conversation.history Store.get Store.find", history, shapes.History, shapes.Turns, "Read a conversation"),
+    _face("Conversation.build_context", build_context, shapes.BuildContext, shapes.Built, "Build a context"),
+    _face("Conversation.summarize Conversation.summaries", summarize, shapes.OfConversation, shapes.Summaries,
+          "Summarize", right=WRITE),
+    _face("Conversation.compact", compact, shapes.Compact, shapes.Compacted, "Compact", right=WRITE, idempotent=True),
+    _face("Conversation.extract_facts", extract_facts, shapes.OfConversation, shapes.Facts, "Extract facts",
+          right=WRITE, idempotent=True),
+    _face("Conversation.forget", forget, shapes.Forget, shapes.Forgotten, "Forget for good", right=WRITE,
+          destructive=True, idempotent=True),
+)  # fmt: skip
+
+# Verbs that MCP has a form of its own for.
+ELSEWHERE: Mapping[str, str] = {
+    "Store.conversations": "resources/list",
+    "Conversation.turn": "resources/read",
+    "Conversation.subscribe": "resources/subscribe and subscriptions/listen",
+}
+
+_HOST = "an assistant that speaks MCP has a model of its own; answers are the server's business over HTTP"
+_WRITER = "a tool is called with the whole text; who streams uses HTTP or the library"
+_KEEPING = "for whoever runs it: palaver on the command line, or HTTP"
+_FILES = "files travel over HTTP"
+_PEOPLE = "for the person's own app over HTTP, not for a model to decide"
+
+WITHOUT_TOOL: Mapping[str, str] = {
+    "Conversation.generate": _HOST,
+    "Conversation.generate_stream": _HOST,
+    "Store.generate": _HOST,
+    "Store.generate_stream": _HOST,
+    "Conversation.stop": _HOST,
+    "Conversation.ask_to_stop": _HOST,
+    "Conversation.requests": _HOST,
+    "Store.requests": _HOST,
+    "Conversation.stream": _WRITER,
+    "Conversation.append_open": _WRITER,
+    "Conversation.append_chunk": _WRITER,
+    "Conversation.append_renew": _WRITER,
+    "Conversation.append_commit": _WRITER,
+    "Conversation.append_abort": _WRITER,
+    "Conversation.append_many": "append, once for each turn",
+    "Conversation.refresh": "every call reads anew",
+    "Conversation.search": "recall, with a conversation, finds by words too",
+    "Conversation.facts": "build_context and recall show them",
+    "Conversation.working_memory": "build_context shows it",
+    "Conversation.branches": _PEOPLE,
+    "Conversation.switch": _PEOPLE,
+    "Conversation.update": _PEOPLE,
+    "Conversation.rename": _PEOPLE,
+    "Conversation.reset": _PEOPLE,
+    "Conversation.correct": _PEOPLE,
+    "Conversation.drop_note": _PEOPLE,
+    "Conversation.forget_fact": _PEOPLE,
+    "Conversation.attach": _FILES,
+    "Conversation.attachment": _FILES,
+    "Conversation.attachments": _FILES,
+    "Conversation.attachment_text": _FILES,
+    "Conversation.read_attachment": _FILES,
+    "Conversation.read_attachment_range": _FILES,
+    "Conversation.open_upload": _FILES,
+    "Conversation.put_upload": _FILES,
+    "Conversation.complete_upload": _FILES,
+    "Conversation.audit": _KEEPING,
+    "Store.audit": _KEEPING,
+    "Conversation.verify": _KEEPING,
+    "Store.usage": _KEEPING,
+    "Store.stats": _KEEPING,
+    "Store.sweep": _KEEPING,
+    "Store.expire": _KEEPING,
+}
+
+
+def offered(rights: frozenset[str], *, with_forget: bool) -> tuple[ToolFace, ...]:
+    """The tools for a caller with these rights. One that deletes is there only where somebody switched it on."""
+    return tuple(one for one in TOOLS if one.right in rights and (with_forget or not one.destructive))
