@@ -214,6 +214,23 @@ def test_tools_are_shown_while_they_run_and_the_same_after_a_reload(scripted: Ap
     assert tab.answers.inner_html() == before
 
 
+def test_a_thread_that_ends_with_tools_can_be_gone_on_with(scripted: App) -> None:
+    assert scripted.script
+    with scripted.api() as api:
+        id = api.post("/api/conversations", json={}).json()["id"]
+        turns = [
+            {"role": "user", "content": "How warm is it?"},
+            {"role": "assistant", "tool_calls": [{"id": "c1", "name": "look", "arguments": {}}]},
+            {"role": "tool", "tool_results": [{"id": "c1", "content": "12 °C"}]},
+        ]
+        assert api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).is_success
+    scripted.script.add(Say("It is 12 °C."))
+    tab = scripted.tab(f"/c/{id}")
+    expect(tab.page.locator(".step.is-done")).to_be_visible()
+    tab.button("Answer").click()
+    expect(tab.page.get_by_text("It is 12 °C.")).to_be_visible()
+
+
 def test_several_actors_have_names_and_colours(scripted: App) -> None:
     with scripted.api() as api:
         id = api.post("/api/conversations", json={}).json()["id"]

@@ -7,7 +7,7 @@ import { GROUP, inSight, placesOf, ROW } from "../src/history/window";
 import { groupOf, type Row, rowsOf } from "../src/state/dates";
 import { parseRoute, pathTo } from "../src/state/paths";
 import { codePoints, marked, titleParts, unitsAt } from "../src/state/text";
-import { branchesByTurn, itemsOf, stepsOf, versionsOf } from "../src/state/views";
+import { branchesByTurn, isInTheMaking, itemsOf, stepsOf, versionsOf } from "../src/state/views";
 import { turn } from "./turns";
 
 const assistant = (id: string, fields: Partial<Turn> = {}) => turn({ id, role: "assistant", actor: "assistant", ...fields });
@@ -33,6 +33,23 @@ describe("items", () => {
     const after = itemsOf([turns[0]!, { ...turns[1]!, content: "more" }], before);
     expect(after[0]).toBe(before[0]);
     expect(after[1]).not.toBe(before[1]);
+  });
+});
+
+describe("an answer in the making", () => {
+  const now = Date.parse("2026-11-15T09:00:00Z");
+  const calls = called("a", "c").tool_calls;
+
+  it("is one that is being written, or whose tools have time left", () => {
+    expect(isInTheMaking([assistant("a", { status: "pending" })], now)).toBe(true);
+    const running = (until: string) => [assistant("a", { tool_calls: calls, metadata: { tools_until: until } })];
+    expect(isInTheMaking(running("2026-11-15T09:00:30Z"), now)).toBe(true);
+    expect(isInTheMaking(running("2026-11-15T08:59:30Z"), now)).toBe(false);
+  });
+
+  it("is none that somebody else left open", () => {
+    for (const last of [[], [turn({})], [assistant("a")], [called("a", "c")], [tool("r", "c")]])
+      expect(isInTheMaking(last, now)).toBe(false);
   });
 });
 

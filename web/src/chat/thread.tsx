@@ -68,8 +68,8 @@ function Earlier() {
 function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; model?: string }) {
   const { asking, busy, failure, thread, id, live } = useStore(talk, (one) => one);
   const last = thread.turns.at(-1);
-  const isWaiting = (busy && !asking?.failed && (!last || last.role === "user" || asking !== null)) || last?.role === "tool";
-  const isUnanswered = !busy && !asking && last?.role === "user" && !failure;
+  const isWaiting = busy && !asking?.failed && (!last || last.role !== "assistant" || asking !== null);
+  const isUnanswered = !busy && !asking && !failure && (last?.role === "user" || last?.role === "tool");
   return (
     <>
       {asking && (

@@ -48,10 +48,12 @@ export function stepsOf(turn: Turn, item: Item): Step[] {
   return turn.tool_calls.map((call) => ({ call, result: results.get(call.id) ?? null }));
 }
 
-/** Whether somebody is still working on the last answer. */
-export function isInTheMaking(turns: Turn[]): boolean {
+/** Whether somebody is still working on the last answer: it is being written, or its tools have time left to run. */
+export function isInTheMaking(turns: Turn[], now = Date.now()): boolean {
   const last = turns.at(-1);
-  return last !== undefined && (last.status === "pending" || last.tool_calls.length > 0 || last.role === "tool");
+  if (!last || last.status === "pending") return last !== undefined;
+  const until = last.tool_calls.length ? last.metadata.tools_until : null;
+  return typeof until === "string" && Date.parse(until) > now;
 }
 
 // ---- versions
