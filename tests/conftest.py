@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests import postgres_server
 from tests.postgres_server import Server
 
@@ -16,6 +17,10 @@ pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.ki
 import palaver.store  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
+
+# How long an example takes depends on who else uses the machine, and is no guarantee of ours.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

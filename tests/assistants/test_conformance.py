@@ -24,6 +24,7 @@ from palaver.server.settings import ServerSettings
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 SECONDS = 240
+pytestmark = pytest.mark.filterwarnings("ignore:The (logging|sampling) capability")  # which the suite asks for
 
 # Scenarios that do not apply, with the reason. docs/mcp.md has the same list.
 TASKS = "the tasks extension: no tool of ours runs longer than its call"

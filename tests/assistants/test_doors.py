@@ -166,11 +166,31 @@ def test_bodies_are_bounded(tmp_path: Any) -> None:
     with running(guarded_settings(tmp_path, max_body=2_000)) as server, server.client(server.key()) as client:
         assert post(client).status_code == 200
         assert post(client, {**LISTING, "padding": "x" * 3_000}).status_code == 413
+        for headers in (MODERN, OLDER):  # without saying how large it is
+            pieces = (b" " * 500 for _ in range(10))
+            refused = client.post("/mcp", content=pieces, headers={**headers, "Content-Type": "application/json"})
+            assert refused.status_code == 413
 
 
 def test_callers_keep_their_pace(tmp_path: Any) -> None:
     with running(guarded_settings(tmp_path, rate=0.001, burst=3)) as server, server.client(server.key()) as client:
         assert [post(client).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+
+
+def test_a_caller_has_so_many_open_streams(tmp_path: Any) -> None:
+    listen = {
+        **LISTING, "method": "subscriptions/listen", "params": {**LISTING["params"], "notifications": {}},
+    }  # fmt: skip
+    headers = {**MODERN, "Mcp-Method": "subscriptions/listen"}
+    with (
+        running(guarded_settings(tmp_path, max_streams=1)) as server,
+        server.client(server.key()) as client,
+        client.stream("POST", "/mcp", json=listen, headers=headers) as news,
+    ):
+        lines = news.iter_lines()  # held on to: the stream would close with it
+        assert next(lines)  # the first frame: it is open
+        assert post(client, listen, headers).status_code == 429
+        assert post(client).status_code == 200
 
 
 def test_with_several_processes_nobody_gets_a_session(tmp_path: Any) -> None:

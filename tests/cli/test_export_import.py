@@ -16,8 +16,8 @@ def jsonl(rows) -> str:
 
 @pytest.fixture
 def filled(ok, store):
-    Path("bill.bin").write_bytes(bytes(range(256)))
-    ok("append", "support/42", "user", "I'm allergic to peanuts. Ünïcode 🦊", "--attach", "bill.bin")
+    Path("bill.pdf").write_bytes(b"%PDF-1.7\n" + bytes(range(256)))
+    ok("append", "support/42", "user", "I'm allergic to peanuts. Ünïcode 🦊", "--attach", "bill.pdf")
     ok("append", "notes", "user", "Something else.")
     talk = store.conversation("support/42")
     answer = talk.append("assistant", "Noted.")

@@ -30,10 +30,13 @@ async def mcp(call: Call, allow_forget: AllowForget = False) -> None:
     try:
         from mcp.server.stdio import stdio_server
 
+        from palaver.server import logs
         from palaver.server.live import Hub
         from palaver.server.mcp.protocol import House, Visit, create_server
+        from palaver.server.settings import ServerSettings
     except ModuleNotFoundError as problem:
         raise MissingExtra("mcp", "MCP") from problem
+    logs.set_up(ServerSettings(log_level="warning"))  # to stderr, without a word of what was said
     async with creating(call, worker=True) as store:
         # Over Supabase nobody reads for all: there the changes of a conversation are not told.
         hub = None if call.url.startswith("supabase+") else Hub(store)

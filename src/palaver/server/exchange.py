@@ -16,7 +16,6 @@ from typing import Any
 
 from palaver.asking import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.conversation import Conversation
-from palaver.drafts import MAX_BATCH
 from palaver.errors import (
     AppendConflict,
     ConversationNotFound,
@@ -27,20 +26,20 @@ from palaver.errors import (
     TurnNotFound,
     TurnSuperseded,
 )
-from palaver.generating import CLIENT_CALLS, is_dead, server_calls
+from palaver.generating import is_dead, server_calls
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
-from palaver.model import SYSTEM, TokenUsage, Turn
-from palaver.models.heard import Heard
+from palaver.model import SYSTEM, Turn
 from palaver.models.registry import KINDS, ModelBook
-from palaver.models.retrying import ask as ask_model
-from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
+from palaver.ports import ChatModel
 from palaver.server.answers import Answer
 from palaver.server.auth import Caller
-from palaver.server.faces.histories import Plan, data_of, is_at_the_end, open_calls, planned
-from palaver.server.faces.neutral import Ask, Said, arguments_text, result_text, settings_for, thoughts_of
+from palaver.server.drafting import append, check_results, draft_of, redacted, said_again
+from palaver.server.faces.histories import Plan, is_at_the_end, planned
+from palaver.server.faces.neutral import Ask, Said, settings_for, thoughts_of
 from palaver.server.faces.story import INPUT, TOLD_BY, Beat, Story, failures
 from palaver.server.problems import Refused
+from palaver.server.relaying import passed_on, request_of
 from palaver.server.retries import MOST, SECONDS
 from palaver.server.services import Services
 from palaver.store import Store
@@ -360,13 +359,13 @@ class Exchanges:
         else:
             expected = (await talk.refresh()).next_seq
             stored, plan = await self._planned(ask, talk)
-        _check_results(stored, plan)
-        drafts = [*_said_again(stored, plan), *[await draft_of(talk, one) for one in plan.new]]
+        check_results(stored, plan)
+        drafts = [*said_again(stored, plan), *[await draft_of(talk, one) for one in plan.new]]
         for draft in drafts[len(drafts) - len(plan.new) : len(drafts) - plan.own]:
             draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
         kept = {**ask.kept, "mark": mark, "shape": ask.shape, "own": plan.own}
         drafts[-1]["metadata"] = {**drafts[-1]["metadata"], EXCHANGE: kept}
-        return await _append(talk, drafts, plan.replaces, expected), plan
+        return await append(talk, drafts, plan.replaces, expected), plan
 
     async def _planned(self, ask: Ask, talk: Conversation) -> tuple[list[Turn], Plan]:
         if ask.previous is not None:
@@ -430,15 +429,7 @@ class Exchanges:
         model = self.services.store.parts.talking.models.chat(name)
         retries = self.services.store.parts.talking.settings.asking
         now = int(self.store.parts.clock.now().timestamp())
-        request = ModelRequest(
-            messages=tuple(_messages(ask)),
-            tools=ask.tools,
-            may_call=ask.may_call,
-            must_call=ask.must_call,
-            settings=settings_for(ask, model.adapter),
-            thoughts=thoughts_of(ask.said),
-        )
-        events = _passed_on(model, model.body(request), retries, self.store.parts.clock.now())
+        events = passed_on(model, model.body(request_of(ask, model)), retries, self.store.parts.clock.now())
         return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))
 
 
@@ -458,135 +449,3 @@ async def behind(talk: Conversation, input: Turn) -> list[Turn]:
     """What was stored after an input: the turns of its answer are among them."""
     found: list[Turn] = await talk.history(BEHIND, after=input, include_superseded=True)
     return found
-
-
-async def _append(
-    talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None
-) -> Turn:
-    if replaces is None:
-        return await _append_all(talk, drafts, expected)
-    first = dict(drafts[0])
-    role, content = first.pop("role"), first.pop("content")
-    turn = await talk.append(role, content, replaces=replaces, discard_after=True, expected_seq=expected, **first)
-    return await _append_all(talk, drafts[1:], turn.seq + 1) if drafts[1:] else turn
-
-
-async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:
-    """In one transaction, or in as few as there can be."""
-    last: list[Turn] = []
-    for start in range(0, len(drafts), MAX_BATCH):
-        last = await talk.append_many(drafts[start : start + MAX_BATCH], expected_seq=expected)
-        expected = last[-1].seq + 1
-    return last[-1]
-
-
-def redacted(talk: Conversation, store: Store, said: Said) -> Said:
-    """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
-    if not talk.redacts or not isinstance(said.content, str):
-        return said
-    return replace(said, content=store.parts.worker.redactor.redact(said.content).text)
-
-
-async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
-    """A message as a turn. Files that were sent along become attachments."""
-    draft: dict[str, Any] = {"role": said.role, "content": said.content, "metadata": dict(said.metadata)}
-    if said.calls:
-        draft["tool_calls"] = said.calls
-        draft["metadata"][CLIENT_CALLS] = [call.id for call in said.calls]
-    if said.results:
-        draft["tool_results"] = said.results
-    if not isinstance(said.content, str):
-        parts, files = [], []
-        for part in said.content:
-            sent = data_of(str(part.get("url") or "")) if part["type"] != "text" else None
-            if sent is None:
-                parts.append(part)
-                continue
-            file = await talk.attach(sent[1], filename=part.get("filename"), media_type=sent[0])
-            files.append(file)
-            parts.append({**{k: v for k, v in part.items() if k != "url"}, "attachment": file.id})
-        draft |= {"content": parts, "attachments": tuple(files)}
-    return draft
-
-
-def _check_results(stored: Sequence[Turn], plan: Plan) -> None:
-    """Results must answer calls that wait for them, all of them: else the model would never see them."""
-    if not plan.new or plan.new[-1].role != "tool":
-        return
-    brought = {result.id for one in plan.new[-plan.own :] for result in one.results}
-    called = next((one.calls for one in reversed(plan.new) if one.calls), None)
-    if called is not None:
-        waiting = frozenset(call.id for call in called)
-    else:
-        before = [turn for turn in stored if plan.replaces is None or turn.position < plan.replaces.position]
-        found = open_calls(before)
-        waiting = found[1] if found is not None else frozenset()
-    if unasked := brought - waiting:
-        raise InvalidInput("messages.tool_call_id", f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
-    if missing := waiting - brought:
-        raise InvalidInput("messages", f"there is no result for the call {sorted(missing)[0][:100]!r}")
-
-
-def _said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
-    """Results must stand right behind their calls. Where somebody spoke meanwhile, the calls are said again."""
-    found = open_calls(stored)
-    if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
-        return []
-    turn, _ = found
-    between = [one for one in stored if one.position > turn.position]
-    if all(one.role == "tool" for one in between):
-        return []
-    metadata = {CLIENT_CALLS: list(turn.metadata.get(CLIENT_CALLS, ())), "repeats": turn.id}
-    calls = {"role": "assistant", "actor": turn.actor, "content": "", "tool_calls": turn.tool_calls}
-    known = [result for one in between for result in one.tool_results]
-    again = [{**calls, "metadata": metadata}]
-    return [*again, {"role": "tool", "content": "", "tool_results": known, "metadata": {}}] if known else again
-
-
-def _messages(ask: Ask) -> list[dict[str, Any]]:
-    """A history as a model gets it, when there is no memory to add."""
-    messages: list[dict[str, Any]] = []
-    if ask.instructions:
-        messages.append({"role": "system", "content": ask.instructions})
-    for one in ask.said:
-        if one.role == "tool":
-            messages += [
-                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content)}
-                for result in one.results
-            ]
-            continue
-        content = one.content if isinstance(one.content, str) else list(one.content)
-        message: dict[str, Any] = {"role": one.role, "content": content}
-        if one.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)} for call in one.calls
-            ]
-        messages.append(message)
-    return messages
-
-
-async def _passed_on(model: ChatModel, body: dict[str, Any], retries: Any, now: Any) -> AsyncGenerator[Any]:
-    """What a model says, without memory."""
-    heard = Heard()
-    async with aclosing(ask_model(model, body, retries, heard.retries)) as events:
-        async for event in events:
-            heard.take(event)
-            if isinstance(event, TextDelta | ReasoningDelta | Thought):
-                yield event
-    yield Answered(
-        Turn(
-            id=new_id(),
-            conversation="",
-            seq=0,
-            position=0,
-            role="assistant",
-            actor="assistant",
-            content="",
-            created=now,
-            tool_calls=tuple(heard.calls),
-            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
-            model=model.name,
-            finish_reason="tool_calls" if heard.calls else heard.reason,
-            metadata={CLIENT_CALLS: [call.id for call in heard.calls]},
-        )
-    )

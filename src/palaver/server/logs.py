@@ -15,7 +15,7 @@ from palaver.server import wire
 from palaver.server.settings import ServerSettings
 
 OURS = "palaver"
-OTHERS = ("uvicorn.error", "asyncio", "py.warnings")
+OTHERS = ("uvicorn.error", "asyncio", "py.warnings", "mcp")
 
 
 def set_up(settings: ServerSettings) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,23 +31,37 @@ class Endpoint:
     """The face as an ASGI application. The SDK is loaded, and its sessions begin, with the first request: a server
     that nobody speaks MCP to starts without either."""
 
+    path = MCP
+
     def __init__(self) -> None:
         self._starting = asyncio.Lock()
         self._app: ASGIApp | None = None
         self._sessions: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # by whose path a request is known in the log
         services: Services = scope["app"].state.services
-        if services.closing.is_set():
-            refusal = Refused(503, "This server is about to end", {"Retry-After": "1"})
+        try:
+            app = await self._admitted(services, scope)
+            # Read here, so that one that is too large or too slow is refused as everywhere.
+            body = await Request(scope, receive).body()
+        except Refused as refusal:
             await problems.of_refusal(refusal)(scope, receive, send)
             return
-        try:
-            app = await self._started(services)
         except MissingExtra as missing:
             await problems.of_error(missing)(scope, receive, send)
             return
-        await app(scope, _until(services.closing, receive), send)
+        except ClientDisconnect:
+            return
+        with services.streaming(scope["state"]["caller"]) if _stays_open(scope) else nullcontext():
+            await app(scope, _until(services.closing, body, receive), send)
+
+    async def _admitted(self, services: Services, scope: Scope) -> ASGIApp:
+        if services.closing.is_set():
+            raise Refused(503, "This server is about to end", {"Retry-After": "1"})
+        if _stays_open(scope):
+            services.admit(scope["state"]["caller"])
+        return await self._started(services)
 
     async def _started(self, services: Services) -> ASGIApp:
         async with self._starting:
@@ -75,14 +91,22 @@ async def _run(manager: Any, ready: asyncio.Event, closing: asyncio.Event) -> No
         await asyncio.sleep(GRACE)
 
 
-def _until(closing: asyncio.Event, receive: Receive) -> Receive:
-    """Streams that clients keep open end with the server: to the SDK it looks as if the client had left."""
+def _stays_open(scope: Scope) -> bool:
+    """Whether the answer is a stream of news, without an end of its own."""
+    return scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
+
+
+def _until(closing: asyncio.Event, body: bytes, receive: Receive) -> Receive:
+    """The body, and then the end of the connection: the client's, or the server's own."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def ended() -> None:
         await closing.wait()
         await asyncio.sleep(GRACE)
 
     async def heard() -> Message:
+        if first:
+            return first.pop()
         message, end = asyncio.ensure_future(receive()), asyncio.create_task(ended())
         try:
             await asyncio.wait((message, end), return_when=asyncio.FIRST_COMPLETED)

@@ -15,8 +15,9 @@ from palaver.errors import TurnNotFound
 from palaver.generating import CLIENT_CALLS
 from palaver.model import Turn
 from palaver.server import speaking
+from palaver.server.drafting import draft_of
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
-from palaver.server.exchange import CONVERSATION_PREFIX, draft_of
+from palaver.server.exchange import CONVERSATION_PREFIX
 from palaver.server.faces import items
 from palaver.server.faces.neutral import Said, bad, listed
 from palaver.server.retries import COUNT, fingerprint, is_retry

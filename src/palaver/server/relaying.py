@@ -1,0 +1,79 @@
+"""A request that is passed on to a model as it is: without memory, and without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any
+
+from palaver.asking import Answered, GenerateEvent
+from palaver.generating import CLIENT_CALLS
+from palaver.identity import new_id
+from palaver.model import TokenUsage, Turn
+from palaver.models.heard import Heard
+from palaver.models.retrying import Retries, ask
+from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
+from palaver.server.faces.neutral import Ask, arguments_text, result_text, settings_for, thoughts_of
+
+
+def request_of(asked: Ask, model: ChatModel) -> ModelRequest:
+    return ModelRequest(
+        messages=tuple(_messages(asked)),
+        tools=asked.tools,
+        may_call=asked.may_call,
+        must_call=asked.must_call,
+        settings=settings_for(asked, model.adapter),
+        thoughts=thoughts_of(asked.said),
+    )
+
+
+def _messages(asked: Ask) -> list[dict[str, Any]]:
+    """A history as a model gets it, when there is no memory to add."""
+    messages: list[dict[str, Any]] = []
+    if asked.instructions:
+        messages.append({"role": "system", "content": asked.instructions})
+    for one in asked.said:
+        if one.role == "tool":
+            messages += [
+                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content)}
+                for result in one.results
+            ]
+            continue
+        content = one.content if isinstance(one.content, str) else list(one.content)
+        message: dict[str, Any] = {"role": one.role, "content": content}
+        if one.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)} for call in one.calls
+            ]
+        messages.append(message)
+    return messages
+
+
+async def passed_on(
+    model: ChatModel, body: dict[str, Any], retries: Retries, now: datetime
+) -> AsyncGenerator[GenerateEvent]:
+    """What a model says, without memory."""
+    heard = Heard()
+    async with aclosing(ask(model, body, retries, heard.retries)) as events:
+        async for event in events:
+            heard.take(event)
+            if isinstance(event, TextDelta | ReasoningDelta | Thought):
+                yield event
+    yield Answered(
+        Turn(
+            id=new_id(),
+            conversation="",
+            seq=0,
+            position=0,
+            role="assistant",
+            actor="assistant",
+            content="",
+            created=now,
+            tool_calls=tuple(heard.calls),
+            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
+            model=model.name,
+            finish_reason="tool_calls" if heard.calls else heard.reason,
+            metadata={CLIENT_CALLS: [call.id for call in heard.calls]},
+        )
+    )
