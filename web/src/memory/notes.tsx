@@ -117,8 +117,12 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
 }
 
 /** What was pressed is gone from the page: whoever uses keys goes on at the list. */
-function backTo(list: NoteList): void {
-  requestAnimationFrame(() => document.getElementById(`add-${list}`)?.focus());
+function backTo(list: NoteList, frames = 20): void {
+  requestAnimationFrame(() => {
+    // On a busy machine the list is drawn some frames later, and takes the focus away with what it replaces.
+    if (frames === 20 || document.activeElement === document.body) document.getElementById(`add-${list}`)?.focus();
+    if (frames > 0) backTo(list, frames - 1);
+  });
 }
 
 class NoteMoved extends Error {}
