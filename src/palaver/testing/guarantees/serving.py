@@ -139,8 +139,7 @@ async def every_log_that_grew_is_sealed_once(db: Database) -> None:
 
 @guarantee
 async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> None:
-    """The health of a database: its schema, the work of all tenants that waits, and since when the oldest could be
-    done. What is done is not counted, and what came meanwhile has not waited since the first of it."""
+    """The health of a database names the work of all tenants that waits, and since when the oldest could be done."""
     clock = FakeClock()
     async with db.open(clock=clock, worker=False) as store:
         found = await store.engine.health()
