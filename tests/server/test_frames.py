@@ -97,6 +97,28 @@ def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], l
     assert texts(mine) == {id: row.text for id, row in rows.items() if row.text}
 
 
+@given(SIZES.filter(lambda sizes: any(sum(one) for one in sizes)), st.data())
+def test_whoever_missed_the_last_words_of_a_turn_hears_of_it_and_finds_them_in_the_log(
+    sizes: list[list[int]], data: st.DataObject
+) -> None:
+    """Text that was told from memory is told by nobody again; a reader who was looking elsewhere must notice."""
+    events, rows = a_log(sizes)
+    channel, reader = Teller(Point()), Telling(Point())
+    mine: list[Frame] = []
+    for event in events:
+        for frame in channel.page([event], rows):
+            try:
+                mine += [new] if (new := reader.new(frame)) else []
+            except LookupError:
+                page = Teller(reader.point.copy()).page(events[reader.point.n : event.n], rows)
+                mine += [new for one in page if (new := reader.new(one))]
+        if event.kind != "commit" and data.draw(st.booleans()):
+            row = rows[event.turn or ""]
+            channel.written(row.id, lambda offset, row=row: row.text[offset:], len(row.text))  # missed
+    assert texts(mine) == {id: row.text for id, row in rows.items() if row.text}
+    assert [one.kind for one in mine if one.kind == "commit"] == ["commit"] * len(sizes)
+
+
 @given(st.integers(0, 10**12), st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**7), max_size=5))
 def test_a_point_is_read_as_it_was_written(n: int, marks: dict[int, int]) -> None:
     assert Point.parse(str(Point(n, marks))) == Point(n, marks)

@@ -53,7 +53,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One thing that happened. A `delta` holds characters of a turn from `start` on."""
+    """One thing that happened. A `delta` holds characters of a turn from `start` on; where a turn ends, so many of them
+    were told before."""
 
     kind: str
     n: int
@@ -118,7 +119,7 @@ class Teller:
         return [Frame(event.kind, event.n, wire.event(event), event.turn)]
 
     def _about_turn(self, event: Event, turn: Turn) -> list[Frame]:
-        marks, seq = self.point.marks, _seq(turn.id)
+        marks, seq, ended = self.point.marks, _seq(turn.id), 0
         frames: list[Frame] = []
         if event.kind == "open":
             marks.setdefault(seq, 0)
@@ -127,13 +128,15 @@ class Teller:
             text = turn.text[told : event.payload["to"]]
             marks[seq] = max(told, event.payload["to"])
             return [delta(turn.id, event.n, told, text)] if text else []
-        else:
-            marks.pop(seq, None)
+        elif seq in marks:
+            told = marks.pop(seq)
+            ended = max(told, len(turn.text))
+            if told < ended:  # what others were told before the log told of it
+                frames.append(delta(turn.id, event.n - 1, told, turn.text[told:]))
         shown = wire.turn(turn)
         if event.kind == "open":  # its text follows, in pieces
             shown |= UNWRITTEN
-        frames.append(Frame(event.kind, event.n, {**wire.event(event), "turn": shown}, turn.id))
-        return frames
+        return [*frames, Frame(event.kind, event.n, {**wire.event(event), "turn": shown}, turn.id, ended)]
 
 
 class Telling:
@@ -150,6 +153,8 @@ class Telling:
             return self._piece(frame, seq)
         if frame.n <= self.point.n:
             return None
+        if frame.kind in ("commit", "abort") and marks.get(seq, frame.start) < frame.start:
+            raise LookupError(frame.turn)  # its last words were told while this reader was looking elsewhere
         self.point.n = frame.n
         if frame.kind == "open":
             marks.setdefault(seq, 0)
