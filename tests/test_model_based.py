@@ -22,7 +22,7 @@ from palaver import Turn
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 PROFILE = settings(
-    max_examples=200,
+    max_examples=120,
     stateful_step_count=40,
     derandomize=True,
     database=None,

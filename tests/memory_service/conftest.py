@@ -1,6 +1,7 @@
 """A store on a real database, without a worker of its own: `settle()` does the work, so that a test knows when.
 
-Every test here runs on both engines, unless it is marked as being about the SQLite file.
+Every test here runs on both engines, unless it is marked as being about the SQLite file. One that is `long_on_postgres`
+has its Postgres form among the slow ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from .helpers import ELSEWHERE, url
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     only = metafunc.definition.get_closest_marker("sqlite_file")
-    metafunc.parametrize("engine", ["sqlite"] if only else ["sqlite", "postgres"], indirect=True)
+    long = metafunc.definition.get_closest_marker("long_on_postgres")
+    postgres = pytest.param("postgres", marks=pytest.mark.slow) if long else "postgres"
+    metafunc.parametrize("engine", ["sqlite"] if only else ["sqlite", postgres], indirect=True)
 
 
 @pytest.fixture(autouse=True)

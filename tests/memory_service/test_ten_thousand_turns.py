@@ -26,6 +26,7 @@ def accounted_for(explanation: Explanation) -> set[int]:
     return found
 
 
+@pytest.mark.long_on_postgres
 async def test_ten_thousand_turns_end_to_end(tmp_path: Path) -> None:
     writer = Watched()
     async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
