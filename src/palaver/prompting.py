@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -193,7 +193,7 @@ class Prompter:
         if previous is None:
             return context
         same = _same(previous, marks)
-        share = _share(context.messages, same, len)  # by characters: counting tokens would cost more than the rest
+        share = _share(context.messages, same)
         return replace(context, explanation=replace(context.explanation, identical_prefix=share))
 
 
@@ -229,9 +229,15 @@ def _same(before: Sequence[object], now: Sequence[object]) -> int:
     )
 
 
-def _share(messages: Sequence[dict[str, Any]], same: int, count: Callable[[str], int]) -> float:
-    costs = [count(render.text_of(message)) + OVERHEAD_TOKENS for message in messages]
+def _share(messages: Sequence[dict[str, Any]], same: int) -> float:
+    """By characters: counting tokens would cost more than the rest."""
+    costs = [_size(message) + OVERHEAD_TOKENS for message in messages]
     return sum(costs[:same]) / sum(costs) if costs else 0.0
+
+
+def _size(message: dict[str, Any]) -> int:
+    content = message["content"]
+    return len(content if isinstance(content, str) and len(message) == 2 else render.text_of(message))
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -110,7 +110,8 @@ def test_its_figures_are_those_of_the_api(start: Callable[..., App], provider: L
     outbound = drawer.get_by_role("region", name="Outbound request")
     expect(outbound).to_contain_text("previous_response_id in last request: no")
     outbound.get_by_text("JSON, as it was sent").click()
-    assert json.loads(outbound.locator("pre").inner_text()) == record["body"] == provider.bodies[-1]
+    assert json.loads(outbound.locator("pre").inner_text()) == record["body"]
+    assert record["body"] in provider.bodies  # a title may have been asked for since
     app.context.grant_permissions(["clipboard-read", "clipboard-write"])
     outbound.get_by_role("button", name="Copy the request").click()
     expect(outbound.get_by_role("button", name="Copied")).to_be_visible()

@@ -553,7 +553,7 @@ class _Packer:
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
         if self.material.counted and turn.id and turn.adapter != GUESSED:
-            words = turn.token_count + self._note_cost(turn)
+            words = turn.token_count + (self._note_cost(turn) if turn.attachments else 0)
         else:
             words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
         return words + max(1, len(turn.tool_results)) * self.options.overhead + self._extras(turn)
@@ -564,10 +564,12 @@ class _Packer:
 
     def _note_cost(self, turn: Turn) -> int:
         """What naming its files costs; their words are no part of the turn."""
-        note = render.attached_note(turn) if turn.attachments else ""
+        note = render.attached_note(turn)
         return self.count(note) + 2 if note else 0
 
     def _images(self, turn: Turn) -> int:
+        if isinstance(turn.content, str) and not turn.attachments:  # nearly always
+            return 0
         attached = len(render.attached_images(turn)) if turn.attachments else 0
         parts = () if isinstance(turn.content, str) else turn.content
         images = sum(isinstance(part, Image) for part in parts) + attached

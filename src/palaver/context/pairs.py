@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from palaver.model import Turn
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """What is kept or left out as a whole: one turn, or an assistant's calls with all their results."""
 
     turns: tuple[Turn, ...]
