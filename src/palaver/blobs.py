@@ -58,7 +58,7 @@ def open_blobs(place: Path | str) -> ObjectBlobs:
 
 
 class ObjectBlobs:
-    """One object per file. It is whole, or not there."""
+    """One object per file. It is whole, or not there. Whoever inherits says in `store` where."""
 
     @cached_property
     def store(self) -> ObjectStore:

@@ -100,7 +100,7 @@ class _Lane:
                 self._part(group)
             else:
                 _fail(group, problem)
-        except BaseException as problem:
+        except BaseException as problem:  # passed on to all who wait; nobody may wait for a lane that is gone
             _fail(group, problem)
             if not isinstance(problem, Exception):
                 raise
