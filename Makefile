@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run web test pgbouncer chromium screenshots lint format bench soak crash replication properties clean
+.PHONY: help run web test again pgbouncer chromium screenshots lint format bench soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
@@ -33,7 +33,12 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+
+# What failed beside others on a busy machine, once more by itself. It must pass there; what fails twice fails the run.
+again:
+	@echo "== NOT GREEN AT THE FIRST TRY. What is named above runs once more, alone; passing now, it is still to be mended."
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
 
 # For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq

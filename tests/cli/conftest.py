@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -78,6 +79,13 @@ def store(folder: Path) -> Iterator[Any]:
     """The same database through the library. No worker of its own does what a command is to do."""
     with palaver.sync.open("sqlite:///chat.db", worker=False) as opened:
         yield opened
+
+
+def raw(path: str = "chat.db") -> apsw.Connection:
+    """The file without the library, for what no command does. A store may be open beside it, so it waits its turn."""
+    db = apsw.Connection(path)
+    db.set_busy_timeout(10_000)
+    return db
 
 
 @contextmanager

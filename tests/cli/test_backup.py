@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import apsw
 import pytest
 from tests import postgres_server
 from tests.postgres_server import Server
@@ -28,6 +27,8 @@ import palaver.sync
 from palaver.engines.migrate import migrations
 from palaver.interchange.backup import back_up_file
 from palaver.sealing import seal_everything
+
+from .conftest import raw
 
 NEWEST = migrations("palaver.engines.sqlite.migrations")[-1].number
 FILES = 5
@@ -84,11 +85,11 @@ def test_a_damaged_database_is_not_called_a_backup(cli, filled):
 
 def test_an_old_database_is_copied_as_it_is(ok, lines, filled):
     """Before an upgrade is when a backup is made: it must not be the upgrade."""
-    db = apsw.Connection("chat.db")
+    db = raw()
     db.execute("PRAGMA user_version = 4").fetchall()
     db.close()
     assert lines("backup", "copy")[0]["schema"] == 4
-    db = apsw.Connection("chat.db")
+    db = raw()
     assert db.execute("PRAGMA user_version").fetchall() == [(4,)]
     db.close()
 
@@ -171,7 +172,7 @@ def test_a_backup_comes_back_as_it_was(ok, lines, filled):
     (told,) = lines("restore", "copy")
     assert (told["conversations"], told["turns"], told["aside"], told["problems"]) == (3, 3, None, [])
     assert lines("verify") == before
-    db = apsw.Connection("chat.db")
+    db = raw()
     assert db.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
     db.close()
 
@@ -205,7 +206,7 @@ def test_a_database_that_is_open_is_left_alone(cli, ok, filled):
 def test_a_backup_that_was_changed_takes_no_place(cli, ok, filled, what):
     ok("backup", "copy")
     if what == "row":
-        db = apsw.Connection("copy/palaver.db")
+        db = raw("copy/palaver.db")
         db.execute("UPDATE turns SET content = 'changed' WHERE content = 'Something else.'")
         db.close()
         rehash("copy")

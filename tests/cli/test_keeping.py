@@ -11,6 +11,8 @@ import pytest
 import palaver
 from palaver.engines.migrate import migrations
 
+from .conftest import raw
+
 
 @pytest.fixture
 def filled(ok):
@@ -20,7 +22,7 @@ def filled(ok):
 
 
 def tamper(sql: str) -> None:
-    db = apsw.Connection("chat.db")
+    db = raw()
     db.execute(sql).fetchall()
     db.close()
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from typer.testing import Result
+
+from .conftest import raw
 
 
 def test_a_key_is_shown_once_and_then_only_described(cli: Any, ok: Callable[..., str]) -> None:
@@ -41,7 +42,7 @@ def test_the_log_of_keys_is_chained(lines: Callable[..., list[dict[str, Any]]], 
     for name in "ab":
         ok("keys", "create", name)
     assert [one["kind"] for one in lines("keys", "log")] == ["create", "create"]
-    db = apsw.Connection("chat.db")
+    db = raw()
     db.execute("UPDATE key_events SET key = 'another' WHERE n = 1")
     db.close()
     refused = cli("keys", "log")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-import apsw
 import pytest
 
 from palaver.cli import keeping
 
-from .conftest import interrupt, process, running
+from .conftest import interrupt, process, raw, running
 
 needs_local = pytest.mark.skipif(not keeping._local_embedder()["installed"], reason="needs the extra `local`")
 
 
 def query(sql: str) -> list[tuple[object, ...]]:
-    db = apsw.Connection("chat.db")
+    db = raw()
     try:
         return db.execute(sql).fetchall()
     finally:
