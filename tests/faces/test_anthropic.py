@@ -167,7 +167,9 @@ def test_errors_have_the_provider_s_own_shape(
 
 
 def test_models_are_those_that_are_configured(claude: anthropic.Anthropic) -> None:
-    assert [one.id for one in claude.models.list()] == ["chat", "messages", "responses"]
+    found = list(claude.models.list())
+    assert [one.id for one in found] == ["chat", "messages", "responses"]
+    assert claude.models.retrieve("chat") == found[0]
 
 
 def test_keys_in_either_header(settings: Any) -> None:

@@ -169,6 +169,18 @@ def test_what_was_forgotten_does_not_come_back_with_a_client_s_history() -> None
     assert len(planned([], [*said, user("four")]).new) == 7, "a new conversation takes all of it"
 
 
+def test_what_is_said_behind_the_last_answer_is_new() -> None:
+    thread = Thread()
+    for one in (user("one"), bot("1", "c1")):
+        thread.add(one)
+    plan = planned(thread.turns, [results("c1"), user("two")])
+    assert (plan.own, [one.role for one in plan.new]) == (2, ["tool", "user"])
+    plan = planned(thread.turns, [user("from elsewhere"), bot("I see."), user("two"), user("three")])
+    assert [one.text for one in plan.new] == ["two", "three"]
+    assert [one.text for one in plan.unknown] == ["from elsewhere", "I see."]
+    assert [one.text for one in planned([], [user("forgotten"), user("two")], forgotten=1).new] == ["two"]
+
+
 # ---- in a database -------------------------------------------------------------------------------------------------
 
 

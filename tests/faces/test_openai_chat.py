@@ -185,6 +185,25 @@ def test_what_is_redacted_here_is_recognised_all_the_same(server: Running, gpt: 
     assert "4111" not in stored[0].text
 
 
+def test_redacted_parts_calls_and_results_are_recognised_too(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    card = "4111 1111 1111 1111"
+    provider.script(Say(calls=[("weather", {"city": card})]), Say("Noted."))
+    with server.client() as client:
+        talk = client.post("/api/conversations", json={"settings": {"redact": True}}).json()["id"]
+    history: list[Any] = [user([{"type": "text", "text": f"Card: {card}"}, {"type": "text", "text": "Keep it."}])]
+    asked = gpt.chat.completions.create(model="chat", messages=history, tools=[WEATHER], extra_headers=bound(talk))
+    (call,) = asked.choices[0].message.tool_calls or []
+    history += [asked.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": f"took {card}"}]
+    gpt.chat.completions.create(model="chat", messages=history, tools=[WEATHER], extra_headers=bound(talk))
+    history += [bot("Noted."), user("And now?")]
+    gpt.chat.completions.create(model="chat", messages=history, tools=[WEATHER], extra_headers=bound(talk))
+    stored = turns_of(server, talk, include_superseded=True)
+    assert [turn.role for turn in stored] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert "4111" not in str(stored)
+
+
 def test_equal_messages_are_two_turns(server: Running, gpt: openai.OpenAI) -> None:
     for _ in range(2):
         gpt.chat.completions.create(model="chat", messages=[user("Hi")], extra_headers=bound("twice"))
@@ -320,6 +339,23 @@ def test_results_reach_the_model_though_somebody_spoke_meanwhile(
     result: Any = {"role": "tool", "tool_call_id": call.id, "content": "25 degrees"}
     gpt.chat.completions.create(messages=[result], **common)
     assert [one["content"] for one in provider.bodies[-1]["messages"] if one["role"] == "tool"] == ["25 degrees"]
+
+
+def test_results_and_the_next_message_may_come_together(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    provider.script(Say(calls=[("weather", {"city": "Rome"})]), Say("Then walk."))
+    asked = gpt.chat.completions.create(
+        model="chat", messages=[user("Rome?")], tools=[WEATHER], extra_headers=bound("both")
+    )
+    (call,) = asked.choices[0].message.tool_calls or []
+    new: list[Any] = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"}, user("Shall I walk?")]
+    gpt.chat.completions.create(model="chat", messages=new, tools=[WEATHER], extra_headers=bound("both"))
+    assert [role for role, _ in thread(server, "both")] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [one["role"] for one in provider.bodies[-1]["messages"][-4:]] == ["user", "assistant", "tool", "user"]
+    new[0]["tool_call_id"] = "nobody's"
+    with pytest.raises(openai.BadRequestError, match="is waiting"):
+        gpt.chat.completions.create(model="chat", messages=new, extra_headers=bound("both"))
 
 
 def test_results_that_nobody_asked_for_are_refused(gpt: openai.OpenAI) -> None:

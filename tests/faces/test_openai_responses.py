@@ -11,6 +11,7 @@ import pytest
 from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
 from tests.server.conftest import Running, running
 
+from palaver.server import exchange
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 WEATHER: Any = {
@@ -130,6 +131,74 @@ def test_a_response_can_be_made_in_the_background_and_cancelled(gpt: openai.Open
     held.set()
     assert last.type == "response.completed"
     assert "One two three".startswith(last.response.output_text)
+
+
+def test_a_response_that_fails_in_the_background_says_so(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    held = threading.Event()
+    provider.script(lambda _: (held.wait(30), Fail(400))[1])
+    begun = gpt.responses.create(model="chat", input="Count", background=True)
+    assert begun.status == "in_progress", "the first words are not waited for"
+    held.set()
+    *_, last = gpt.responses.retrieve(begun.id, stream=True)
+    assert last.type == "response.failed"
+    assert gpt.responses.retrieve(begun.id).status == "failed"
+
+
+def test_one_that_nobody_began_to_answer_has_failed(
+    server: Running, gpt: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left when a server is killed between the message and the answer."""
+
+    async def left() -> str:
+        talk = await server.app.state.services.store.conversation()
+        turn = await talk.append("user", "Hi", metadata={"exchange": {"shape": "openai-responses", "own": 1}})
+        return f"resp_{talk.id}{turn.id}"
+
+    id = server.do(left())
+    assert gpt.responses.retrieve(id).status == "in_progress"
+    monkeypatch.setattr(exchange, "LATE", 0.01)
+    assert gpt.responses.retrieve(id).status == "failed"
+    *_, last = gpt.responses.retrieve(id, stream=True)
+    assert last.type == "response.failed"
+
+
+def test_cancelling_what_is_done_stops_nobody_else(gpt: openai.OpenAI, provider: LoopbackProvider) -> None:
+    held = threading.Event()
+    provider.script(Say("Done."), Say("One two three", hold_after=(2, held)))
+    talk = gpt.conversations.create()
+    first = gpt.responses.create(model="chat", input="Hi", conversation=talk.id)
+    second = gpt.responses.create(model="chat", input="Count", conversation=talk.id, background=True)
+    assert gpt.responses.cancel(first.id).status == "completed"
+    held.set()
+    *_, last = gpt.responses.retrieve(second.id, stream=True)
+    assert last.response.output_text == "One two three"  # type: ignore[union-attr]
+
+
+def test_every_new_message_is_stored(server: Running, gpt: openai.OpenAI) -> None:
+    talk = gpt.conversations.create(
+        items=[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    )
+    two: Any = [{"role": "user", "content": "One"}, {"role": "user", "content": "Two"}]
+    made = gpt.responses.create(model="chat", input=two, conversation=talk.id)
+    assert [text for _, text in thread(server, talk.id.removeprefix("conv_"))] == ["Hello", "Hi", "One", "Two", "Yes."]
+    assert len(list(gpt.responses.input_items.list(made.id))) == 2
+
+
+@on_each_engine
+def test_deleting_a_response_of_another_branch_deletes_nothing_of_this_one(server: Running, gpt: openai.OpenAI) -> None:
+    first = gpt.responses.create(model="chat", input="Hello")
+    two: Any = [{"role": "user", "content": "One"}, {"role": "user", "content": "Two"}]
+    left = gpt.responses.create(model="chat", input=two, previous_response_id=first.id)
+    gpt.responses.create(model="chat", input="Other", previous_response_id=first.id)
+    asked = [item.content[0].text for item in gpt.responses.input_items.list(left.id, order="asc")]  # type: ignore[union-attr]
+    assert asked == ["One", "Two"]
+    gpt.responses.delete(left.id)
+    assert first.conversation is not None
+    talk = first.conversation.id.removeprefix("conv_")
+    assert [text for _, text in thread(server, talk)] == ["Hello", "Yes.", "Other", "Yes."]
+    assert not {"One", "Two"} & {text for _, text in thread(server, talk, include_superseded=True)}
 
 
 def test_what_is_not_to_be_stored_is_not(server: Running, gpt: openai.OpenAI) -> None:

@@ -10,6 +10,7 @@ from palaver.conversation import Conversation
 from palaver.drafts import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generating import CLIENT_CALLS
+from palaver.memory.apply import redacted_calls, redacted_content, redacted_results
 from palaver.model import Turn
 from palaver.server.faces.histories import Plan, data_of, open_calls
 from palaver.server.faces.neutral import Said
@@ -27,8 +28,11 @@ async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
     if not isinstance(said.content, str):
         parts, files = [], []
         for part in said.content:
-            sent = data_of(str(part.get("url") or "")) if part["type"] != "text" else None
+            url = str(part.get("url") or "")
+            sent = data_of(url)
             if sent is None:
+                if url.lower().startswith("data:"):
+                    raise InvalidInput("data", "is no data URL that can be read")
                 parts.append(part)
                 continue
             file = await talk.attach(sent[1], filename=part.get("filename"), media_type=sent[0])
@@ -40,16 +44,23 @@ async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
 
 def redacted(talk: Conversation, store: Store, said: Said) -> Said:
     """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
-    if not talk.redacts or not isinstance(said.content, str):
+    if not talk.redacts:
         return said
-    return replace(said, content=store.parts.worker.redactor.redact(said.content).text)
+    redact = store.parts.worker.redactor.redact
+    content = redacted_content(said.content, redact)
+    return replace(
+        said,
+        content=content if isinstance(content, str) else tuple(content),
+        calls=tuple(redacted_calls(said.calls, redact)),
+        results=tuple(redacted_results(said.results, redact)),
+    )
 
 
-def check_results(stored: Sequence[Turn], plan: Plan) -> None:
+def check_results(stored: Sequence[Turn], plan: Plan, field: str) -> None:
     """Results must answer calls that wait for them, all of them: else the model would never see them."""
-    if not plan.new or plan.new[-1].role != "tool":
-        return
     brought = {result.id for one in plan.new[-plan.own :] for result in one.results}
+    if not brought:
+        return
     called = next((one.calls for one in reversed(plan.new) if one.calls), None)
     if called is not None:
         waiting = frozenset(call.id for call in called)
@@ -58,9 +69,9 @@ def check_results(stored: Sequence[Turn], plan: Plan) -> None:
         found = open_calls(before)
         waiting = found[1] if found is not None else frozenset()
     if unasked := brought - waiting:
-        raise InvalidInput("messages.tool_call_id", f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
+        raise InvalidInput(field, f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
     if missing := waiting - brought:
-        raise InvalidInput("messages", f"there is no result for the call {sorted(missing)[0][:100]!r}")
+        raise InvalidInput(field, f"there is no result for the call {sorted(missing)[0][:100]!r}")
 
 
 def said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:

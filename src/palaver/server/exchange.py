@@ -53,6 +53,7 @@ RECENT = 50  # turns among which the first try of a request is looked for
 EXCHANGE = "exchange"  # in the metadata of a message: what it came with
 CONVERSATION_PREFIX = "conv_"
 KEPT_SECONDS = 30 * 86_400  # for a conversation that nobody named, as the provider keeps its answers
+FIELDS = {"openai-responses": "input"}  # what a body calls what is said, where not messages
 KIND_OF_SHAPE = {"openai-chat": "openai", "openai-responses": "responses", "anthropic-messages": "anthropic"}
 
 
@@ -196,25 +197,37 @@ class Exchange:
 
 
 async def followed(talk: Conversation, input: Turn) -> AsyncGenerator[Beat]:
-    """An answer from the log, as far as it is there, and then live. Ends with it."""
+    """An answer from the log, as far as it is there, and then live. Ends with it, or when it is late to begin."""
     (asked,) = await talk.audit(turn=input, kinds=("append",), limit=1)
     turns = await behind(talk, input)
-    if not any(turn.metadata.get(INPUT) == input.id for turn in turns) and is_late(input):
-        raise ModelUnavailable("the model", "was never asked: whoever was about to is gone")
+    has_begun = any(turn.metadata.get(INPUT) == input.id for turn in turns)
     story = Story(input.id, failed=failures(input.id, turns))
-    async with aclosing(talk.subscribe(after=asked.n)) as events:  # type: ignore[type-var]
-        async for event in events:
-            if event.turn is None or event.kind not in TOLD_BY:
-                continue
-            for beat in story.take(event, await talk.turn(event.turn)):
-                yield beat
-            if story.over:
-                return
+    try:
+        async with (
+            asyncio.timeout(None if has_begun else seconds_left(input)) as patience,
+            aclosing(talk.subscribe(after=asked.n)) as events,  # type: ignore[type-var]
+        ):
+            async for event in events:
+                if event.turn is None or event.kind not in TOLD_BY:
+                    continue
+                for beat in story.take(event, await talk.turn(event.turn)):
+                    patience.reschedule(None)
+                    yield beat
+                if story.over:
+                    return
+    except TimeoutError:
+        raise ModelUnavailable("the model", "was never asked: whoever was about to is gone") from None
 
 
-def is_late(input: Turn) -> bool:
-    """Whether the answer to an input must have begun by now, if there is to be one."""
-    return datetime.now(UTC) - input.created > timedelta(seconds=LATE)
+def seconds_left(input: Turn) -> float:
+    """How long the answer to an input may still take to begin, if there is to be one."""
+    return LATE - (datetime.now(UTC) - input.created).total_seconds()
+
+
+def noted_on(input: Turn) -> Mapping[str, Any]:
+    """What a face has noted on the message that began an exchange. Whoever stores turns may have written it."""
+    noted = input.metadata.get(EXCHANGE)
+    return noted if isinstance(noted, Mapping) else {}
 
 
 # ---- making one ----------------------------------------------------------------------------------------------------
@@ -260,11 +273,13 @@ class Exchanges:
         conversation, turn = referred(id)
         talk = await self.store.get(conversation)
         input = await talk.turn(turn)
-        noted = input.metadata.get(EXCHANGE)
-        if not isinstance(noted, Mapping) or input.status == "forgotten":
+        noted = noted_on(input)
+        if not noted or input.status == "forgotten":
             raise TurnNotFound(turn)
         known: Exchange | None = self.services.recent.get(id)
-        if known is not None and not known.failed and not await known.was_forgotten():
+        # Of one that failed the log may know more: somebody else has made it since.
+        failed_for_good = known is not None and known.failed and not await answer_turns(talk, input)
+        if known is not None and (failed_for_good or not known.failed) and not await known.was_forgotten():
             return replace(known, talk=talk, input=input)
         ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
         return Exchange(id, ask, int(input.created.timestamp()), talk, input)
@@ -284,12 +299,21 @@ class Exchanges:
     async def _conversation(self, ask: Ask, name: str | None) -> Conversation | None:
         """The one that the request names, or one of its own; None: nothing is to be stored."""
         if ask.previous is not None:
-            conversation, _ = referred(ask.previous)
-            return await self.store.get(conversation)
+            return await self._of_previous(ask.previous)
         wanted = ask.conversation or name
         if wanted is not None:
             return await conversation_named(self.store, wanted)
         return await self.store.conversation(ttl=KEPT_SECONDS) if ask.store else None
+
+    async def _of_previous(self, id: str) -> Conversation:
+        try:
+            conversation, turn = referred(id)
+            talk = await self.store.get(conversation)
+            await talk.turn(turn)
+        except (NotFound, Gone):
+            code = "previous_response_not_found"
+            raise Refused(404, "There is no such response", field="previous_response_id", code=code) from None
+        return talk
 
     async def _answer(self, ask: Ask, talk: Conversation, input: Turn, unknown: Sequence[Said] = ()) -> Exchange:
         question = input
@@ -351,7 +375,8 @@ class Exchanges:
 
     async def _take_in_once(self, ask: Ask, talk: Conversation, mark: str) -> tuple[Turn, Plan]:
         if not ask.said or ask.said[-1].role == "assistant":
-            raise InvalidInput("messages", "must end with a message of the user, or with results of tools")
+            field = FIELDS.get(ask.shape, "messages")
+            raise InvalidInput(field, "must end with a message of the user, or with results of tools")
         expected: int | None = None
         stored: list[Turn] = []
         if ask.previous is None and len(ask.said) == 1 and ask.said[0].role == "user" and not ask.whole:
@@ -359,7 +384,7 @@ class Exchanges:
         else:
             expected = (await talk.refresh()).next_seq
             stored, plan = await self._planned(ask, talk)
-        check_results(stored, plan)
+        check_results(stored, plan, FIELDS.get(ask.shape, "messages"))
         drafts = [*said_again(stored, plan), *[await draft_of(talk, one) for one in plan.new]]
         for draft in drafts[len(drafts) - len(plan.new) : len(drafts) - plan.own]:
             draft["metadata"] = {**draft["metadata"], "origin": HANDED_IN}
@@ -410,8 +435,7 @@ class Exchanges:
         since = self.store.parts.clock.now() - timedelta(seconds=SECONDS)
         recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
         for turn in reversed(recent):
-            noted = turn.metadata.get(EXCHANGE)
-            if isinstance(noted, Mapping) and noted.get("mark") == mark and turn.status == "complete":
+            if noted_on(turn).get("mark") == mark and turn.status == "complete":
                 return turn
         return None
 

@@ -41,18 +41,26 @@ async def body_of(request: Request) -> tuple[dict[str, Any], bytes]:
         body = msgspec.json.decode(data) if data else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Refused(400, "The body is not valid JSON", field="body") from None
+    except RecursionError:
+        raise Refused(400, "The body is nested too deeply", field="body") from None
     if not isinstance(body, dict):
         raise Refused(400, "The body must be a JSON object", field="body")
     return body, data
 
 
-async def opened(request: Request, services: Services, store: Store, caller: Caller, ask: Ask, data: bytes) -> Exchange:
-    """The exchange of this request, with the beginning of its answer; what fails before that is raised."""
+async def opened(
+    request: Request, services: Services, store: Store, caller: Caller, ask: Ask, data: bytes, *, waits: bool = True
+) -> Exchange:
+    """The exchange of this request, with the beginning of its answer; what fails before that is raised.
+
+    Whoever wants the answer made in the background does not wait for its beginning.
+    """
     exchanges = Exchanges(services, store, caller)
     again = is_retry(request.headers.get(COUNT))
     mark = fingerprint(request.url.path, data)
     exchange = await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)
-    await exchange.begun(services.settings.heartbeat)
+    if waits:
+        await exchange.begun(services.settings.heartbeat)
     return exchange
 
 

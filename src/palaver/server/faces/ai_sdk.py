@@ -17,10 +17,12 @@ from palaver.server.faces.neutral import (
     bad,
     call_in,
     listed,
+    name_in,
     optional_text,
     plain,
     spec_in,
     text_in,
+    url_in,
 )
 from palaver.server.faces.story import Beat, Cut, Sum
 
@@ -52,7 +54,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         said=said_of(messages),
         instructions=_instructions(body, messages),
         tools=_tools(body.get("tools")),
-        conversation=text_in("id", body.get("id")),
+        conversation=name_in("id", body.get("id")),
         stream=True,
         whole="messages" in body and (trigger == "regenerate-message" or body.get("messageId") is not None),
     )
@@ -106,7 +108,7 @@ def _is_said(part: Mapping[str, Any]) -> bool:
 def _part(part: Mapping[str, Any]) -> Part:
     if part["type"] == "text":
         return {"type": "text", "text": text_in("messages.parts.text", part.get("text"))}
-    url, media = text_in("messages.parts.url", part.get("url")), str(part.get("mediaType") or "")
+    url, media = url_in("messages.parts.url", part.get("url")), str(part.get("mediaType") or "")
     if media.startswith("image/"):
         return {"type": "image", "url": url}
     return {"type": "file", "url": url, "filename": str(part.get("filename") or "file")}

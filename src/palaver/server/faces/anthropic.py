@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from palaver.asking import Answered, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
@@ -17,11 +18,15 @@ from palaver.server.faces.neutral import (
     arguments_text,
     bad,
     common_settings,
+    flag_in,
     listed,
+    name_in,
+    object_in,
     own_settings,
     plain,
     spec_in,
     text_in,
+    url_in,
 )
 from palaver.server.faces.story import Beat, Cut, Sum
 
@@ -37,27 +42,24 @@ PING = {"type": "ping"}
 
 def ask_of(body: Mapping[str, Any]) -> Ask:
     """From the body of a request. Raises InvalidInput, which names the field."""
-    messages = listed("messages", body.get("messages"))
-    if not messages:
+    said = said_of(listed("messages", body.get("messages")))
+    if not said:
         raise bad("messages", "must not be empty")
-    metadata = body.get("metadata") or {}
-    if not isinstance(metadata, Mapping):
-        raise bad("metadata", "must be an object")
-    named = metadata.get("conversation_id")
+    named = object_in("metadata", body.get("metadata")).get("conversation_id")
     may_call, must_call = _choice(body.get("tool_choice"))
     return Ask(
         shape="anthropic-messages",
         model=text_in("model", body.get("model")),
-        said=said_of(messages),
+        said=said,
         instructions=_text(body.get("system"), "system") or None,
         tools=tuple(_tool(one) for one in listed("tools", body.get("tools") or [], MAX_TOOLS)),
         may_call=may_call,
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
-        stream=bool(body.get("stream")),
-        conversation=None if named is None else text_in("metadata.conversation_id", named),
-        store=body.get("store") is True,
+        stream=flag_in("stream", body.get("stream")),
+        conversation=None if named is None else name_in("metadata.conversation_id", named),
+        store=flag_in("store", body.get("store")),
     )
 
 
@@ -145,9 +147,11 @@ def _url(source: Mapping[str, Any]) -> str:
     if source.get("type") == "base64":
         media = text_in("messages.content.source.media_type", source.get("media_type"))
         return f"data:{media};base64,{text_in('messages.content.source.data', source.get('data'))}"
+    if source.get("type") == "text":
+        return f"data:text/plain,{quote(text_in('messages.content.source.data', source.get('data')))}"
     if source.get("type") == "url":
-        return text_in("messages.content.source.url", source.get("url"))
-    raise bad("messages.content.source", "must be of type base64 or url")
+        return url_in("messages.content.source.url", source.get("url"))
+    raise bad("messages.content.source", "must be of type base64, text or url")
 
 
 # ---- what goes out -------------------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from palaver.generating import CLIENT_CALLS
@@ -83,7 +82,9 @@ def planned(stored: Sequence[Turn], said: Sequence[Said], *, whole: bool = False
         return Plan(_all(theirs), len(last.said))
     shift = _shift(ours, past)
     if shift is None or not ours:
-        return Plan(last.said, len(last.said), unknown=_all(past))
+        start = len(past) if forgotten else _after_answers(theirs)
+        new = _all(theirs[start:])
+        return Plan(new, len(new), unknown=_all(theirs[:start]))
     return _along(ours, theirs, shift, forgotten or 0)
 
 
@@ -92,6 +93,11 @@ def is_at_the_end(stored: Sequence[Turn], said: Sequence[Said]) -> bool:
     ours, theirs = seen_of_turns(stored), seen_of_said(said, _hidden(stored))[:-1]
     tail = ours[-len(theirs) :] if theirs else []
     return bool(theirs) and [one.key for one in tail] == [one.key for one in theirs]
+
+
+def _after_answers(theirs: Sequence[Seen]) -> int:
+    """Where what is said now begins: who sends only what is new may send results and words, or two messages."""
+    return max((n for n, one in enumerate(theirs, 1) if one.role == "assistant"), default=0)
 
 
 def _shift(ours: Sequence[Seen], past: Sequence[Seen]) -> int | None:
@@ -241,9 +247,3 @@ def open_calls(turns: Sequence[Turn]) -> tuple[Turn, frozenset[str]] | None:
         if turn.tool_calls:
             return (turn, frozenset(waiting)) if waiting else None
     return None
-
-
-def marks_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a face has noted on the message that began an exchange."""
-    found = metadata.get("exchange")
-    return found if isinstance(found, Mapping) else {}

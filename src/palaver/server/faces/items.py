@@ -6,6 +6,7 @@ results it is. Items of a kind that means nothing here are kept as they came, in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,14 @@ from palaver.server.faces.neutral import (
     plain,
     result_text,
     text_in,
+    url_in,
 )
 
 Item = dict[str, Any]
 VERBATIM = "item"
 STATUSES = {"complete": "completed", "pending": "in_progress", "aborted": "incomplete"}
 INSTRUCTING = ("system", "developer")
+NUMBER = re.compile(r"[0-9]{1,9}")
 NOT_SAID = ("item_reference",)  # what is stored already
 
 
@@ -100,7 +103,7 @@ def named(id: str) -> tuple[str, int | None]:
     """The turn of an item, and which of its calls or results it is; None: its message."""
     kind, _, rest = id.partition("_")
     turn, _, number = rest.partition("_")
-    if kind not in ("msg", "fc", "fco", "it") or not is_id(turn) or (number and not number.isdigit()):
+    if kind not in ("msg", "fc", "fco", "it") or not is_id(turn) or (number and not NUMBER.fullmatch(number)):
         raise TurnNotFound(id[:100])
     return turn, int(number) if number else None
 
@@ -124,12 +127,16 @@ def said_of(items: Any, field: str = "input") -> tuple[Said, ...]:
     """Items as messages, without instructions. Calls that stand together are one message, and so are their results."""
     said: list[Said] = []
     for item in listed(field, items):
-        kind = item.get("type", "message")
+        kind = _kind(item)
         if kind == "message" and item.get("role") in INSTRUCTING:
             continue
         if kind not in NOT_SAID:
             _add(said, _said(item, kind, field))
     return tuple(said)
+
+
+def _kind(item: Mapping[str, Any]) -> Any:
+    return item.get("type") or "message"
 
 
 def _said(item: Mapping[str, Any], kind: Any, field: str) -> Said:
@@ -179,11 +186,11 @@ def _part(part: Mapping[str, Any], field: str) -> Part:
     if kind == "refusal":
         return {"type": "text", "text": text_in(f"{field}.content.refusal", part.get("refusal"))}
     if kind == "input_image" and part.get("image_url"):
-        return {"type": "image", "url": text_in(f"{field}.content.image_url", part["image_url"])}
+        return {"type": "image", "url": url_in(f"{field}.content.image_url", part["image_url"])}
     data = part.get("file_data") or part.get("file_url")
     if kind == "input_file" and data:
         name = str(part.get("filename") or "file")
-        return {"type": "file", "url": text_in(f"{field}.content.file", data), "filename": name}
+        return {"type": "file", "url": url_in(f"{field}.content.file", data), "filename": name}
     raise bad(f"{field}.content", "must be text, or an image or a file with its data or URL")
 
 
@@ -198,6 +205,6 @@ def instructions_of(items: Any, field: str = "input") -> list[str]:
     found = [
         content_of(item.get("content"), field)
         for item in listed(field, items)
-        if item.get("type", "message") == "message" and item.get("role") in INSTRUCTING
+        if _kind(item) == "message" and item.get("role") in INSTRUCTING
     ]
     return [one if isinstance(one, str) else "\n".join(part.get("text", "") for part in one) for one in found]

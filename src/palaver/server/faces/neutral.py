@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from palaver.ports import ToolSpec
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
+SCHEMES = ("https:", "http:", "data:")
 FORWARDED = ("temperature", "top_p", "max_tokens", "stop")  # what every provider knows, each by its own name
 NAMES: Mapping[str, Mapping[str, str]] = {
     "openai-chat": {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop": "stop"},
@@ -117,13 +118,51 @@ def optional_text(field: str, value: Any) -> str | None:
     return None if value is None else text_in(field, value)
 
 
+def name_in(field: str, value: Any) -> str:
+    """A text that says something."""
+    if not text_in(field, value):
+        raise bad(field, "must not be empty")
+    return str(value)
+
+
+def flag_in(field: str, value: Any, usual: bool = False) -> bool:
+    """Not what is merely true to Python: the text "false" is."""
+    if value is None:
+        return usual
+    if not isinstance(value, bool):
+        raise bad(field, "must be true or false")
+    return value
+
+
+def object_in(field: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise bad(field, "must be an object")
+    return value
+
+
+def url_in(field: str, value: Any) -> str:
+    """Where a file is, or the file itself."""
+    if not text_in(field, value).lower().startswith(SCHEMES):
+        raise bad(field, "must be a URL: https, http or data")
+    return str(value)
+
+
+def refuse(body: Mapping[str, Any], names: Iterable[str]) -> None:
+    """What would be passed over in silence, and change the answer by it."""
+    for name in names:
+        if body.get(name):
+            raise bad(name, "is not available here")
+
+
 def call_in(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
     """A call; its arguments as an object where they are one."""
     value = arguments
     if isinstance(arguments, str):
         try:
             value = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             value = arguments
         if not isinstance(value, Mapping):
             value = arguments

@@ -18,11 +18,16 @@ from palaver.server.faces.neutral import (
     bad,
     call_in,
     common_settings,
+    flag_in,
     listed,
+    name_in,
+    object_in,
     own_settings,
     plain,
+    refuse,
     spec_in,
     text_in,
+    url_in,
 )
 from palaver.server.faces.story import Beat, Cut, Sum
 
@@ -45,13 +50,11 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
     """From the body of a request. Raises InvalidInput, which names the field."""
     if body.get("n") not in (None, 1):
         raise bad("n", "must be 1: one answer is stored for one message")
-    for name in ("logprobs", "audio"):
-        if body.get(name):
-            raise bad(name, "is not available here")
+    refuse(body, ("logprobs", "top_logprobs", "audio", "functions", "function_call"))
     messages = listed("messages", body.get("messages"))
     if not messages:
         raise bad("messages", "must not be empty")
-    metadata = body.get("metadata") or {}
+    metadata = object_in("metadata", body.get("metadata"))
     may_call, must_call = _choice(body.get("tool_choice"))
     return Ask(
         shape="openai-chat",
@@ -63,18 +66,21 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
-        stream=bool(body.get("stream")),
+        stream=flag_in("stream", body.get("stream")),
         conversation=_named(metadata),
-        store=body.get("store") is True,
+        store=flag_in("store", body.get("store")),
         kept={"metadata": {name: one for name, one in metadata.items() if name != "conversation_id"}},
     )
 
 
-def _named(metadata: Any) -> str | None:
-    if not isinstance(metadata, Mapping):
-        raise bad("metadata", "must be an object")
+def wants_usage(body: Mapping[str, Any]) -> bool:
+    options = object_in("stream_options", body.get("stream_options"))
+    return flag_in("stream_options.include_usage", options.get("include_usage"))
+
+
+def _named(metadata: Mapping[str, Any]) -> str | None:
     named = metadata.get("conversation_id")
-    return None if named is None else text_in("metadata.conversation_id", named)
+    return None if named is None else name_in("metadata.conversation_id", named)
 
 
 def _choice(given: Any) -> tuple[bool, bool | str]:
@@ -155,11 +161,11 @@ def _part(part: Mapping[str, Any]) -> Part:
     if kind == "text":
         return {"type": "text", "text": text_in("messages.content.text", part.get("text"))}
     if kind == "image_url" and isinstance(part.get("image_url"), Mapping):
-        return {"type": "image", "url": text_in("messages.content.image_url.url", part["image_url"].get("url"))}
+        return {"type": "image", "url": url_in("messages.content.image_url.url", part["image_url"].get("url"))}
     file = part.get("file")
     if kind == "file" and isinstance(file, Mapping) and file.get("file_data"):
         name = str(file.get("filename") or "file")
-        return {"type": "file", "url": text_in("messages.content.file.file_data", file["file_data"]), "filename": name}
+        return {"type": "file", "url": url_in("messages.content.file.file_data", file["file_data"]), "filename": name}
     raise bad("messages.content", "must be text, image_url, or file with its data")
 
 

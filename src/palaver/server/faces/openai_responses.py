@@ -17,9 +17,13 @@ from palaver.server.faces.neutral import (
     arguments_text,
     bad,
     common_settings,
+    flag_in,
     listed,
+    name_in,
+    object_in,
     optional_text,
     own_settings,
+    refuse,
     spec_in,
     text_in,
 )
@@ -50,6 +54,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
     """From the body of a request. Raises InvalidInput, which names the field."""
     if body.get("previous_response_id") is not None and body.get("conversation") is not None:
         raise bad("previous_response_id", "cannot be used together with conversation")
+    refuse(body, ("prompt", "top_logprobs"))
     given = body.get("input")
     entries: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
     said = items.said_of(entries)
@@ -66,10 +71,10 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
-        stream=bool(body.get("stream")),
+        stream=flag_in("stream", body.get("stream")),
         conversation=_conversation(body),
         previous=_previous(body.get("previous_response_id")),
-        store=body.get("store") is not False,
+        store=_stored(body),
         kept={"response": echo_of(body)},
     )
 
@@ -80,12 +85,18 @@ def _instructions(body: Mapping[str, Any], entries: Any) -> str | None:
 
 
 def _conversation(body: Mapping[str, Any]) -> str | None:
-    given, metadata = body.get("conversation"), body.get("metadata") or {}
-    if isinstance(given, Mapping):
-        given = given.get("id")
-    if given is None and isinstance(metadata, Mapping):
-        given = metadata.get("conversation_id")
-    return optional_text("conversation", given)
+    given, metadata = body.get("conversation"), object_in("metadata", body.get("metadata"))
+    if given is not None:
+        return name_in("conversation", given.get("id") if isinstance(given, Mapping) else given)
+    named = metadata.get("conversation_id")
+    return None if named is None else name_in("metadata.conversation_id", named)
+
+
+def _stored(body: Mapping[str, Any]) -> bool:
+    stored = flag_in("store", body.get("store"), usual=True)
+    if flag_in("background", body.get("background")) and not stored:
+        raise bad("background", "needs store: nobody could fetch the answer")
+    return stored
 
 
 def _previous(given: Any) -> str | None:

@@ -23,13 +23,12 @@ async def create_chat_completion(request: Request, services: ServicesOf, store: 
     history is recognised by content. Without, it is passed on, and stored only with `store`.
     """
     body, data = await speaking.body_of(request)
-    ask = openai_chat.ask_of(body)
+    ask, usage = openai_chat.ask_of(body), openai_chat.wants_usage(body)
     exchange = await speaking.opened(request, services, store, caller, ask, data)
     id = f"chatcmpl-{exchange.id}"
     if not ask.stream:
         beats = await speaking.heard(exchange)
         return speaking.whole(exchange, openai_chat.completion(id, exchange.created, ask.model, beats))
-    usage = bool((body.get("stream_options") or {}).get("include_usage"))
     chunks = openai_chat.Chunks(id, exchange.created, ask.model, usage)
     return speaking.streamed(request, services, exchange, chunks, speaking.data_frame, lambda error: [error])
 
@@ -43,11 +42,11 @@ async def list_models(request: Request, services: ServicesOf) -> Response:
     return Reply({"object": "list", "data": [_model(name) for name in sorted(services.models)]})
 
 
-async def get_model(services: ServicesOf, model: Annotated[str, Path(**ID)]) -> Response:
+async def get_model(request: Request, services: ServicesOf, model: Annotated[str, Path(**ID)]) -> Response:
     """One of them."""
     if model not in services.models:
         raise Refused(404, f"The model {model[:100]!r} is not configured here", code="model_not_found")
-    return Reply(_model(model))
+    return Reply(_of_anthropic(model) if "anthropic-version" in request.headers else _model(model))
 
 
 def _of_anthropic(name: str) -> dict[str, object]:

@@ -19,7 +19,7 @@ from palaver.server.drafting import draft_of
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
 from palaver.server.exchange import CONVERSATION_PREFIX
 from palaver.server.faces import items
-from palaver.server.faces.neutral import Said, bad, listed
+from palaver.server.faces.neutral import Said, bad, listed, object_in
 from palaver.server.retries import COUNT, fingerprint, is_retry
 
 MOST = 20  # items in one request
@@ -93,10 +93,7 @@ def _shown(talk: Conversation) -> dict[str, Any]:
 
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, Any]:
-    given = body.get("metadata") or {}
-    if not isinstance(given, Mapping):
-        raise bad("metadata", "must be an object")
-    return dict(given)
+    return dict(object_in("metadata", body.get("metadata")))
 
 
 # ---- items ---------------------------------------------------------------------------------------------------------
@@ -209,7 +206,7 @@ def _said(given: Any) -> list[tuple[str | None, Said]]:
     said: list[tuple[str | None, Said]] = []
     run: list[Mapping[str, Any]] = []
     for item in [*given, None]:
-        role = None if item is None or item.get("type", "message") != "message" else item.get("role")
+        role = None if item is None or (item.get("type") or "message") != "message" else item.get("role")
         if item is not None and role not in items.INSTRUCTING:
             run.append(item)
             continue

@@ -12,8 +12,9 @@ from palaver.model import Turn
 from palaver.models.tokens import counter_for
 from palaver.server import speaking
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
-from palaver.server.exchange import EXCHANGE, Exchange, Exchanges, behind
+from palaver.server.exchange import Exchange, Exchanges, behind, noted_on, seconds_left
 from palaver.server.faces import items, openai_responses
+from palaver.server.faces.neutral import MAX_MESSAGES
 from palaver.server.faces.openai_responses import PREFIX, Frames, Rest
 from palaver.server.faces.story import INPUT, from_turns
 
@@ -31,9 +32,10 @@ async def create_response(request: Request, services: ServicesOf, store: StoreOf
     """
     body, data = await speaking.body_of(request)
     ask = openai_responses.ask_of(body)
-    exchange = await speaking.opened(request, services, store, caller, ask, data)
+    in_background = bool(body.get("background")) and not ask.stream
+    exchange = await speaking.opened(request, services, store, caller, ask, data, waits=not in_background)
     frames = _frames(exchange, ask.kept["response"])
-    if body.get("background") and not ask.stream:
+    if in_background:
         return speaking.whole(exchange, frames.response())
     if not ask.stream:
         return speaking.whole(exchange, openai_responses.response(frames, await speaking.heard(exchange)))
@@ -62,8 +64,11 @@ async def cancel_response(services: ServicesOf, store: StoreOf, caller: CallerOf
     """Stop an answer that is being made. What came is kept."""
     exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
     assert exchange.talk is not None
-    await exchange.talk.ask_to_stop()
-    return Reply(await _as_stored(exchange, _frames(exchange, _echo(exchange))))
+    found = await _as_stored(exchange, _frames(exchange, _echo(exchange)))
+    if found["status"] == "in_progress":  # else it would stop somebody else's
+        await exchange.talk.ask_to_stop()
+        found = await _as_stored(exchange, _frames(exchange, _echo(exchange)))
+    return Reply(found)
 
 
 async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf, response: ResponseId) -> Response:
@@ -115,8 +120,8 @@ def _frames(exchange: Exchange, echo: Mapping[str, Any]) -> Frames:
 
 def _echo(exchange: Exchange) -> Mapping[str, Any]:
     assert exchange.input is not None
-    echo: Mapping[str, Any] = exchange.input.metadata.get(EXCHANGE, {}).get("response", {})
-    return echo
+    echo = noted_on(exchange.input).get("response")
+    return echo if isinstance(echo, Mapping) else {}
 
 
 def _failing(frames: Frames | Rest) -> Any:
@@ -129,7 +134,8 @@ async def _as_stored(exchange: Exchange, frames: Frames) -> dict[str, Any]:
     assert exchange.input is not None
     beats = from_turns(exchange.input.id, await behind(exchange.talk, exchange.input))
     found = openai_responses.response(frames, beats)
-    if exchange.answer is not None and exchange.failed and found["status"] == "in_progress":
+    never_began = exchange.answer is None and not beats and seconds_left(exchange.input) <= 0
+    if found["status"] == "in_progress" and (exchange.failed or never_began):
         frames.fail({"message": "The answer failed"})
         return frames.response()
     return found
@@ -139,8 +145,9 @@ async def _asked_with(exchange: Exchange) -> list[Turn]:
     """The turns that came with a request."""
     assert exchange.talk is not None
     assert exchange.input is not None
-    own = int(exchange.input.metadata.get(EXCHANGE, {}).get("own", 1))
-    before: list[Turn] = []
-    if own > 1:
-        before = await exchange.talk.history(own - 1, before=exchange.input)
-    return [*before, exchange.input]
+    own = noted_on(exchange.input).get("own")
+    if not isinstance(own, int) or not 1 < own <= MAX_MESSAGES:
+        return [exchange.input]
+    # They came right before it, and may be of a branch that is not the active one.
+    before: list[Turn] = await exchange.talk.history(own - 1, before=exchange.input, include_superseded=True)
+    return [*(turn for turn in before if turn.seq > exchange.input.seq - own), exchange.input]
