@@ -123,6 +123,7 @@ async def test_a_prompt_continues_a_conversation(client: Calls, store: Store) ->
         ("continue_conversation", {"conversation": "trip", "tokens": "9"}),
         ("continue_conversation", {"conversation": "trip", "token_budget": "many"}),
         ("continue_conversation", {"conversation": "trip", "token_budget": "1"}),
+        ("continue_conversation", {"conversation": "trip", "token_budget": "00000000199999999999999"}),
         ("no_such_prompt", {}),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import httpx
@@ -80,6 +79,7 @@ REFUSED: dict[str, tuple[Any, list[tuple[dict[str, Any], str]]]] = {
             ({"store": "false"}, "store"),
             ({"stream": 1}, "stream"),
             ({"store": False, "background": True}, "background"),
+            ({"store": False, "previous_response_id": "resp_x"}, "store"),
             ({"prompt": {"id": "pmpt_1"}}, "prompt"),
             ({"top_logprobs": 2}, "top_logprobs"),
             ({"tools": [{"type": "web_search"}]}, "tools"),
@@ -198,18 +198,20 @@ def test_what_is_only_odd_is_answered_with_memory_and_without(server: Running) -
 
 def test_no_body_is_a_fault(server: Running) -> None:
     """Too deep, half a character, no text, no object."""
-    deep = "[" * 100_000 + "]" * 100_000
-    bodies = (f'{{"model": "chat", "messages": {deep}}}', '{"model": "\\ud800"}', b'{"model": "\xff"}', "[1]", "nul")
+    deep, deeper = ("[" * depth + "]" * depth for depth in (500, 100_000))
+    nested = [f'{{"model": "chat", "messages": [], "input": "Hi", "id": "x", "more": {one}}}' for one in (deep, deeper)]
+    bodies = (*nested, '{"model": "\\ud800"}', b'{"model": "\xff"}', "[1]", "nul")
     paths = ("chat/completions", "responses", "responses/input_tokens", "conversations", "messages")
     with server.client() as client:
         for path in (*(f"/v1/{one}" for one in paths), "/v1/messages/count_tokens", "/api/chat"):
             for body in bodies:
                 assert client.post(path, content=body).status_code == 400, (path, body[:40])
-        call = {"name": "f", "arguments": f'{{"a": {deep}}}'}
-        history = [HI, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": call}]}]
-        history.append({"role": "tool", "tool_call_id": "c", "content": "r"})
-        body = json.dumps({"model": "chat", "messages": history})
-        assert client.post("/v1/chat/completions", content=body).is_success, "arguments are the model's own affair"
+        for one in (deep, deeper):
+            call = {"name": "f", "arguments": f'{{"a": {one}}}'}
+            history = [HI, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": call}]}]
+            history.append({"role": "tool", "tool_call_id": "c", "content": "r"})
+            answer = client.post("/v1/chat/completions", json={"model": "chat", "messages": history})
+            assert answer.is_success, "arguments are the model's own affair"
         for name in ("msg_x", "fc_01K00000000000000000000000_²", "fc_01K00000000000000000000000_" + "9" * 400, "²"):
             talk = client.post("/v1/conversations", json={}).json()["id"]
             for method in ("GET", "DELETE"):

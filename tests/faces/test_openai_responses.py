@@ -424,6 +424,22 @@ def test_a_retry_finds_the_first_try_in_the_log(server: Running, provider: Loopb
     assert len(turns_of(server, "restarted")) == 2
 
 
+@on_each_engine
+def test_a_retry_finds_a_first_try_that_named_no_conversation(server: Running, provider: LoopbackProvider) -> None:
+    """In another process, or after a crash, too."""
+    again = {"x-stainless-retry-count": "1"}
+    with server.client() as client:
+        first = client.post("/v1/responses", json={"model": "chat", "input": "Hi"}).json()
+        client.post("/v1/responses", json={"model": "chat", "input": "Hello"})
+        server.app.state.services.retries._known.clear()
+        server.app.state.services.recent.clear()
+        told = client.post("/v1/responses", json={"model": "chat", "input": "Hi"}, headers=again).json()
+        assert (told["id"], told["output"]) == (first["id"], first["output"])
+        other = client.post("/v1/responses", json={"model": "chat", "input": "Bye"}, headers=again).json()
+        assert other["id"] != first["id"], "a first try that never came is made now"
+    assert (len(provider.received), conversations(server)) == (3, 3)
+
+
 def test_a_retry_of_items_stores_them_once(server: Running) -> None:
     with server.client() as client:
         talk = client.post("/v1/conversations", json={}).json()["id"]

@@ -50,6 +50,7 @@ MAX_TURNS = 100_000
 BEHIND = 200
 LATE = 60.0  # seconds
 RECENT = 50  # turns among which the first try of a request is looked for
+LATEST = 20  # conversations among which it is, when it named none
 EXCHANGE = "exchange"  # in the metadata of a message: what it came with
 CONVERSATION_PREFIX = "conv_"
 KEPT_SECONDS = 30 * 86_400  # for a conversation that nobody named, as the provider keeps its answers
@@ -288,6 +289,8 @@ class Exchanges:
         if ask.instructions:
             self.store.require(SYSTEM)
         model_named(self.services, ask)  # one that is not there leaves nothing behind
+        if again and ask.store and not self._is_bound(ask, name) and (found := await self._unnamed_try(mark)):
+            return await self.resumed(ask, *found)
         talk = await self._conversation(ask, name)
         if talk is None:
             return self._relayed(ask)
@@ -295,6 +298,10 @@ class Exchanges:
             return await self.resumed(ask, talk, tried)
         input, plan = await self._take_in(ask, talk, mark)
         return await self._answer(ask, talk, input, plan.unknown)
+
+    @staticmethod
+    def _is_bound(ask: Ask, name: str | None) -> bool:
+        return bool(ask.previous or ask.conversation or name)
 
     async def _conversation(self, ask: Ask, name: str | None) -> Conversation | None:
         """The one that the request names, or one of its own; None: nothing is to be stored."""
@@ -437,6 +444,17 @@ class Exchanges:
         for turn in reversed(recent):
             if noted_on(turn).get("mark") == mark and turn.status == "complete":
                 return turn
+        return None
+
+    async def _unnamed_try(self, mark: str) -> tuple[Conversation, Turn] | None:
+        """The same, of a request that began a conversation of its own: among the caller's latest."""
+        since = self.store.parts.clock.now() - timedelta(seconds=SECONDS)
+        page = await self.store.conversations(owner=self.store.scope.user or "", limit=LATEST)
+        for info in page.items:
+            if info.key is None and info.ttl == KEPT_SECONDS and info.created >= since:
+                talk = await self.store.get(info.id)
+                if tried := await self.first_try(talk, mark):
+                    return talk, tried
         return None
 
     async def resumed(self, ask: Ask, talk: Conversation, input: Turn) -> Exchange:

@@ -16,7 +16,7 @@ from palaver.server import dialects, sse, wire
 from palaver.server.auth import Caller
 from palaver.server.edge import Reply
 from palaver.server.exchange import Exchange, Exchanges
-from palaver.server.faces.neutral import Ask, arguments_text, result_text
+from palaver.server.faces.neutral import Ask, arguments_text, decoded, result_text
 from palaver.server.faces.story import Beat, Cut
 from palaver.server.problems import Refused
 from palaver.server.retries import COUNT, fingerprint, is_retry
@@ -38,11 +38,9 @@ async def body_of(request: Request) -> tuple[dict[str, Any], bytes]:
     """The body as an object, and as it came."""
     data = await request.body()
     try:
-        body = msgspec.json.decode(data) if data else {}
+        body = decoded(data) if data else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refused(400, "The body is not valid JSON", field="body") from None
-    except RecursionError:
-        raise Refused(400, "The body is nested too deeply", field="body") from None
+        raise Refused(400, "The body is not valid JSON, or nested too deeply", field="body") from None
     if not isinstance(body, dict):
         raise Refused(400, "The body must be a JSON object", field="body")
     return body, data

@@ -14,6 +14,7 @@ from palaver.ports import ToolSpec
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
+MAX_DEPTH = 100
 SCHEMES = ("https:", "http:", "data:")
 FORWARDED = ("temperature", "top_p", "max_tokens", "stop")  # what every provider knows, each by its own name
 NAMES: Mapping[str, Mapping[str, str]] = {
@@ -95,6 +96,25 @@ def settings_for(ask: Ask, adapter: str) -> dict[str, Any]:
 # ---- reading what came in ------------------------------------------------------------------------------------------
 
 
+def decoded(data: bytes | str) -> Any:
+    """JSON, not nested so deeply that somebody behind us, who walks it by calling himself, comes to an end."""
+    try:
+        value = msgspec.json.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
+    level, depth = [value], 0
+    while level:
+        if (depth := depth + 1) > MAX_DEPTH:
+            raise msgspec.DecodeError("nested too deeply")
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+    return value
+
+
 def bad(field: str, problem: str) -> InvalidInput:
     return InvalidInput(field, problem)
 
@@ -161,8 +181,8 @@ def call_in(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
     value = arguments
     if isinstance(arguments, str):
         try:
-            value = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except (msgspec.DecodeError, RecursionError):
+            value = decoded(arguments) if arguments.strip() else {}
+        except msgspec.DecodeError:
             value = arguments
         if not isinstance(value, Mapping):
             value = arguments

@@ -94,6 +94,8 @@ def _conversation(body: Mapping[str, Any]) -> str | None:
 
 def _stored(body: Mapping[str, Any]) -> bool:
     stored = flag_in("store", body.get("store"), usual=True)
+    if not stored and body.get("previous_response_id") is not None:
+        raise bad("store", "must not be false here: what goes on from a stored response is stored with it")
     if flag_in("background", body.get("background")) and not stored:
         raise bad("background", "needs store: nobody could fetch the answer")
     return stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ async def _talk(store: Store, face: PromptFace, given: Mapping[str, str]) -> Con
 def _budget(given: Mapping[str, str]) -> int:
     """Arguments of prompts are texts."""
     text = given.get("token_budget") or str(BUDGET)
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:9]) <= 2_000_000:
+    if not re.fullmatch("[0-9]{1,7}", text) or not 0 < int(text) <= 2_000_000:
         raise InvalidInput("token_budget", "must be a number from 1 to 2,000,000")
     return int(text)
 
