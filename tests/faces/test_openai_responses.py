@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
+import apsw
 import openai
 import pytest
 from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
@@ -231,6 +233,23 @@ def test_what_it_was_asked_with_and_its_end(server: Running, gpt: openai.OpenAI)
     assert made.conversation is not None
     left = [text for _, text in thread(server, made.conversation.id.removeprefix("conv_"))]
     assert left == ["One", "Two"]
+
+
+def test_whoever_reads_the_file_meanwhile_keeps_nothing_from_being_deleted(
+    server: Running, gpt: openai.OpenAI, tmp_path: Path
+) -> None:
+    talk = gpt.conversations.create(items=[{"role": "user", "content": "Hello"}])
+    made = gpt.responses.create(model="chat", input="Hi", conversation=talk.id)
+    (item,) = gpt.conversations.items.list(talk.id, order="asc", limit=1).data
+    reader = apsw.Connection(f"{tmp_path}/chat.db")
+    reader.execute("BEGIN").fetchall()
+    reader.execute("SELECT count(*) FROM turns").fetchall()
+    gpt.responses.delete(made.id)
+    assert thread(server, talk.id.removeprefix("conv_")) == [("user", "Hello")], "the question and the answer"
+    assert gpt.conversations.items.delete(item.id or "", conversation_id=talk.id).id == talk.id
+    gone = gpt.conversations.with_raw_response.delete(talk.id)
+    assert (gone.status_code, gone.parse().deleted) == (202, True)
+    reader.close()
 
 
 def test_what_was_forgotten_is_not_told_from_memory(server: Running, gpt: openai.OpenAI) -> None:

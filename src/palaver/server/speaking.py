@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -11,7 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from palaver.context.plan import IMAGE_TOKENS, OVERHEAD_TOKENS
-from palaver.errors import ModelUnavailable, PalaverError
+from palaver.conversation import Conversation
+from palaver.errors import ModelUnavailable, PalaverError, ScrubPending
+from palaver.model import Turn
 from palaver.server import dialects, sse, wire
 from palaver.server.auth import Caller
 from palaver.server.edge import Reply
@@ -115,6 +117,17 @@ def named_frame(value: Mapping[str, Any]) -> bytes:
 
 def whole(exchange: Exchange, value: Any) -> Response:
     return Reply(value, headers=exchange.headers())
+
+
+async def forgotten(talk: Conversation, turns: Iterable[Turn | None]) -> int:
+    """Forget each of them; None is the conversation. 202 while another reader still holds on to last bytes."""
+    status = 200
+    for turn in turns:
+        try:
+            await (talk.forget() if turn is None else talk.forget(turn))
+        except ScrubPending:
+            status = 202
+    return status
 
 
 def counted(ask: Ask, count: Callable[[str], int]) -> int:

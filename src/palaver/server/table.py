@@ -195,7 +195,7 @@ CLIENT_FACES: tuple[Face, ...] = (
     _openai("Conversation.history", "GET /responses/{response}", openai_responses.get_response,
             foreign.ResponseObject, streams=True, also=(404,)),
     _openai("Conversation.forget", "DELETE /responses/{response}", openai_responses.delete_response, foreign.Deleted,
-            also=(404,)),
+            also=(202, 404)),
     _openai("Conversation.ask_to_stop", "POST /responses/{response}/cancel", openai_responses.cancel_response,
             foreign.ResponseObject, also=(404,)),
     _openai("Conversation.history", "GET /responses/{response}/input_items", openai_responses.list_input_items,

@@ -79,8 +79,8 @@ async def update_openai_conversation(request: Request, talk: Talk) -> Response:
 
 async def delete_openai_conversation(talk: Talk) -> Response:
     """Delete it for good."""
-    await talk.forget()
-    return Reply({"id": f"{CONVERSATION_PREFIX}{talk.id}", "object": "conversation.deleted", "deleted": True})
+    status = await speaking.forgotten(talk, [None])
+    return Reply({"id": f"{CONVERSATION_PREFIX}{talk.id}", "object": "conversation.deleted", "deleted": True}, status)
 
 
 def _shown(talk: Conversation) -> dict[str, Any]:
@@ -128,8 +128,7 @@ async def delete_item(talk: Talk, item: ItemId) -> Response:
     rest = _without(turn, items.named(item)[1])
     if rest is not None:
         await talk.append(turn.role, rest.pop("content"), replaces=turn, actor=turn.actor, **rest)
-    await talk.forget(turn)
-    return Reply(_shown(talk))
+    return Reply(_shown(talk), await speaking.forgotten(talk, [turn]))
 
 
 async def _found(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]:

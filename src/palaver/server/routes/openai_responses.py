@@ -79,11 +79,10 @@ async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf
     assert input is not None
     mine = [turn for turn in await behind(talk, input) if turn.metadata.get(INPUT) == input.id]
     services.recent.pop(exchange.id, None)
-    for turn in [*mine, *await _asked_with(exchange)]:
-        await talk.forget(turn)
+    status = await speaking.forgotten(talk, [*mine, *await _asked_with(exchange)])
     if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
-        await talk.forget()
-    return Reply({"id": response, "object": "response", "deleted": True})
+        status = max(status, await speaking.forgotten(talk, [None]))
+    return Reply({"id": response, "object": "response", "deleted": True}, status)
 
 
 async def list_input_items(
