@@ -210,6 +210,20 @@ def test_equal_messages_are_two_turns(server: Running, gpt: openai.OpenAI) -> No
     assert [role for role, _ in thread(server, "twice")] == ["user", "assistant"] * 2
 
 
+def test_what_was_sent_is_not_kept_in_memory_once_it_is_answered(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    """Only what failed may have to be asked again."""
+    provider.script(Say("Yes."), Fail(400))
+    gpt.chat.completions.create(model="chat", messages=[user("One")])
+    with pytest.raises(openai.BadRequestError):
+        gpt.chat.completions.create(model="chat", messages=[user("Two")], extra_headers=bound("kept"))
+    gpt.chat.completions.create(model="chat", messages=[user("Three")], extra_headers=bound("kept"))
+    first, second, _ = server.app.state.services.recent.values()
+    assert first.ask.said == ()
+    assert [one.text for one in second.ask.said] == ["Two"]
+
+
 # ---- without a conversation ----------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,11 @@ class Exchange:
     def failed(self) -> bool:
         return self.answer is not None and self.answer.problem is not None
 
+    def lighten(self) -> None:
+        """What was sent is needed again only to ask again, and may hold pictures of megabytes."""
+        if self.ask.said and self.ended is not None and not self.failed:
+            self.ask = replace(self.ask, said=())
+
     async def listen(self) -> AsyncGenerator[Beat]:
         """Everything from the first event on. Raises what the answer failed with."""
         if self.answer is None:
@@ -268,6 +273,8 @@ class Exchanges:
         recent[exchange.id] = exchange
         while len(recent) > MOST:
             recent.popitem(last=False)
+        for one in recent.values():
+            one.lighten()
 
     async def named(self, id: str) -> Exchange:
         """A stored exchange by its name: as it is told here, or from the log."""
