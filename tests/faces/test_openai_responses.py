@@ -291,9 +291,13 @@ def test_an_answer_that_breaks_off_is_a_failed_response(gpt: openai.OpenAI, prov
 def test_previous_and_conversation_exclude_each_other_and_strangers_are_not_found(gpt: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError):
         gpt.responses.create(model="chat", input="x", previous_response_id="resp_x", conversation="conv_x")
-    for id in ("resp_x", f"resp_{'0' * 52}"):
-        with pytest.raises(openai.NotFoundError):
+    first = gpt.responses.create(model="chat", input="One")
+    second = gpt.responses.create(model="chat", input="Two", previous_response_id=first.id)
+    gpt.responses.delete(second.id)
+    for id in ("resp_x", f"resp_{'0' * 52}", second.id):
+        with pytest.raises(openai.NotFoundError) as refused:
             gpt.responses.create(model="chat", input="x", previous_response_id=id)
+        assert (refused.value.param, refused.value.code) == ("previous_response_id", "previous_response_not_found")
 
 
 # ---- conversations -------------------------------------------------------------------------------------------------

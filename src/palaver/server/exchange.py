@@ -323,10 +323,10 @@ class Exchanges:
         try:
             conversation, turn = referred(id)
             talk = await self.store.get(conversation)
-            await talk.turn(turn)
+            if (await talk.turn(turn)).status == "forgotten":
+                raise TurnNotFound(turn)
         except (NotFound, Gone):
-            code = "previous_response_not_found"
-            raise Refused(404, "There is no such response", field="previous_response_id", code=code) from None
+            raise _not_previous(404, "There is no such response") from None
         return talk
 
     async def _answer(self, ask: Ask, talk: Conversation, input: Turn, unknown: Sequence[Said] = ()) -> Exchange:
@@ -431,7 +431,7 @@ class Exchanges:
         _, id = referred(ask.previous)
         turns = await answer_turns(talk, await talk.turn(id))
         if not turns:
-            raise Refused(400, "The previous response has no answer to go on from", code="previous_response_not_found")
+            raise _not_previous(400, "It has no answer to go on from")
         if not turns[-1].active:
             await talk.switch(turns[-1])
         following: list[Turn] = await talk.history(MARGIN, after=turns[-1])
@@ -480,6 +480,10 @@ class Exchanges:
         now = int(self.store.parts.clock.now().timestamp())
         events = passed_on(model, model.body(request_of(ask, model)), retries, self.store.parts.clock.now())
         return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))
+
+
+def _not_previous(status: int, detail: str) -> Refused:
+    return Refused(status, detail, field="previous_response_id", code="previous_response_not_found")
 
 
 def _goes_on(turn: Turn, now: datetime) -> bool:
