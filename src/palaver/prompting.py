@@ -52,7 +52,8 @@ class _Asked:
     def of(cls, scope: Scope, options: Options, reading: Reading, message: Turn | None) -> _Asked:
         current = message or reading.current
         text = options.query or (current.text if current else "")
-        key = (scope, reading.info.id, current and (current.id, current.text), replace(options, message=None))
+        asked = options if options.message is None else replace(options, message=None)
+        key = (scope, reading.info.id, current and (current.id, current.text), asked)
         behind = reading.tail[-1:] if message is None and current is not None else ()
         return cls(text, key, any(turn.position > current.position for turn in behind if current))
 

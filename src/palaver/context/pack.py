@@ -116,7 +116,8 @@ class _Packer:
     def __init__(self, material: Material, options: Options, count: Count) -> None:
         self.material, self.options, self.count = material, options, count
         self.view = View(material.owner, options.viewer)
-        self.budget = options.budget
+        self.budget, self.overhead = options.budget, options.overhead
+        self.speakers: dict[tuple[str, str], int] = {}  # what naming them costs
         self.left = options.budget - options.priming
         self.blocks: list[Block] = []
         self.omissions: list[Omission] = []
@@ -193,7 +194,7 @@ class _Packer:
         text = self.options.instructions
         if not text:
             return 0
-        cost = self.count(text) + self.options.overhead
+        cost = self.count(text) + self.overhead
         self._block("instructions", "given by the application", cost)
         self.left -= cost
         return cost
@@ -239,7 +240,7 @@ class _Packer:
         cover = cover_of(self.material.summaries, END)
         if not cover:
             return 0
-        share, note = self._summaries_share(), self.options.overhead + NOTE_COST
+        share, note = self._summaries_share(), self.overhead + NOTE_COST
         if share > self.budget * self.options.policy.summaries:
             share = min(share, self._head_cost(render.summary_block(cover)))
         return share + note
@@ -301,7 +302,7 @@ class _Packer:
 
     @property
     def _opening_cost(self) -> int:
-        return self.count(render.OPENING) + self.options.overhead
+        return self.count(render.OPENING) + self.overhead
 
     def _start_of(self, window: Sequence[_Entry]) -> int:
         """The position from which nothing needs a summary."""
@@ -352,7 +353,7 @@ class _Packer:
             span = (cover[0].from_seq, cover[-1].through_seq)
             notes.append(self._head("summaries", text, f"stands for {covered} turns before the window", span))
             self.omissions.append(_span_omission("summarised", covered, *span, True))
-        self._omit_unsummarised(older - covered, [one for one in whole if one not in cover], whole, start)
+        self._omit_unsummarised(older - covered, whole[: len(whole) - len(cover)], whole, start)
         if older and self.options.note_omissions and not self.options.policy.recall_first:
             notes += self._omission_note(older, covered)
         return notes
@@ -399,7 +400,7 @@ class _Packer:
     def _head_cost(self, text: str) -> int:
         """What a piece of the system message costs; the first one pays for the message."""
         opened = any(block.kind in HEAD for block in self.blocks)
-        return self.count(text) + 2 + (0 if opened else self.options.overhead)
+        return self.count(text) + 2 + (0 if opened else self.overhead)
 
     def _head(self, kind: str, text: str, reason: str, span: tuple[int, int] | None = None) -> str:
         cost = self._head_cost(text)
@@ -411,7 +412,7 @@ class _Packer:
     def _recall(self, cap: int) -> str | None:
         wanted = [self._with_quote(one) for one in self.material.recalled if one.quote or one.turn.id not in self.seen]
         # Without a current message to stand at the head of, the block is a message of its own.
-        own = self.options.overhead if self.material.current is None and self.material.message is None else 0
+        own = self.overhead if self.material.current is None and self.material.message is None else 0
         cap -= own
         if not self.options.wants_recall or not wanted or cap < MIN_RECALL:
             return None
@@ -476,10 +477,10 @@ class _Packer:
     def _conversation_so_far(self, past: list[Unit]) -> str:
         most = self.options.recent_turns or self.options.policy.recent_turns or len(past)
         turns = [turn for unit in past for turn in unit.turns][-most:]
-        while turns and self.count(self._so_far(turns)) + self.options.overhead > self.left:
+        while turns and self.count(self._so_far(turns)) + self.overhead > self.left:
             turns = turns[1:]
         text = self._so_far(turns) if turns else ""
-        cost = self.count(text) + self.options.overhead if text else 0
+        cost = self.count(text) + self.overhead if text else 0
         self.left -= cost
         self.verbatim += [turn.id for turn in turns]
         if turns:
@@ -536,19 +537,20 @@ class _Packer:
             return None
         texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
         calls = sum(self.count(_calls_text(turn)) + 1 for turn in unit.turns if turn.tool_calls)
-        fixed = texts * (self.options.overhead + 4) + calls
+        fixed = texts * (self.overhead + 4) + calls
         fixed += sum(self._extras(turn) + self._note_cost(turn) for turn in unit.turns)
         each = (room - fixed) // texts
         if each < MIN_RECALL:
             return None
         cut = lambda text: render.shortened(text, each, self.count)  # noqa: E731
         messages = [message for turn in unit.turns for message in render.messages(turn, self.view, cut)]
-        cost = sum(self.count(render.text_of(message)) + self.options.overhead for message in messages)
+        cost = sum(self.count(render.text_of(message)) + self.overhead for message in messages)
         cost += sum(self._images(turn) for turn in unit.turns)
         return _Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
     def _unit_cost(self, unit: Unit) -> int:
-        return sum([self._cost(turn) for turn in unit.turns])
+        turns = unit.turns
+        return self._cost(turns[0]) if len(turns) == 1 else sum([self._cost(turn) for turn in turns])
 
     def _cost(self, turn: Turn) -> int:
         """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
@@ -556,11 +558,16 @@ class _Packer:
             words = turn.token_count + (self._note_cost(turn) if turn.attachments else 0)
         else:
             words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
-        return words + max(1, len(turn.tool_results)) * self.options.overhead + self._extras(turn)
+        return words + (len(turn.tool_results) or 1) * self.overhead + self._extras(turn)
 
     def _extras(self, turn: Turn) -> int:
-        prefix = self.view.prefix(turn)
-        return self._images(turn) + (self.count(prefix) + 1 if prefix else 0)
+        spoken = self.speakers.get((turn.role, turn.actor))
+        if spoken is None:
+            prefix = self.view.prefix(turn)
+            spoken = self.speakers[turn.role, turn.actor] = self.count(prefix) + 1 if prefix else 0
+        if isinstance(turn.content, str) and not turn.attachments:  # nearly always
+            return spoken
+        return self._images(turn) + spoken
 
     def _note_cost(self, turn: Turn) -> int:
         """What naming its files costs; their words are no part of the turn."""
@@ -568,8 +575,6 @@ class _Packer:
         return self.count(note) + 2 if note else 0
 
     def _images(self, turn: Turn) -> int:
-        if isinstance(turn.content, str) and not turn.attachments:  # nearly always
-            return 0
         attached = len(render.attached_images(turn)) if turn.attachments else 0
         parts = () if isinstance(turn.content, str) else turn.content
         images = sum(isinstance(part, Image) for part in parts) + attached
