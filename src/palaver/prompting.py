@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palaver.context import render
-from palaver.context.pack import Context, Material, Recalled, assemble, cover_of
+from palaver.context.material import Context, Material, Recalled
+from palaver.context.pack import assemble, cover_of
 from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.context.window import ROOM
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
