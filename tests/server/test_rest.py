@@ -115,6 +115,25 @@ def test_history_is_read_in_both_directions(client: httpx.Client, talk: str) -> 
     assert forth == back
 
 
+def test_the_next_page_is_of_the_same_question(client: httpx.Client, talk: str) -> None:
+    """A parameter that is there twice is there twice on every page."""
+    roles = ("user", "assistant", "system") * 3
+    turns = [{"role": role, "content": role} for role in roles]
+    ok(client.post(f"{talk}/turns/batch", json={"turns": turns}), 201)
+    found, path = [], f"{talk}/turns?limit=2&role=user&role=assistant"
+    while path:
+        page = ok(client.get(path))
+        found = [one["role"] for one in page["items"]] + found
+        path = page["older"]
+    assert found == ["user", "assistant"] * 3
+    kinds, path = [], f"{talk}/audit?limit=1&kind=create&kind=append"
+    while path:
+        page = ok(client.get(path))
+        kinds += [one["kind"] for one in page["items"]]
+        path = page["next"]
+    assert kinds == ["create"] + ["append"] * 9
+
+
 def test_an_edit_is_a_branch_that_one_can_leave(client: httpx.Client, talk: str) -> None:
     first = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "A"}))
     ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "a"}))
