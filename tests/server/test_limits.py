@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
 
+from palaver.server.serving import Patient
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -98,6 +100,53 @@ def test_a_body_that_comes_too_slowly_is_given_up(settings: Callable[..., Server
         head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         answer = raw(server, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n", more=b"{")
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"", b""),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"X: "),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /"),
+        (b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", b"{"),
+    ],
+    ids="silence first-headers second-headers refused-body".split(),
+)
+def test_a_connection_that_never_becomes_a_request_is_closed(
+    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes
+) -> None:
+    monkeypatch.setattr("palaver.server.serving.HEADER_SECONDS", 0.1)
+    with running(settings()) as server, socket.create_connection(address(server), timeout=PATIENCE) as line:
+        line.sendall(head + more)
+        with suppress(ConnectionError):  # which is as good an end as any
+            while line.recv(65_536):
+                if more:
+                    line.sendall(more[:1])
+
+
+def test_readers_and_idle_connections_are_not_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one whose request was still on its way at the look before."""
+    found: list[Patient] = []
+    made = Patient.connection_made
+
+    def noted(one: Patient, transport: Any) -> None:
+        found.append(one)
+        made(one, transport)
+
+    monkeypatch.setattr(Patient, "connection_made", noted)
+
+    async def look_again() -> list[bool]:
+        for one in found:
+            one._look(one)
+            one._look(one.cycle)
+        return [one.transport.is_closing() for one in found]
+
+    with server.client() as client, server.client() as reader:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        with reader.stream("GET", f"{talk}/events") as response:
+            stream = events(response)  # kept: letting go of it hangs up
+            next(stream)
+            assert server.do(look_again()) == [False, False]
 
 
 def test_an_answer_that_takes_too_long_is_given_up_but_made(settings: Callable[..., ServerSettings]) -> None:
