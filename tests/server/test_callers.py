@@ -489,8 +489,10 @@ def test_settings_come_from_file_then_environment_then_command(tmp_path: Path) -
 
 
 def test_a_short_secret_and_an_origin_for_all_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="32 bytes"):
-        read_settings({}, None, jwt_secret="short")
+    for name in ("jwt_secret", "ticket_secret", "audit_key"):
+        with pytest.raises(InvalidInput, match=r"at least \d\d bytes") as refused:
+            read_settings({f"PALAVER_{name.upper()}": "short"}, None)
+        assert refused.value.field == name
     with pytest.raises(InvalidInput, match="star"):
         read_settings({}, None, origins=("*",))
 

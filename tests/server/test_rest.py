@@ -8,6 +8,8 @@ import httpx
 import pytest
 from tests.server.conftest import ok, running
 
+from palaver.errors import EngineError, EngineUnavailable
+from palaver.sealing import seal_everything
 from palaver.testing.providers import LoopbackProvider, Say
 
 QUIET = {"titles": False}
@@ -222,7 +224,16 @@ def test_the_log_verifies(client: httpx.Client, talk: str) -> None:
     assert pages == ["create", "append", "stop"]
 
 
-def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any) -> None:
+def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it failed the first time."""
+    failures = iter([EngineError("damaged"), EngineUnavailable("out of reach")])
+
+    async def at_last(*given: Any) -> int:
+        if problem := next(failures, None):
+            raise problem
+        return await seal_everything(*given)
+
+    monkeypatch.setattr("palaver.server.services.seal_everything", at_last)
     chosen = settings(audit_key="a key that is kept elsewhere", seal_every=0.02)
     with running(chosen) as server, server.client() as client:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
