@@ -190,6 +190,22 @@ def test_what_is_there_is_moved_aside_and_only_when_asked_for(cli, ok, lines, fi
     assert "verified" in ok("verify", "--db", told["aside"])
 
 
+def test_a_database_that_was_lost_comes_back_over_what_is_left_of_it(cli, ok, lines, filled):
+    """Its files, and the WAL of a server that was killed: played into another database, that would ruin it."""
+    ok("backup", "copy")
+    with palaver.sync.open("sqlite:///chat.db", worker=False) as store:
+        store.conversation("later").append("user", "After the backup.")
+        shutil.copy("chat.db-wal", "left-over")
+    Path("chat.db").unlink()
+    Path("left-over").rename("chat.db-wal")
+    assert "chat.db-files is there already" in cli("restore", "copy").stderr
+    (told,) = lines("restore", "copy", "--force")
+    assert Path(told["aside"]).stat().st_size > 0
+    assert keys("chat.db") == {"support/42", "notes"}
+    assert "verified" in ok("verify")
+    assert {one.name.rpartition("-")[2] for one in Path().glob("chat.db.before-*")} == {"files", "wal"}
+
+
 def test_a_database_that_is_open_is_left_alone(cli, ok, filled):
     ok("backup", "copy")
     with palaver.sync.open("sqlite:///chat.db", worker=False) as store:

@@ -7,7 +7,10 @@ import gzip
 import lzma
 import os
 import zipfile
+import zlib
+from collections.abc import Callable
 from io import BytesIO
+from typing import Any
 
 import pytest
 from tests.files.samples import docx, tarred, zipped
@@ -74,6 +77,40 @@ def test_a_bomb_is_found(data: bytes) -> None:
 def test_a_bomb_of_overlapping_entries_is_refused() -> None:
     with pytest.raises((Bomb, Damaged)):
         weigh(overlapping())
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids="gzip bzip2 xz".split())
+def test_streams_are_weighed_to_the_byte(pack: Callable[[bytes], bytes]) -> None:
+    """Those that are hardly smaller than what is in them, and those that are nearly nothing; one behind the other."""
+    noise, nothing = os.urandom(200_001), bytes(9_000_000)
+    assert weigh(pack(noise)) == 200_001
+    assert weigh(pack(nothing)) == 9_000_000
+    assert weigh(pack(noise) + pack(b"") + pack(b"x") + bytes(100)) == 200_002
+    for cut in (1, 8, 100):
+        with pytest.raises(Damaged):
+            weigh(pack(noise)[:-cut])
+
+
+def test_a_large_stream_is_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not its rest again with every piece: that takes so long that an honest file would be refused."""
+    handed: list[int] = []
+
+    class Counting:
+        def __init__(self, *options: int) -> None:
+            self.stream = real(*options)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            handed.append(len(data))
+            return self.stream.decompress(data, most)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    real = zlib.decompressobj
+    packed = gzip.compress(os.urandom(2_000_000))
+    monkeypatch.setattr("palaver.files.archives.zlib.decompressobj", Counting)
+    assert weigh(packed) == 2_000_000
+    assert sum(handed) < 2 * len(packed)
 
 
 def test_ordinary_archives_are_weighed() -> None:

@@ -82,7 +82,9 @@ def test_a_text_full_of_comments_is_looked_at_in_no_time() -> None:
     assert sniff(b"<!---->" * 9_000) == "text/plain"  # or never: the time doubles with each comment
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "..", ".", " ", "a\nb", "a\0b", "x\u202egnp.exe"])
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "a\\b", "..", ".", " ", "a\nb", "a\0b", "x\u202egnp.exe", "x\u061cy.txt"]
+)
 def test_a_path_is_no_name(name: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
         check_name(name)

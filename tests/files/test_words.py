@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,24 @@ def test_the_process_has_little_memory_little_time_and_writes_nothing(tmp_path: 
     assert child("while True: pass").returncode < 0, "the system has ended it"
     assert child(f"open({str(tmp_path / 'x')!r}, 'w').write('x' * 100_000)").returncode != 0
     assert not (tmp_path / "x").exists() or not (tmp_path / "x").read_bytes()
+
+
+async def test_so_many_processes_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take a gigabyte: whoever sends a hundred archives at once must not get a hundred of them."""
+    now, most = 0, 0
+
+    async def asked(*_: object) -> dict[str, str]:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return {"text": "read"}
+
+    monkeypatch.setattr(sandbox, "_asked", asked)
+    found = await asyncio.gather(*(sandbox.extract("text/plain", b"x") for _ in range(20)))
+    assert [one.text for one in found] == ["read"] * 20
+    assert most == sandbox.AT_ONCE
 
 
 async def test_the_process_knows_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

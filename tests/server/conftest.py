@@ -23,6 +23,7 @@ from tests.postgres_server import Server
 from palaver.keys import create_key
 from palaver.model import Scope
 from palaver.server.app import create_app
+from palaver.server.serving import Patient
 from palaver.server.settings import ServerSettings
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
@@ -66,7 +67,7 @@ def running(settings: ServerSettings) -> Iterator[Running]:
             ready.set()
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        app, http=Patient, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
     )
     server = Announcing(config)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jwt
@@ -17,6 +22,7 @@ from tests.server.conftest import Running, events, ok, running
 from palaver.errors import InvalidInput
 from palaver.keys import list_keys, revoke_key, tenant_of
 from palaver.model import Scope
+from palaver.server import auth
 from palaver.server.settings import ServerSettings, read_settings
 from palaver.server.table import CLIENT_FACES, FACES
 
@@ -262,6 +268,87 @@ def test_keys_of_another_issuer_by_jwks(settings: Callable[..., ServerSettings],
         assert status(server, jwt.encode(claims, stranger, "RS256", headers={"kid": "one"})) == 401
         confused = jwt.encode(claims, public["n"], "HS256", headers={"kid": "one"})
         assert status(server, confused) == 401
+        of_another_kind = jwt.encode(claims, private, "RS256", headers={"kid": "two"})
+        assert status(server, of_another_kind) == 401
+        weaker_than_it_says = jwt.encode(claims, private, "PS256", headers={"kid": "one"})
+        assert status(server, weaker_than_it_says) == 401
+
+
+@contextmanager
+def publishing(answers: list[bytes]) -> Iterator[tuple[str, list[str]]]:
+    """A place that says one thing after another, the last of them for ever; its address, and who has asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.wfile.write(answers.pop(0) if len(answers) > 1 else answers[0])
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as place:
+        thread = threading.Thread(target=place.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{place.server_address[1]}/jwks", asked
+        finally:
+            place.shutdown()
+            thread.join()
+
+
+def answered(body: bytes) -> bytes:
+    return b"HTTP/1.0 200 OK\r\n\r\n" + body
+
+
+def test_published_keys_that_cannot_be_read_are_nobodys_fault(
+    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands there: not a fault of ours, not the caller's, and asked for again."""
+    monkeypatch.setattr("palaver.server.auth.JWKS_RETRY", 0.0)
+    curve = ec.generate_private_key(ec.SECP256R1())
+    public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key())), "kid": "one"}
+    broken = [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 500 Oh\r\n\r\n", b"HTTP/1.0 302 Go\r\nLocation: http://[\r\n\r\n"]
+    bodies = [
+        b"<html>",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"keys": 1}',
+        b'{"keys": ["x", {"kty": "EC"}, {"kty": "oct", "k": "eA"}]}',
+    ]
+    said = [*broken, *map(answered, bodies), answered(json.dumps({"keys": [public]}).encode())]
+    with (
+        publishing(said) as (url, _),
+        running(settings(require_auth=True, jwks=url, jwt_tenant="acme")) as server,
+    ):
+        good = jwt.encode(
+            {"sub": "ada", "aud": "authenticated", "exp": time.time() + 600}, curve, "ES256", {"kid": "one"}
+        )
+        wanted = [503] * (len(broken) + len(bodies)) + [200]
+        assert [status(server, good) for _ in wanted] == wanted
+
+
+def test_published_keys_are_not_asked_for_by_every_request(
+    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.server.auth.JWKS_RETRY", 600.0)
+    curve = ec.generate_private_key(ec.SECP256R1())
+    claims = {"sub": "ada", "aud": "authenticated", "exp": time.time() + 600}
+    with (
+        publishing([b"HTTP/1.0 500 Oh\r\n\r\n"]) as (url, asked),
+        running(settings(require_auth=True, jwks=url, jwt_tenant="acme")) as server,
+    ):
+        assert [status(server, jwt.encode(claims, curve, "ES256", {"kid": str(n)})) for n in range(5)] == [503] * 5
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1.evil.example/", "http://localhost.evil.example/", "ftp://127.0.0.1/"]
+)
+def test_keys_are_taken_over_https_only_unless_from_this_machine(url: str) -> None:
+    with pytest.raises(OSError, match="https only"):
+        auth._check_url(url)
 
 
 # ---- tickets -------------------------------------------------------------------------------------------------------
@@ -277,6 +364,7 @@ def test_a_ticket_reads_events_and_nothing_else(guarded: Running) -> None:
         assert browser.get(talk, params={"ticket": ticket}).status_code == 401
         assert browser.get(f"{talk}/turns", params={"ticket": ticket}).status_code == 401
         assert browser.get(f"{talk}/events", params={"ticket": ticket + "x"}).status_code == 401
+        assert browser.put(f"{talk}/uploads/events", params={"ticket": ticket}).status_code == 401
     assert status(guarded, ticket) == 401
 
 
@@ -298,6 +386,49 @@ def test_a_revoked_key_ends_its_streams(settings: Callable[..., ServerSettings])
                 next(stream)
                 server.do(revoke_key(store, server.do(list_keys(store))[0].id))
                 assert [one.kind for one in stream] == ["denied"]
+
+
+def test_a_revoked_key_ends_a_stream_that_is_never_silent(settings: Callable[..., ServerSettings]) -> None:
+    with running(settings(require_auth=True, jwt_secret=SECRET, heartbeat=1.0, rate=0.0)) as server:
+        key = server.key()
+        store = server.app.state.services.store.scoped(Scope.of("acme", None))
+        revoked = server.do(list_keys(store))[0].id
+        with server.client(key) as client, server.client(server.key()) as writer:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            over = threading.Event()
+
+            def write() -> None:
+                while not over.is_set():
+                    ok(writer.post(f"{talk}/turns", json={"role": "user", "content": "on and on"}))
+
+            writing = threading.Thread(target=write)
+            with client.stream("GET", f"{talk}/events") as response:
+                stream = events(response)
+                next(stream)
+                writing.start()
+                try:
+                    server.do(revoke_key(store, revoked))
+                    assert [one.kind for one in islice(stream, 3_000)][-1] == "denied"
+                finally:
+                    over.set()
+                    writing.join()
+
+
+@pytest.mark.parametrize("how", ["header", "ticket"])
+def test_a_jwt_that_ends_ends_its_streams(
+    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with running(settings(require_auth=True, jwt_secret=SECRET, heartbeat=0.1)) as server:
+        credential = token(exp=time.time() + 600)
+        with server.client(credential) as client, server.client(credential if how == "header" else None) as reader:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            ticket = ok(client.post("/api/tickets"))["ticket"] if how == "ticket" else None
+            with reader.stream("GET", f"{talk}/events", params={"ticket": ticket} if ticket else {}) as response:
+                lines = response.iter_lines()
+                assert "event: create" in lines
+                later = SimpleNamespace(time=lambda: time.time() + 700, monotonic=time.monotonic)
+                monkeypatch.setattr(auth, "time", later)
+                assert "event: denied" in islice(lines, 100)
 
 
 def test_one_who_leaves_a_conversation_hears_no_more(guarded: Running) -> None:
@@ -358,8 +489,10 @@ def test_settings_come_from_file_then_environment_then_command(tmp_path: Path) -
 
 
 def test_a_short_secret_and_an_origin_for_all_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="32 bytes"):
-        read_settings({}, None, jwt_secret="short")
+    for name in ("jwt_secret", "ticket_secret", "audit_key"):
+        with pytest.raises(InvalidInput, match=r"at least \d\d bytes") as refused:
+            read_settings({f"PALAVER_{name.upper()}": "short"}, None)
+        assert refused.value.field == name
     with pytest.raises(InvalidInput, match="star"):
         read_settings({}, None, origins=("*",))
 

@@ -6,13 +6,16 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
 
+from palaver.server.serving import Patient
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -75,6 +78,7 @@ def test_two_hosts_are_none(server: Running) -> None:
 # ---- sizes and times -----------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_a_body_that_says_it_is_too_large_is_not_read(settings: Callable[..., ServerSettings]) -> None:
     with running(settings(max_body=1_000)) as server:
         head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n"
@@ -83,6 +87,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read(settings: Callable[..., Se
     assert b'"limit":1000' in answer
 
 
+@ON_BOTH
 def test_a_body_that_grows_too_large_is_cut_off(settings: Callable[..., ServerSettings]) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(100):
@@ -93,11 +98,59 @@ def test_a_body_that_grows_too_large_is_cut_off(settings: Callable[..., ServerSe
         assert refused.status_code == 413
 
 
+@ON_BOTH
 def test_a_body_that_comes_too_slowly_is_given_up(settings: Callable[..., ServerSettings]) -> None:
     with running(settings(body_seconds=0.2)) as server:
         head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         answer = raw(server, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n", more=b"{")
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"", b""),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"X: "),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /"),
+        (b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", b"{"),
+    ],
+    ids="silence first-headers second-headers refused-body".split(),
+)
+def test_a_connection_that_never_becomes_a_request_is_closed(
+    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes
+) -> None:
+    monkeypatch.setattr("palaver.server.serving.HEADER_SECONDS", 0.1)
+    with running(settings()) as server, socket.create_connection(address(server), timeout=PATIENCE) as line:
+        line.sendall(head + more)
+        with suppress(ConnectionError):  # which is as good an end as any
+            while line.recv(65_536):
+                if more:
+                    line.sendall(more[:1])
+
+
+def test_readers_and_idle_connections_are_not_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one whose request was still on its way at the look before."""
+    found: list[Patient] = []
+    made = Patient.connection_made
+
+    def noted(one: Patient, transport: Any) -> None:
+        found.append(one)
+        made(one, transport)
+
+    monkeypatch.setattr(Patient, "connection_made", noted)
+
+    async def look_again() -> list[bool]:
+        for one in found:
+            one._look(one)
+            one._look(one.cycle)
+        return [one.transport.is_closing() for one in found]
+
+    with server.client() as client, server.client() as reader:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        with reader.stream("GET", f"{talk}/events") as response:
+            stream = events(response)  # kept: letting go of it hangs up
+            next(stream)
+            assert server.do(look_again()) == [False, False]
 
 
 def test_an_answer_that_takes_too_long_is_given_up_but_made(settings: Callable[..., ServerSettings]) -> None:
@@ -193,21 +246,38 @@ def test_paths_lead_nowhere_but_to_routes(server: Running) -> None:
         assert b"root:" not in answer
 
 
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "..\\..\\x", "/etc/passwd", "a\x00b", "x" * 300, "nul", "…/ü.txt"]
-)
-def test_hostile_file_names_stay_names(client: httpx.Client, server: Running, talk: str, name: str) -> None:
-    answer = client.post(f"{talk}/attachments", params={"filename": name}, content=b"x")
-    assert answer.status_code in (201, 413, 422)
-    if answer.status_code == 201:
-        folder = server.app.state.services.store.blobs.folder.resolve()
-        files = [one for one in folder.parent.rglob("*") if one.is_file() and "server.db" not in one.name]
-        assert all(one.resolve().is_relative_to(folder) for one in files)
+@ON_BOTH
+def test_hostile_file_names_stay_names(settings: Callable[..., ServerSettings], tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    names = (
+        "../../etc/passwd",
+        "..\\..\\x",
+        "/etc/passwd",
+        "a\x00b",
+        "x" * 300,
+        "nul",
+        "…/ü.txt",
+        "a\r\nX: y.txt",
+        "..",
+        "%2e",
+    )
+    with running(settings(files=str(folder))) as server, server.client() as client:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        for name in names:
+            answer = client.post(f"{talk}/attachments", params={"filename": name}, content=b"x")
+            assert answer.status_code in (201, 413, 422), name
+            if answer.status_code == 201:
+                path = f"{talk}/attachments/{answer.json()['id']}/content"
+                assert client.get(path).headers["content-disposition"].startswith("attachment; filename=")
+    files = [one for one in tmp_path.rglob("*") if one.is_file() and "server.db" not in one.name]
+    assert files
+    assert all(one.resolve().is_relative_to(folder.resolve()) for one in files)
 
 
 # ---- what it never does --------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_an_image_by_url_is_fetched_by_nobody_here(settings: Callable[..., ServerSettings]) -> None:
     """SSRF: the address goes to the model as it is; this server never opens it."""
     visits: list[str] = []

@@ -12,6 +12,7 @@ import pytest
 from tests.server.conftest import Running, Sent, events, ok, running, text_of, until
 
 import palaver.sync
+from palaver.errors import EngineUnavailable
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(40)]
@@ -276,6 +277,35 @@ def test_silence_is_broken_by_heartbeats(answering: Running) -> None:
         talk = new_talk(client)
         with client.stream("GET", f"{talk}/events", params={"after": 1}) as response:
             assert next(line for line in response.iter_lines() if line.startswith(":")) == ": ping"
+
+
+def test_a_conversation_that_goes_takes_no_heartbeat_with_it(answering: Running) -> None:
+    with answering.client() as client:
+        first, second = new_talk(client), new_talk(client)
+        ids = [talk.rpartition("/")[2] for talk in (first, second)]
+        with client.stream("GET", "/api/events", params={"conversation": ids}) as response:
+            stream = response.iter_lines()
+            ok(client.delete(first))
+            assert "event: gone" in stream
+            assert ": ping" in stream
+
+
+def test_a_database_that_goes_sends_the_readers_away(answering: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not told would wait for ever, and miss what comes."""
+
+    async def out_of_reach(*_: Any) -> None:
+        raise EngineUnavailable("out of reach")
+
+    with answering.client() as client:
+        talks = [new_talk(client), new_talk(client)]
+        ids = [talk.rpartition("/")[2] for talk in talks]
+        with (
+            following(client, talks[0], after=1) as one,
+            client.stream("GET", "/api/events", params={"conversation": ids, "after": "1;1"}) as response,
+        ):
+            monkeypatch.setattr("palaver.server.auth.Authenticator.still_allowed", out_of_reach)
+            assert [sent.kind for sent in one] == ["closing"]
+            assert [sent.kind for sent in events(response)] == ["closing", "closing"]
 
 
 def test_a_slow_reader_goes_back_to_the_log(client: httpx.Client, server: Running, talk: str, monkeypatch: Any) -> None:

@@ -8,6 +8,8 @@ import httpx
 import pytest
 from tests.server.conftest import ok, running
 
+from palaver.errors import EngineError, EngineUnavailable
+from palaver.sealing import seal_everything
 from palaver.testing.providers import LoopbackProvider, Say
 
 QUIET = {"titles": False}
@@ -115,6 +117,25 @@ def test_history_is_read_in_both_directions(client: httpx.Client, talk: str) -> 
     assert forth == back
 
 
+def test_the_next_page_is_of_the_same_question(client: httpx.Client, talk: str) -> None:
+    """A parameter that is there twice is there twice on every page."""
+    roles = ("user", "assistant", "system") * 3
+    turns = [{"role": role, "content": role} for role in roles]
+    ok(client.post(f"{talk}/turns/batch", json={"turns": turns}), 201)
+    found, path = [], f"{talk}/turns?limit=2&role=user&role=assistant"
+    while path:
+        page = ok(client.get(path))
+        found = [one["role"] for one in page["items"]] + found
+        path = page["older"]
+    assert found == ["user", "assistant"] * 3
+    kinds, path = [], f"{talk}/audit?limit=1&kind=create&kind=append"
+    while path:
+        page = ok(client.get(path))
+        kinds += [one["kind"] for one in page["items"]]
+        path = page["next"]
+    assert kinds == ["create"] + ["append"] * 9
+
+
 def test_an_edit_is_a_branch_that_one_can_leave(client: httpx.Client, talk: str) -> None:
     first = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "A"}))
     ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "a"}))
@@ -203,7 +224,16 @@ def test_the_log_verifies(client: httpx.Client, talk: str) -> None:
     assert pages == ["create", "append", "stop"]
 
 
-def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any) -> None:
+def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it failed the first time."""
+    failures = iter([EngineError("damaged"), EngineUnavailable("out of reach")])
+
+    async def at_last(*given: Any) -> int:
+        if problem := next(failures, None):
+            raise problem
+        return await seal_everything(*given)
+
+    monkeypatch.setattr("palaver.server.services.seal_everything", at_last)
     chosen = settings(audit_key="a key that is kept elsewhere", seal_every=0.02)
     with running(chosen) as server, server.client() as client:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"

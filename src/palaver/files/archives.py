@@ -140,18 +140,25 @@ def _stream(kind: str, data: bytes) -> Iterator[bytes]:
         "bzip2": bz2.BZ2Decompressor,
         "xz": lzma.LZMADecompressor,
     }[kind]
-    while data:
-        stream = new()
+    rest = memoryview(data)  # what follows is never copied as a whole: that would be done once for each piece
+    while rest:
+        stream, taken = new(), 0
         while not stream.eof:
-            piece = _decompress(stream, data)
-            data = stream.unconsumed_tail if kind == "gzip" else b""
+            given = getattr(stream, "unconsumed_tail", b"")  # zlib hands back what it has not used; the others keep it
+            if not given and getattr(stream, "needs_input", True):
+                given = bytes(rest[taken : taken + CHUNK])
+                taken += len(given)
+            piece = stream.decompress(given, CHUNK)
             if piece:
                 yield piece
-            elif not data and not stream.eof:
+            elif not given and not stream.eof:
                 raise EOFError
-        data = stream.unused_data.lstrip(b"\0")
+        rest = _behind(rest[taken - len(stream.unused_data) :])
 
 
-def _decompress(stream: Any, data: bytes) -> bytes:
-    piece: bytes = stream.decompress(data, CHUNK)
-    return piece
+def _behind(rest: memoryview) -> memoryview:
+    """What follows a stream; it may be filled up with zeros."""
+    at = 0
+    while at < len(rest) and not rest[at]:
+        at += 1
+    return rest[at:]

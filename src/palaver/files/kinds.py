@@ -134,7 +134,7 @@ _HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|script|iframe)\b", re.IG
 _SVG = re.compile(r"\A(?>\s+|<\?xml[^>]*>|<!doctype[^>]*>|<!--.*?-->)*<(?:svg:)?svg[\s>/]", re.IGNORECASE | re.DOTALL)
 _BY_NAME = {ending: kind for table in (BINARY, TEXT) for kind, endings in table.items() for ending in endings.split()}
 # Letters that turn the rest of a name round, so that it seems to end otherwise than it does.
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+_TURNING = frozenset("\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
 
 def checked(data: bytes, filename: str | None, claimed: str | None) -> str:

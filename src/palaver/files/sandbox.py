@@ -8,10 +8,12 @@ import os
 import sys
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from palaver.errors import FileRefused
 from palaver.files import kinds
 
+AT_ONCE = 4  # processes; each may take a gigabyte, and whoever sends many files waits for room
 WAIT_SECONDS = 30.0  # for the whole of it, whatever the child is doing
 MAX_ANSWER = 16_000_000  # bytes; a million characters are less, also when each is escaped
 TOO_SLOW = "takes too long to read"
@@ -49,7 +51,15 @@ async def check_archive(media_type: str, data: bytes) -> None:
         raise FileRefused("data", problem, media_type=media_type)
 
 
+_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
 async def _ask(task: str, kind: str, data: bytes) -> dict[str, Any]:
+    async with _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
+        return await _asked(task, kind, data)
+
+
+async def _asked(task: str, kind: str, data: bytes) -> dict[str, Any]:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-m", "palaver.files.child", task, kind,
         stdin=asyncio.subprocess.PIPE,

@@ -199,7 +199,7 @@ def _sha256(path: Path) -> str:
 class Restored:
     conversations: int
     turns: int
-    aside: Path | None  # where the database is that was in the place before
+    aside: Path | None  # where that is which was in the place before
     problems: list[str]  # of conversations that did not verify
 
 
@@ -228,9 +228,9 @@ async def restore_file(
     found = await asyncio.to_thread(read_backup, backup)
     if found.engine != "sqlite":
         raise InvalidInput("backup", "is one of Postgres: use pg_restore, then `palaver verify` (see docs/server.md)")
-    if not force and (target.exists() or files.exists()):
-        there = target if target.exists() else files
-        raise InvalidInput("db", f"{there} is there already: --force moves it aside")
+    there = [one for one in (target, files, *_beside(target)) if one.exists()]
+    if there and not force:
+        raise InvalidInput("db", f"{there[0]} is there already: --force moves it aside")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -285,19 +285,26 @@ async def _everything(store: Store) -> AsyncIterator[palaver.Conversation]:
 
 
 def _take_place(part: Path, target: Path, files: Path) -> Path | None:
-    """The files first: a database without them would not verify."""
+    """The files first: a database without them would not verify. Answers where that is now which was there before."""
     from palaver.engines.sqlite.backup import make_whole
 
-    aside = None
     if target.exists():
         make_whole(target)
-        aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
-    if files.exists():
-        files.rename((aside or target).with_name((aside or target).name + "-files"))
+    aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    moved = [_moved(files, aside.with_name(aside.name + "-files"))]
     if (part / FILES).exists():
         (part / FILES).rename(files)
-    if aside is not None:
-        target.rename(aside)
+    pairs = zip([*_beside(target), target], [*_beside(aside), aside], strict=True)
+    moved += [_moved(one, other) for one, other in pairs]
     (part / DATABASE).rename(target)
     _to_disk(target.parent, deep=False)
-    return aside
+    return next(filter(None, reversed(moved)), None)
+
+
+def _beside(database: Path) -> list[Path]:
+    """What SQLite keeps beside a file. Left behind by a lost one, it would be played into whatever takes its place."""
+    return [database.with_name(database.name + end) for end in ("-wal", "-shm", "-journal")]
+
+
+def _moved(place: Path, aside: Path) -> Path | None:
+    return place.rename(aside) if place.exists() else None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import jwt
 from starlette.datastructures import Headers
@@ -19,17 +24,28 @@ from palaver.errors import InvalidInput
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight, Upload
 from palaver.ports import KEY_ID
 from palaver.server.problems import Refused
-from palaver.server.settings import ServerSettings
+from palaver.server.settings import ServerSettings, is_loopback
 from palaver.store import Store, clean_scope
 
-SIGNED_ELSEWHERE = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+log = logging.getLogger("palaver.server")
+
+# What a published key may have signed with, where it does not say that itself.
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+SIGNED_ELSEWHERE = frozenset(one for family in ALGORITHMS.values() for one in family)
 TICKET = "palaver-ticket"
 JWKS_SECONDS = 300.0  # a set of keys is believed so long
 JWKS_PAUSE = 30.0  # and asked for again at most this often, however many unknown keys are named
+JWKS_RETRY = 2.0  # where none could be read yet
+JWKS_PATIENCE = 10.0  # seconds for the whole of it: everybody with a JWT waits meanwhile
 USE_SECONDS = 3_600.0  # the use of a key from one address is noted once in this time
 MAX_TOKEN = 16_384  # bytes
 NOTED = 10_000
 COMPLETE_SECONDS = 300.0  # so much later than its bytes may an upload be completed
+Published = tuple[Any, list[str]]  # a public key, and the algorithms that it may be used with
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,7 @@ class Caller:
     scope: Scope
     name: str
     key: str | None = None
+    until: float | None = None  # when the JWT ends that they came with
 
 
 def unauthorized(detail: str) -> Refused:
@@ -50,8 +67,8 @@ class Authenticator:
     settings: ServerSettings
     store: Store
     _noted: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    _jwks: dict[str, Any] = field(default_factory=dict)
-    _jwks_at: float = -1e9
+    _jwks: dict[str, Published] = field(default_factory=dict)
+    _jwks_at: float = -1e9  # when they were asked for last, by the monotonic clock
     _jwks_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def caller(
@@ -78,7 +95,9 @@ class Authenticator:
         return self.settings.needs_auth or self.settings.has_jwt or token.startswith(keys.PREFIX)
 
     async def still_allowed(self, caller: Caller) -> None:
-        """For a connection that stays open: whether its key still works. Raises 401."""
+        """For a connection that stays open: whether its key or its JWT still works. Raises 401."""
+        if caller.until is not None and time.time() >= caller.until:
+            raise unauthorized("This JWT has expired")
         if caller.key is not None:
             found = [one for one in await self.store.engine.api_keys(caller.scope) if one.id == caller.key]
             if not found or not found[0].works(self.store.parts.clock.now()):
@@ -131,7 +150,7 @@ class Authenticator:
             scope = clean_scope(self._claimed(claims))
         except InvalidInput as problem:
             raise unauthorized(f"This JWT is not accepted ({problem.field})") from None
-        return Caller(scope, f"jwt:{scope.tenant}/{scope.user}")
+        return Caller(scope, f"jwt:{scope.tenant}/{scope.user}", until=float(claims["exp"]))
 
     async def _signing_key(self, header: Mapping[str, Any]) -> tuple[Any, list[str]]:
         """The key is chosen by us, the algorithms are those of that key: a token cannot choose a weaker way."""
@@ -139,22 +158,27 @@ class Authenticator:
         if algorithm == "HS256" and self.settings.jwt_secret:
             return self.settings.jwt_secret, ["HS256"]
         if algorithm in SIGNED_ELSEWHERE and self.settings.jwks:
-            return await self._published(str(header.get("kid", ""))), [str(algorithm)]
+            return await self._published(str(header.get("kid", "")))
         raise jwt.InvalidAlgorithmError
 
-    async def _published(self, kid: str) -> Any:
+    async def _published(self, kid: str) -> Published:
         async with self._jwks_lock:
-            age = time.monotonic() - self._jwks_at
-            if age > JWKS_SECONDS or (kid not in self._jwks and age > JWKS_PAUSE):
-                try:
-                    self._jwks = await asyncio.to_thread(_read_jwks, cast(str, self.settings.jwks))
-                except (OSError, jwt.PyJWTError):
-                    if not self._jwks:
-                        raise Refused(503, "The keys of the JWTs cannot be read now", {"Retry-After": "5"}) from None
-                self._jwks_at = time.monotonic()
+            wait = JWKS_SECONDS if kid in self._jwks else JWKS_PAUSE if self._jwks else JWKS_RETRY
+            if time.monotonic() - self._jwks_at > wait:
+                await self._ask_for_keys(cast(str, self.settings.jwks))
+        if not self._jwks:
+            raise Refused(503, "The keys of the JWTs cannot be read now", {"Retry-After": "5"})
         if kid not in self._jwks:
             raise jwt.InvalidKeyError
         return self._jwks[kid]
+
+    async def _ask_for_keys(self, place: str) -> None:
+        """Those that are known stay when they cannot be read: what is there may be anything, or nothing."""
+        try:
+            self._jwks = await asyncio.wait_for(asyncio.to_thread(_read_jwks, place), JWKS_PATIENCE)
+        except (OSError, HTTPException, ValueError, LookupError, TypeError) as problem:
+            log.warning("the keys of the JWTs cannot be read (%s)", type(problem).__name__)
+        self._jwks_at = time.monotonic()
 
     def _claimed(self, claims: Mapping[str, Any]) -> Scope:
         """`sub` is the user. Nothing is believed from `user_metadata`: people edit it themselves."""
@@ -188,7 +212,7 @@ class Authenticator:
 
     def ticket(self, caller: Caller) -> str:
         """What a browser's EventSource may put into a URL, for a short time, to read events."""
-        return self._signed(caller, self.settings.ticket_seconds)
+        return self._signed(caller, self.settings.ticket_seconds, until=caller.until)
 
     def link_ticket(self, caller: Caller, line: str, seconds: float) -> str:
         """What a link to one file holds: good for that method and path, and for nothing else."""
@@ -227,11 +251,13 @@ class Authenticator:
 
     async def _by_ticket(self, ticket: str, line: str) -> Caller:
         claims = self._claims(ticket)
-        if claims.get("for") not in (line, None) or (claims.get("for") is None) != line.endswith("/events"):
+        is_for_events = line.startswith("GET ") and line.endswith("/events")
+        if claims.get("for") != (None if is_for_events else line):
             raise unauthorized("This ticket is for something else")
         tenant, user, sight, workspace = claims["scope"]
         rights = frozenset({READ, WRITE} if line.startswith("PUT ") else {READ})
-        caller = Caller(Scope(tenant, user, rights, sight, workspace), claims["name"], claims["key"])
+        scope = Scope(tenant, user, rights, sight, workspace)
+        caller = Caller(scope, claims["name"], claims["key"], claims.get("until"))
         await self.still_allowed(caller)
         return caller
 
@@ -250,16 +276,35 @@ def bearer(headers: Headers) -> str | None:
     return token.strip()
 
 
-def _read_jwks(place: str) -> dict[str, Any]:
-    """Public keys by their id."""
-    if "://" in place:
-        if not place.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-            raise OSError("the keys of JWTs are read over https only")
-        with urllib.request.urlopen(place, timeout=5) as answer:
-            text = answer.read(1_000_000).decode()
-    else:
-        text = Path(place).read_text()
-    return {key.key_id or "": key.key for key in jwt.PyJWKSet.from_json(text).keys}
+def _read_jwks(place: str) -> dict[str, Published]:
+    """Public keys by their id. Those that are of no use here are passed over."""
+    text = _read(place) if "://" in place else Path(place).read_text()
+    found: dict[str, Published] = {}
+    for one in json.loads(text)["keys"]:
+        algorithms = _algorithms(one) if isinstance(one, dict) and one.get("use", "sig") == "sig" else []
+        if algorithms:
+            with suppress(jwt.PyJWTError):
+                found[str(one.get("kid", ""))] = (jwt.PyJWK(one).key, algorithms)
+    return found
+
+
+def _algorithms(key: Mapping[str, Any]) -> list[str]:
+    """What a key says that it signs with; else everything that it could."""
+    able = ALGORITHMS.get(str(key.get("kty")), ())
+    return [one for one in able if one == key.get("alg", one)]
+
+
+def _read(url: str) -> str:
+    _check_url(url)
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        _check_url(answer.url)  # it may have been led elsewhere
+        return str(answer.read(1_000_000).decode())
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        raise OSError("the keys of JWTs are read over https only")
 
 
 def known_by(key: str) -> str:

@@ -116,8 +116,9 @@ def moved_on(if_match: str | None, conflict: AppendConflict) -> Exception:
 
 def path_to(request: Request, **changes: Any) -> str:
     """The same path with other parameters: a page link."""
-    query = {**dict(request.query_params), **changes}
-    return f"{quote(request.url.path)}?{urlencode({name: one for name, one in query.items() if one is not None})}"
+    kept = [(name, one) for name, one in request.query_params.multi_items() if name not in changes]
+    added = [(name, one) for name, one in changes.items() if one is not None]
+    return f"{quote(request.url.path)}?{urlencode(kept + added)}"
 
 
 def given(body: BaseModel, *without: str) -> dict[str, Any]:

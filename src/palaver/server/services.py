@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-from palaver.errors import EngineUnavailable, InvalidInput
+from palaver.errors import InvalidInput, PalaverError
 from palaver.model import Scope
 from palaver.sealing import clean_sealing_key, seal_everything
 from palaver.server.answers import Answers
@@ -23,6 +24,8 @@ from palaver.server.retries import Retries
 from palaver.server.settings import ServerSettings
 from palaver.store import Store
 from palaver.store import open as open_store
+
+log = logging.getLogger("palaver.server")
 
 
 @dataclass(slots=True)
@@ -123,6 +126,6 @@ async def _seal_now_and_then(services: Services) -> None:
     while True:
         try:
             await seal_everything(store.engine, key, store.parts.clock.now())
-        except EngineUnavailable:
-            pass  # the next round does it
+        except PalaverError as problem:  # the next round does it
+            log.warning("the log could not be sealed (%s)", type(problem).__name__)
         await asyncio.sleep(settings.seal_every)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.supervisors import Multiprocess
 
 from palaver.server import logs
 from palaver.server.settings import PASSED_ON, ServerSettings
 
 MAX_HEADERS = 64 * 1024  # bytes
+HEADER_SECONDS = 15.0  # between two looks at a connection: at the second, one without a whole request is closed
 KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection that they may use again
 STARTING = 120  # seconds that a new worker may take before an old one goes, when all of them are renewed
 STARTUP_FAILURE = 3  # how a worker of uvicorn ends that could not start
@@ -27,6 +31,7 @@ async def serve(settings: ServerSettings) -> bool:
     config = uvicorn.Config(
         "palaver.server.app:from_environment",
         factory=True,
+        http=Patient,
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
@@ -48,6 +53,30 @@ async def serve(settings: ServerSettings) -> bool:
     server = uvicorn.Server(config)
     await server.serve()
     return server.started
+
+
+class Patient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    """Closes a connection on which no request comes to be: its headers never end, or it is a body that was refused.
+
+    Uvicorn waits for those for ever. Bodies and answers have their times in `limits`, and it minds idle connections.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._next_look = self.loop.call_later(HEADER_SECONDS, self._look, self)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._next_look.cancel()
+        super().connection_lost(problem)
+
+    def _look(self, before: Any) -> None:
+        """`before` is the last request, when there was only that one at the last look; else the protocol itself."""
+        is_over = self.cycle is None or self.cycle.response_complete
+        waits = is_over and self.timeout_keep_alive_task is None  # an idle connection has a timer
+        if waits and before is self.cycle:
+            self.transport.close()
+            return
+        self._next_look = self.loop.call_later(HEADER_SECONDS, self._look, self.cycle if waits else self)
 
 
 class Supervisor(Multiprocess):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palaver.errors import InvalidInput
+from palaver.sealing import clean_sealing_key
 from palaver.store import DEFAULT_URL, STREAM_LEASE
 
 PORT = 8484
@@ -100,6 +101,10 @@ class ServerSettings:
     def check(self) -> ServerSettings:
         if self.jwt_secret is not None and len(self.jwt_secret.encode()) < 32:
             raise InvalidInput("jwt_secret", "must be at least 32 bytes long, as HS256 demands")
+        if len(self.ticket_secret.encode()) < 32:
+            raise InvalidInput("ticket_secret", "must be at least 32 bytes long: whoever guesses it reads everything")
+        if self.audit_key is not None:
+            clean_sealing_key(self.audit_key.encode())
         if self.workers < 1:
             raise InvalidInput("workers", "must be 1 or more")
         if self.workers > 1 and self.url.startswith(("sqlite:", "memory:")):

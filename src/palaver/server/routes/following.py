@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Annotated
@@ -11,7 +12,7 @@ from fastapi import Header, Query
 from starlette.responses import Response
 
 from palaver.conversation import Conversation
-from palaver.errors import Gone, NotFound
+from palaver.errors import EngineUnavailable, Gone, NotFound
 from palaver.model import READ
 from palaver.ports import Audit
 from palaver.server import sse
@@ -88,6 +89,7 @@ class _Feed:
         self.services, self.caller, self.talk = services, caller, talk
         self.point = Point()
         self.is_lost = False
+        self.checked = time.monotonic()
 
     async def begin(self, point: str | None) -> None:
         """Find the point in the log. One that is not there is told as a reset."""
@@ -102,13 +104,14 @@ class _Feed:
 
     async def check(self) -> None:
         """Whether the caller may still read here: keys are revoked, and people leave conversations."""
+        self.checked = time.monotonic()
         await self.services.authenticator.still_allowed(self.caller)
         await self.talk.refresh()
 
     async def frames(self) -> AsyncIterator[tuple[Frame, str] | None]:
         """The frames, a reset before them where the point was lost, and a last one that says why it ends.
 
-        None is a silence, after which it was asked whether the caller may still read here.
+        None is a silence. After each, and as often where there is none, it is asked whether the caller may still read.
         """
         if self.is_lost:
             yield Frame("reset", self.point.n, {"last_event": self.point.n}), str(self.point)
@@ -117,10 +120,11 @@ class _Feed:
                 hub, silence = self.services.hub, self.services.settings.heartbeat
                 channel: Channel = await stack.enter_async_context(hub.channel(self.talk.info.tenant, self.talk.id))
                 async for told in channel.follow(self.point, silence):
-                    if told is None or told[0].kind == "update":
+                    is_due = time.monotonic() - self.checked >= silence
+                    if told is None or is_due or told[0].kind == "update":
                         await self.check()
                     yield told
-        except Closed:
+        except (Closed, EngineUnavailable):  # another process, or this one a little later, goes on from here
             yield Frame("closing", self.point.n, {}), str(self.point)
         except Gone:
             yield Frame("gone", self.point.n, {}), str(self.point)
@@ -144,23 +148,28 @@ def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) ->
 
 async def _merged(feeds: list[_Feed]) -> AsyncIterator[bytes]:
     """The frames of all feeds as they come. An id holds the points of all of them, as far as they were sent."""
-    queue: asyncio.Queue[tuple[int, tuple[Frame, str] | None]] = asyncio.Queue(QUEUED)
+    queue: asyncio.Queue[tuple[int, tuple[Frame, str] | Exception | None]] = asyncio.Queue(QUEUED)
 
     async def pump(number: int, feed: _Feed) -> None:
-        async for told in feed.frames():
-            await queue.put((number, told or SILENCE))
-        await queue.put((number, None))
+        try:
+            async for told in feed.frames():
+                await queue.put((number, told or SILENCE))
+            await queue.put((number, None))
+        except Exception as problem:  # or the reader would wait for this feed for ever
+            await queue.put((number, problem))
 
     points = [str(feed.point) for feed in feeds]
     tasks = [asyncio.create_task(pump(number, feed)) for number, feed in enumerate(feeds)]
-    left = len(feeds)
+    left = set(range(len(feeds)))
     try:
         while left:
             number, told = await queue.get()
+            if isinstance(told, Exception):
+                raise told
             if told is None:
-                left -= 1
+                left.discard(number)
             elif told is SILENCE:
-                if number == 0:
+                if number == min(left):  # one heart is enough
                     yield sse.PING
             else:
                 frame, points[number] = told
