@@ -98,6 +98,20 @@ async def test_a_key_that_was_revoked_hears_no_more(server: Running) -> None:
         await said(server, owner, talk, "For those who may.")
 
 
+async def test_it_hears_no_more_also_where_somebody_always_speaks(server: Running) -> None:
+    owner, key = server.key(), server.key()
+    async with over_http(server.url, owner) as ada:
+        talk, uri = await begun(ada)
+        async with over_http(server.url, key) as phone, phone.listen(resource_subscriptions=[uri]) as news:
+            store = server.app.state.services.store.scoped(Scope.of("acme", None))
+            server.do(revoke_key(store, known_by(key)))
+            hearing = asyncio.create_task(_all(news))
+            async with asyncio.timeout(PATIENCE):
+                while not hearing.done():
+                    await said(server, owner, talk, "On and on.")
+            assert set(await hearing) <= {uri}
+
+
 async def _all(news: Any) -> list[str]:
     return [one.uri async for one in news]
 

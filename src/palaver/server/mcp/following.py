@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,13 +66,16 @@ class Following:
             await asyncio.wait(list(self._tasks.values()))
 
     async def _follow(self, uri: str, talk: Conversation) -> None:
-        point = Point(talk.info.last_event)
+        point, checked = Point(talk.info.last_event), time.monotonic()
         try:
             async with self.hub.channel(talk.info.tenant, talk.id) as channel:
                 async for told in channel.follow(point, self.heartbeat):
-                    if told is None or told[0].kind == "update":  # keys are revoked, and people leave conversations
+                    # Keys are revoked, and people leave conversations: also while these are never silent.
+                    late = time.monotonic() - checked >= self.heartbeat
+                    if late or told is None or told[0].kind == "update":
                         await self.check()
                         await talk.refresh()
+                        checked = time.monotonic()
                     if told is not None and told[0].kind not in SILENT:
                         await self.hear(uri)
         except Gone:
