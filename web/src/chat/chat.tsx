@@ -18,7 +18,8 @@ import { Thread } from "./thread";
 import { useUploads } from "./uploads";
 
 export function Chat() {
-  const { phase, problem } = useStore(talk, (one) => one);
+  const phase = useStore(talk, (one) => one.phase);
+  const problem = useStore(talk, (one) => one.problem);
   const isEmpty = useStore(talk, (one) => !one.thread.turns.length && !one.asking);
   const [model, setModel] = useState<string>();
   const composer = useRef<ComposerHandle>(null);
