@@ -1,6 +1,7 @@
 /** The middle of the page. */
 
 import { useRef, useState } from "react";
+import type { Conversation } from "../api/types";
 import { exportAs } from "../history/export";
 import { Icon, IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
@@ -104,7 +105,7 @@ function Title() {
     setDraft(null);
     if (draft.trim() && draft !== titleOf(info)) {
       talk.patch({ info: { ...info, title: draft.trim() } });
-      void rename(info.id, draft);
+      void rename(info.id, draft).then((isDone) => isDone || restore(info));
     }
   };
   return (
@@ -122,6 +123,11 @@ function Title() {
       }}
     />
   );
+}
+
+function restore(info: Conversation): void {
+  const now = talk.get().info;
+  if (now?.id === info.id) talk.patch({ info: { ...now, title: info.title } });
 }
 
 const IDEAS = [

@@ -7,6 +7,7 @@ import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
 import { answerAgain, askAgain, isBusy, loadOlder, takeBack, talk } from "../state/talk";
+import { say } from "../state/toasts";
 import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
@@ -213,8 +214,10 @@ function useJump(shown: Item[], items: Item[], isStuck: { current: boolean }): v
   useEffect(() => {
     if (!turn || id !== conversation || phase !== "ready") return;
     if (!isHere) {
-      if (older && !isComing) void loadOlder();
-      return;
+      if (isComing) return;
+      if (older) return void loadOlder();
+      say("That message is not in this version of the conversation.");
+      return navigate(conversation, { replace: true });
     }
     isStuck.current = false;
     const target = document.getElementById(`turn-${turn}`)?.closest(".item");
