@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
-    from palaver.context.pack import Context as Context
+    from palaver.context.material import Context as Context
     from palaver.conversation import Conversation as Conversation
     from palaver.listing import group_by_date as group_by_date
     from palaver.mcp_tools import MCPTools as MCPTools
@@ -73,7 +73,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "palaver.context.explain": ("Block", "Explanation", "Omission"),
-    "palaver.context.pack": ("Context",),
+    "palaver.context.material": ("Context",),
     "palaver.conversation": ("Conversation",),
     "palaver.listing": ("group_by_date",),
     "palaver.mcp_tools": ("MCPTools",),

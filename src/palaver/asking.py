@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.context.pack import Context
+from palaver.context.material import Context
 from palaver.continuity import Continuity, clean_continuity
 from palaver.drafts import clean_name
 from palaver.errors import InvalidInput

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from palaver.context.pack import Context
+from palaver.context.material import Context
 from palaver.errors import InvalidInput
 from palaver.model import Turn
 from palaver.ports import ChatModel

@@ -17,7 +17,8 @@ from uuid import uuid4
 from palaver.asking import Answered, GenerateEvent, asked_of
 from palaver.audit import Verifier
 from palaver.blobs import STAGED, blob_folder, blob_path
-from palaver.context.pack import Context, cover_of
+from palaver.context.material import Context
+from palaver.context.pack import cover_of
 from palaver.context.plan import Options
 from palaver.drafts import (
     MAX_BATCH,

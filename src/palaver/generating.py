@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from palaver.asking import Answered, Asked, GenerateEvent, MessageStored, Prompted, ToolDone, ToolsPlanned
 from palaver.builtin_tools import built_in
 from palaver.context.handed_in import HandedIn, handed_in
-from palaver.context.pack import Context
+from palaver.context.material import Context
 from palaver.context.plan import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
 from palaver.continuity import Continuity, Link, only_new, still_holds

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palaver.context import render
-from palaver.context.pack import Context, Material, Recalled, assemble, cover_of
+from palaver.context.material import Context, Material, Recalled
+from palaver.context.pack import assemble, cover_of
 from palaver.context.plan import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.context.window import ROOM
 from palaver.drafts import clean_name, clean_text, decode_content, encode_content
@@ -52,7 +53,8 @@ class _Asked:
     def of(cls, scope: Scope, options: Options, reading: Reading, message: Turn | None) -> _Asked:
         current = message or reading.current
         text = options.query or (current.text if current else "")
-        key = (scope, reading.info.id, current and (current.id, current.text), replace(options, message=None))
+        asked = options if options.message is None else replace(options, message=None)
+        key = (scope, reading.info.id, current and (current.id, current.text), asked)
         behind = reading.tail[-1:] if message is None and current is not None else ()
         return cls(text, key, any(turn.position > current.position for turn in behind if current))
 

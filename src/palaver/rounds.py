@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.asking import TurnOpened
-from palaver.context.pack import Context
+from palaver.context.material import Context
 from palaver.diagnostics import Recording
 from palaver.errors import ContextTooLong, EngineError, Gone, ModelError, NotFound, PreviousResponseMissing
 from palaver.identity import canonical_json

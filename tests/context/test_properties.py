@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from palaver.context.pack import Context, Material, Recalled, assemble
+from palaver.context.material import Context, Material, Recalled
+from palaver.context.pack import assemble
 from palaver.context.plan import POLICIES, Options
 from palaver.errors import BudgetTooSmall
 from palaver.model import Summary, ToolCall, ToolResult, Turn

@@ -33,3 +33,8 @@ def test_a_text_without_sentences_is_cut_as_well() -> None:
 
 def test_a_megabyte_without_a_space_is_one_term() -> None:
     assert passages("a" * 1_000_000) == ("a" * 64,)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200))
+def test_the_short_way_for_ascii_finds_what_the_long_way_finds(text: str) -> None:
+    assert terms(text) == terms(text + " ——")

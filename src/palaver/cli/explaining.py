@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from palaver.context.explain import Block, Explanation, Omission
-    from palaver.context.pack import Context
+    from palaver.context.material import Context
     from palaver.conversation import Conversation
     from palaver.model import Hit, Turn
     from palaver.store import Store

@@ -8,115 +8,43 @@ rounds so far. What comes before the recent turns is stable between compactions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from palaver.context import render
+from palaver.context.costs import LEAST_TEXT, Costs, Count, Entry
 from palaver.context.explain import Block, Explanation, Omission
+from palaver.context.material import Context, Material, Recalled
 from palaver.context.pairs import Unit, units
 from palaver.context.plan import Options
 from palaver.context.render import Message, View
 from palaver.context.window import sliding_start, stride_start
 from palaver.errors import BudgetTooSmall
-from palaver.model import Fact, File, FileQuote, Image, Summary, Turn
-
-Count = Callable[[str], int]
+from palaver.model import Summary, Turn
 
 ROUNDS_SHARE = 0.75  # of what the current message leaves: its own tool rounds
 ANSWER_SHARE = 0.25  # an answer that is complete already
 LONG_SHARE = 3  # a turn may take a third of its block before it is shortened
 # The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
 RESERVE_STEPS = 16
-MIN_RECALL = 24  # fewer tokens than this hold no turn worth quoting
 NEARLY, KEEP_TAIL = 0.96, 0.12  # when compaction is asked for, and what it leaves of the window's share
 ONE_SUMMARY = 220  # what one summary takes, with its marks
 END = 2**62
-GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
 NOTE_COST = 32  # what the note on omissions may take
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A turn that recall found, with what its score is made of; `quote` is what one of its files says to it."""
-
-    turn: Turn
-    score: float
-    parts: dict[str, float] = field(default_factory=dict)
-    standing: bool = False
-    quote: FileQuote | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """What was read, all of it bounded by the budget."""
-
-    turn_count: int
-    owner: str
-    conversation: str = ""
-    tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
-    current: Turn | None = None  # the newest user turn, also when the tail does not reach back to it
-    message: Turn | None = None  # a current message that is not stored
-    summaries: tuple[Summary, ...] = ()
-    memory_lines: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    recalled: tuple[Recalled, ...] = ()
-    recall_note: str = "off"
-    counter: str = ""
-    counted: bool = True  # the turns' stored counts are this counter's
-    revision: int = 0  # of the thread
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What the model will see."""
-
-    messages: list[Message]
-    tokens: int
-    turn_ids: tuple[str, ...]
-    explanation: Explanation
-    stable: int = 0  # how many of the messages come before the recalled block
-    revision: int = 0  # of the thread that it was read from
-    outgrown: int | None = None  # compaction should leave at most so much unsummarised
-
-    @cached_property
-    def text(self) -> str:
-        return render.as_text(self.messages)
-
-    def to_openai(self) -> list[Message]:
-        return render.to_openai(self.messages)
-
-    def to_responses(self) -> list[Message]:
-        return render.to_responses(self.messages)
-
-    def to_anthropic(self) -> dict[str, Any]:
-        return render.to_anthropic(self.messages)
-
-    def explain(self) -> Explanation:
-        return self.explanation
 
 
 def assemble(material: Material, options: Options, count: Count) -> Context:
     return _Packer(material, options, count).context()
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A unit that is in: its messages, what they cost, and whether they are word for word."""
-
-    unit: Unit
-    messages: list[Message]
-    cost: int
-    verbatim: bool = True
-
-
 class _Packer:
     def __init__(self, material: Material, options: Options, count: Count) -> None:
         self.material, self.options, self.count = material, options, count
         self.view = View(material.owner, options.viewer)
-        self.budget = options.budget
+        self.costs = Costs(self.view, options, count, counted=material.counted)
+        self.budget, self.overhead = options.budget, options.overhead
         self.left = options.budget - options.priming
         self.blocks: list[Block] = []
         self.omissions: list[Omission] = []
@@ -136,7 +64,7 @@ class _Packer:
             return self._recall_first(past, current, after)
         return self._balanced(past, current, after)
 
-    def _balanced(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
+    def _balanced(self, past: list[Unit], current: Message | None, after: list[Entry]) -> Context:
         policy = self.options.policy
         memory = self._memory(int(self.budget * policy.memory))
         recall = int(self.budget * policy.recall) if self.options.wants_recall else 0
@@ -145,7 +73,7 @@ class _Packer:
         quoted = self._recall(min(recall, self.left))
         return self._finish(summaries + memory, window, quoted, current, after)
 
-    def _recall_first(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
+    def _recall_first(self, past: list[Unit], current: Message | None, after: list[Entry]) -> Context:
         policy = self.options.policy
         window = self._window(past, min(self.left, int(self.budget * policy.recent)))
         quoted = self._recall(self.left)
@@ -153,7 +81,7 @@ class _Packer:
         summaries = self._summaries(min(self.left, int(self.budget * policy.summaries)), self._start_of(window))
         return self._finish(summaries + memory, window, quoted, current, after)
 
-    def _quoted_context(self, past: list[Unit], current: Message | None, after: list[_Entry]) -> Context:
+    def _quoted_context(self, past: list[Unit], current: Message | None, after: list[Entry]) -> Context:
         """The last turns as one quoted text before the current message."""
         head = self._memory(0)
         text = self._conversation_so_far(past)
@@ -180,7 +108,7 @@ class _Packer:
         if turn is None:
             self._need("instructions", fixed)
             return None
-        cost = self._cost(turn)
+        cost = self.costs.turn(turn)
         self._need("the current message", fixed + cost)
         self.left -= cost
         if turn.id:
@@ -193,7 +121,7 @@ class _Packer:
         text = self.options.instructions
         if not text:
             return 0
-        cost = self.count(text) + self.options.overhead
+        cost = self.count(text) + self.overhead
         self._block("instructions", "given by the application", cost)
         self.left -= cost
         return cost
@@ -203,18 +131,18 @@ class _Packer:
         if needed > self.budget:
             raise BudgetTooSmall(what, needed=needed, budget=self.budget, unit=self._unit)
 
-    def _rounds(self, rounds: list[Unit]) -> list[_Entry]:
+    def _rounds(self, rounds: list[Unit]) -> list[Entry]:
         """What follows the current message: while a tool loop is under way, its newest rounds, as many as fit, the last
         one shortened if it must be; an answer that is complete takes no more than recent turns do."""
         under_way = bool(rounds) and rounds[-1].is_tool_round
         share = ROUNDS_SHARE if under_way else min(ANSWER_SHARE, self.options.policy.recent)
         cap, used = int(self.left * share), 0
-        entries: list[_Entry] = []
+        entries: list[Entry] = []
         for unit in reversed(self._usable(rounds)):
-            entry = self._entry(unit, self._unit_cost(unit))
+            entry = self.costs.entry(unit, self.costs.unit(unit))
             room = (self.left if under_way and not entries else cap) - used
             if entry.cost > room:
-                shorter = self._shorter(unit, room) if not entries else None
+                shorter = self.costs.shorter(unit, room) if not entries else None
                 if shorter is None:
                     self._omit("an earlier step of the answer that did not fit", [unit])
                     cap = 0  # nothing older than a gap
@@ -239,7 +167,7 @@ class _Packer:
         cover = cover_of(self.material.summaries, END)
         if not cover:
             return 0
-        share, note = self._summaries_share(), self.options.overhead + NOTE_COST
+        share, note = self._summaries_share(), self.overhead + NOTE_COST
         if share > self.budget * self.options.policy.summaries:
             share = min(share, self._head_cost(render.summary_block(cover)))
         return share + note
@@ -252,7 +180,7 @@ class _Packer:
     def _spent_on(self, kind: str) -> int:
         return sum(block.tokens for block in self.blocks if block.kind == kind)
 
-    def _window(self, past: list[Unit], cap: int) -> list[_Entry]:
+    def _window(self, past: list[Unit], cap: int) -> list[Entry]:
         options = self.options
         usable = self._usable(past)
         cap -= self._opening_cost
@@ -270,16 +198,16 @@ class _Packer:
         if most is not None:
             start = max(start, len(found) - most)
         # What lies before the start is accounted for with the summaries.
-        entries = [shorter or self._entry(unit, cost) for unit, cost, shorter in sized[start:]]
+        entries = [shorter or self.costs.entry(unit, cost) for unit, cost, shorter in sized[start:]]
         self._take(entries, "recent", "the last turns, word for word")
         return self._opened(entries)
 
-    def _sized(self, unit: Unit, limit: int) -> tuple[Unit, int, _Entry | None] | None:
+    def _sized(self, unit: Unit, limit: int) -> tuple[Unit, int, Entry | None] | None:
         """A unit with its cost, shortened where it is too long. None, and named, when it cannot be."""
-        cost = self._unit_cost(unit)
+        cost = self.costs.unit(unit)
         if cost <= limit or (len(unit.turns) == 1 and cost <= limit * 2):
             return unit, cost, None
-        shorter = self._shorter(unit, limit)
+        shorter = self.costs.shorter(unit, limit)
         if shorter is None:
             self._omit("longer than its share of the budget", [unit])
             return None
@@ -293,7 +221,7 @@ class _Packer:
         if sum(tail) > cap * NEARLY or sum(tail) + sum(tail[-2:]) > cap or (older and not self.material.summaries):
             self.outgrown = int(cap * KEEP_TAIL)
 
-    def _opened(self, entries: list[_Entry]) -> list[_Entry]:
+    def _opened(self, entries: list[Entry]) -> list[Entry]:
         """A provider that wants a user to speak first gets a line of its own; its cost is kept free."""
         if entries and entries[0].messages[0]["role"] == "assistant":
             self.left -= self._opening_cost
@@ -301,9 +229,9 @@ class _Packer:
 
     @property
     def _opening_cost(self) -> int:
-        return self.count(render.OPENING) + self.options.overhead
+        return self.count(render.OPENING) + self.overhead
 
-    def _start_of(self, window: Sequence[_Entry]) -> int:
+    def _start_of(self, window: Sequence[Entry]) -> int:
         """The position from which nothing needs a summary."""
         if window:
             return window[0].unit.position
@@ -352,7 +280,7 @@ class _Packer:
             span = (cover[0].from_seq, cover[-1].through_seq)
             notes.append(self._head("summaries", text, f"stands for {covered} turns before the window", span))
             self.omissions.append(_span_omission("summarised", covered, *span, True))
-        self._omit_unsummarised(older - covered, [one for one in whole if one not in cover], whole, start)
+        self._omit_unsummarised(older - covered, whole[: len(whole) - len(cover)], whole, start)
         if older and self.options.note_omissions and not self.options.policy.recall_first:
             notes += self._omission_note(older, covered)
         return notes
@@ -399,7 +327,7 @@ class _Packer:
     def _head_cost(self, text: str) -> int:
         """What a piece of the system message costs; the first one pays for the message."""
         opened = any(block.kind in HEAD for block in self.blocks)
-        return self.count(text) + 2 + (0 if opened else self.options.overhead)
+        return self.count(text) + 2 + (0 if opened else self.overhead)
 
     def _head(self, kind: str, text: str, reason: str, span: tuple[int, int] | None = None) -> str:
         cost = self._head_cost(text)
@@ -411,9 +339,9 @@ class _Packer:
     def _recall(self, cap: int) -> str | None:
         wanted = [self._with_quote(one) for one in self.material.recalled if one.quote or one.turn.id not in self.seen]
         # Without a current message to stand at the head of, the block is a message of its own.
-        own = self.options.overhead if self.material.current is None and self.material.message is None else 0
+        own = self.overhead if self.material.current is None and self.material.message is None else 0
         cap -= own
-        if not self.options.wants_recall or not wanted or cap < MIN_RECALL:
+        if not self.options.wants_recall or not wanted or cap < LEAST_TEXT:
             return None
         chosen = self._pick(wanted, cap)
         while chosen and self.count(render.recalled_block([one.turn for one in chosen])) + 2 > cap:
@@ -476,10 +404,10 @@ class _Packer:
     def _conversation_so_far(self, past: list[Unit]) -> str:
         most = self.options.recent_turns or self.options.policy.recent_turns or len(past)
         turns = [turn for unit in past for turn in unit.turns][-most:]
-        while turns and self.count(self._so_far(turns)) + self.options.overhead > self.left:
+        while turns and self.count(self._so_far(turns)) + self.overhead > self.left:
             turns = turns[1:]
         text = self._so_far(turns) if turns else ""
-        cost = self.count(text) + self.options.overhead if text else 0
+        cost = self.count(text) + self.overhead if text else 0
         self.left -= cost
         self.verbatim += [turn.id for turn in turns]
         if turns:
@@ -527,58 +455,9 @@ class _Packer:
             return "another agent's tool round"
         return None
 
-    def _entry(self, unit: Unit, cost: int) -> _Entry:
-        return _Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
-
-    def _shorter(self, unit: Unit, room: int) -> _Entry | None:
-        """The unit with the middle of its texts left out, so that it costs at most `room`."""
-        if not self.options.shorten:
-            return None
-        texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
-        calls = sum(self.count(_calls_text(turn)) + 1 for turn in unit.turns if turn.tool_calls)
-        fixed = texts * (self.options.overhead + 4) + calls
-        fixed += sum(self._extras(turn) + self._note_cost(turn) for turn in unit.turns)
-        each = (room - fixed) // texts
-        if each < MIN_RECALL:
-            return None
-        cut = lambda text: render.shortened(text, each, self.count)  # noqa: E731
-        messages = [message for turn in unit.turns for message in render.messages(turn, self.view, cut)]
-        cost = sum(self.count(render.text_of(message)) + self.options.overhead for message in messages)
-        cost += sum(self._images(turn) for turn in unit.turns)
-        return _Entry(unit, messages, cost, verbatim=False) if cost <= room else None
-
-    def _unit_cost(self, unit: Unit) -> int:
-        return sum([self._cost(turn) for turn in unit.turns])
-
-    def _cost(self, turn: Turn) -> int:
-        """What a turn costs as messages: its words, the overhead of each message, images, and who speaks."""
-        if self.material.counted and turn.id and turn.adapter != GUESSED:
-            words = turn.token_count + (self._note_cost(turn) if turn.attachments else 0)
-        else:
-            words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
-        return words + max(1, len(turn.tool_results)) * self.options.overhead + self._extras(turn)
-
-    def _extras(self, turn: Turn) -> int:
-        prefix = self.view.prefix(turn)
-        return self._images(turn) + (self.count(prefix) + 1 if prefix else 0)
-
-    def _note_cost(self, turn: Turn) -> int:
-        """What naming its files costs; their words are no part of the turn."""
-        note = render.attached_note(turn)
-        return self.count(note) + 2 if note else 0
-
-    def _images(self, turn: Turn) -> int:
-        if isinstance(turn.content, str) and not turn.attachments:  # nearly always
-            return 0
-        attached = len(render.attached_images(turn)) if turn.attachments else 0
-        parts = () if isinstance(turn.content, str) else turn.content
-        images = sum(isinstance(part, Image) for part in parts) + attached
-        files = sum(isinstance(part, File) for part in parts)
-        return images * self.options.image_tokens + files * self.options.file_tokens
-
     # ---- book-keeping
 
-    def _take(self, entries: Sequence[_Entry], kind: str, reason: str) -> None:
+    def _take(self, entries: Sequence[Entry], kind: str, reason: str) -> None:
         if not entries:
             return
         turns = [turn for entry in entries for turn in entry.unit.turns]
@@ -622,7 +501,7 @@ class _Packer:
         return [{"role": "system", "content": "\n\n".join(pieces)}] if pieces else []
 
     def _finish(
-        self, head: list[str], window: list[_Entry], quoted: str | None, current: Message | None, after: list[_Entry]
+        self, head: list[str], window: list[Entry], quoted: str | None, current: Message | None, after: list[Entry]
     ) -> Context:
         messages = self._system(head)
         messages += [message for entry in window for message in entry.messages]
@@ -691,12 +570,6 @@ def cover_of(summaries: Sequence[Summary], end: int) -> list[Summary]:
             cover.append(summary)
             at = summary.through_seq
     return cover
-
-
-def _calls_text(turn: Turn) -> str:
-    return "\n".join(
-        f"{call['name']}({call['arguments']})" for call in render.messages(turn, View(""))[0]["tool_calls"]
-    )
 
 
 def _span_omission(reason: str, turns: int, start: int | None, end: int | None, summarised: bool = False) -> Omission:

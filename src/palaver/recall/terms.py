@@ -27,6 +27,8 @@ STOP_WORDS = frozenset(
 
 # Letters, digits and the marks that belong to them: "\w" alone would cut Hindi or Thai words at their vowel signs.
 _WORD = re.compile(r"[\w\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17ff]+")
+# The same for ASCII, as a table: small letters, and a blank for what belongs to no word.
+_ASCII_WORDS = "".join(chr(code).lower() if re.match(r"\w", chr(code)) else " " for code in range(128))
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 # Scripts written without spaces: a run of them is indexed as overlapping pairs.
 _UNSPACED_RANGES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -61,11 +63,10 @@ def _term(word: str) -> str:
 
 def terms(text: str) -> list[str]:
     """The stems of `text`, in order, without stop words."""
-    words = _WORD.findall(text.lower())
     if text.isascii():  # most texts, and the short way is twice as fast
-        return [term for word in words if (term := _term(word))]
+        return [term for word in text.translate(_ASCII_WORDS).split() if (term := _term(word))]
     found = []
-    for word in words:
+    for word in _WORD.findall(text.lower()):
         if word in STOP_WORDS:
             continue
         if word.isascii():

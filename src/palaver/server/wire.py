@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from palaver.context.explain import Explanation
-from palaver.context.pack import Context
+from palaver.context.material import Context
 from palaver.drafts import encode_part
 from palaver.model import (
     Attachment,

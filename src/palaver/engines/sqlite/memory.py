@@ -28,7 +28,7 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
         info=info(tx, cid),
         tail=tuple(tail),
         current=_current(tx, cid, conversation, limits.viewer, tail),
-        summaries=_shown_summaries(tx, cid, start),
+        summaries=tuple([_summary(row) for row in tx.all(Q.shown_summaries, cid=cid, start=start)]),
         working_memory=memory[0] if memory else None,
         facts=tuple(_fact(row[:-1]) for row in tx.all(Q.recent_facts, cid=cid, limit=limits.facts)),
         revision=revision,
@@ -73,33 +73,6 @@ def _is_current(turn: Turn, viewer: str | None) -> bool:
     if viewer is None:
         return turn.role == "user"
     return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
-
-
-def _shown_summaries(tx: Tx, cid: int, start: int) -> tuple[Summary, ...]:
-    """The widest ones that end before `start`, and every one behind it: a window may begin where any of them ends.
-
-    Few, however long the conversation is: it is read from the widest level down, and only where a wide one is no use.
-    """
-    found: list[Summary] = []
-    top, at = tx.all(Q.top_level, cid=cid)[0][0], 0
-    for level in range(-1 if top is None else top, -1, -1):
-        for summary, stale in _level(tx, cid, level, at, END):
-            _descend(tx, cid, summary, stale, start, found)
-            at = max(at, summary.through_seq)
-    return tuple(sorted(found, key=lambda one: (one.from_seq, -one.through_seq)))
-
-
-def _descend(tx: Tx, cid: int, summary: Summary, stale: bool, start: int, found: list[Summary]) -> None:
-    if not stale:
-        found.append(summary)
-    if summary.level and (stale or summary.through_seq > start):
-        for one, old in _level(tx, cid, summary.level - 1, summary.from_seq, summary.through_seq):
-            _descend(tx, cid, one, old, start, found)
-
-
-def _level(tx: Tx, cid: int, level: int, start: int, end: int) -> list[tuple[Summary, bool]]:
-    rows = tx.all(Q.level_spans, cid=cid, level=level, **{"from": start, "through": end})
-    return [(_summary(row[:-1]), bool(row[-1])) for row in rows]
 
 
 def _head(tx: Tx, cid: int) -> Row:

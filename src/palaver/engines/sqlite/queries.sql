@@ -522,12 +522,25 @@ s.id, s.level, s.from_seq, s.through_seq, s.text, s.model, s.token_count, s.turn
 -- all_summaries: those that may be shown
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 ORDER BY s.from_seq, s.level
 
--- top_level: how high the summaries are piled
-SELECT max(s.level) FROM summaries s WHERE s.cid = :cid
-
--- level_spans: one level inside a span, with those that are being written anew
-SELECT {summary_columns}, s.stale FROM summaries s
-WHERE s.cid = :cid AND s.level = :level AND s.from_seq >= :from AND s.from_seq < :through ORDER BY s.from_seq
+-- shown_summaries: the widest that end before a start, and every one behind it: a window may begin where any of them
+-- ends. Few, however long the conversation is: read from the widest level down, and only where a wide one is no use
+WITH RECURSIVE levels (level, at) AS (
+  SELECT max(s.level), 0 FROM summaries s WHERE s.cid = :cid
+  UNION ALL
+  SELECT l.level - 1, max(l.at, coalesce((
+    SELECT s.through_seq FROM summaries s WHERE s.cid = :cid AND s.level = l.level ORDER BY s.from_seq DESC LIMIT 1), 0))
+  FROM levels l WHERE l.level > 0
+), found (sid, level, from_seq, through_seq, stale) AS (
+  SELECT s.sid, s.level, s.from_seq, s.through_seq, s.stale
+  FROM levels l CROSS JOIN summaries s ON s.cid = :cid AND s.level = l.level AND s.from_seq >= l.at
+  UNION ALL
+  SELECT b.sid, b.level, b.from_seq, b.through_seq, b.stale
+  FROM found f CROSS JOIN summaries b ON b.cid = :cid AND b.level = f.level - 1 AND b.from_seq >= f.from_seq
+    AND b.from_seq < f.through_seq
+  WHERE f.stale OR f.through_seq > :start
+)
+SELECT {summary_columns} FROM found f CROSS JOIN summaries s ON s.sid = f.sid WHERE f.stale = 0
+ORDER BY f.from_seq, f.through_seq DESC
 
 -- stale_summaries: to be written anew
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 1 ORDER BY s.level, s.from_seq

@@ -1,0 +1,95 @@
+"""What turns cost as messages, and how one that costs too much is cut. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from palaver.context import render
+from palaver.context.pairs import Unit
+from palaver.context.plan import Options
+from palaver.context.render import Message, View
+from palaver.model import File, Image, Turn
+
+Count = Callable[[str], int]
+
+GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
+LEAST_TEXT = 24  # what is shorter than this holds nothing worth quoting
+
+
+@dataclass(slots=True)
+class Entry:
+    """A unit that is in: its messages, what they cost, and whether they are word for word."""
+
+    unit: Unit
+    messages: list[Message]
+    cost: int
+    verbatim: bool = True
+
+
+class Costs:
+    """By one counter, for one viewer. `counted` says that the turns' stored counts are this counter's."""
+
+    def __init__(self, view: View, options: Options, count: Count, *, counted: bool) -> None:
+        self.view, self.options, self.count, self.counted = view, options, count, counted
+        self.overhead = options.overhead
+        self._speakers: dict[tuple[str, str], int] = {}  # what naming them costs
+
+    def entry(self, unit: Unit, cost: int) -> Entry:
+        return Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
+
+    def shorter(self, unit: Unit, room: int) -> Entry | None:
+        """The unit with the middle of its texts left out, so that it costs at most `room`."""
+        if not self.options.shorten:
+            return None
+        texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
+        calls = sum(self.count(_calls_text(turn)) + 1 for turn in unit.turns if turn.tool_calls)
+        fixed = texts * (self.overhead + 4) + calls
+        fixed += sum(self._extras(turn) + self._note(turn) for turn in unit.turns)
+        each = (room - fixed) // texts
+        if each < LEAST_TEXT:
+            return None
+        cut = lambda text: render.shortened(text, each, self.count)  # noqa: E731
+        messages = [message for turn in unit.turns for message in render.messages(turn, self.view, cut)]
+        cost = sum(self.count(render.text_of(message)) + self.overhead for message in messages)
+        cost += sum(self._images(turn) for turn in unit.turns)
+        return Entry(unit, messages, cost, verbatim=False) if cost <= room else None
+
+    def unit(self, unit: Unit) -> int:
+        turns = unit.turns
+        return self.turn(turns[0]) if len(turns) == 1 else sum([self.turn(turn) for turn in turns])
+
+    def turn(self, turn: Turn) -> int:
+        """Its words, the overhead of each message, images, and who speaks."""
+        if self.counted and turn.id and turn.adapter != GUESSED:
+            words = turn.token_count + (self._note(turn) if turn.attachments else 0)
+        else:
+            words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
+        return words + (len(turn.tool_results) or 1) * self.overhead + self._extras(turn)
+
+    def _extras(self, turn: Turn) -> int:
+        spoken = self._speakers.get((turn.role, turn.actor))
+        if spoken is None:
+            prefix = self.view.prefix(turn)
+            spoken = self._speakers[turn.role, turn.actor] = self.count(prefix) + 1 if prefix else 0
+        if isinstance(turn.content, str) and not turn.attachments:  # nearly always
+            return spoken
+        return self._images(turn) + spoken
+
+    def _note(self, turn: Turn) -> int:
+        """What naming its files costs; their words are no part of the turn."""
+        note = render.attached_note(turn)
+        return self.count(note) + 2 if note else 0
+
+    def _images(self, turn: Turn) -> int:
+        attached = len(render.attached_images(turn)) if turn.attachments else 0
+        parts = () if isinstance(turn.content, str) else turn.content
+        images = sum(isinstance(part, Image) for part in parts) + attached
+        files = sum(isinstance(part, File) for part in parts)
+        return images * self.options.image_tokens + files * self.options.file_tokens
+
+
+def _calls_text(turn: Turn) -> str:
+    return "\n".join(
+        f"{call['name']}({call['arguments']})" for call in render.messages(turn, View(""))[0]["tool_calls"]
+    )
