@@ -14,7 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -57,6 +57,7 @@ class Tasks:
 
     wall: list[float]
     cpu: list[float]
+    ready: float | None = None  # milliseconds from the address to the last message, where it was opened
 
     @property
     def long(self) -> int:
@@ -127,13 +128,13 @@ def _until(page: Page, condition: str) -> None:
 # ---- tasks ---------------------------------------------------------------------------------------------------------
 
 
-def traced(browser: Browser, page: Page, work: Callable[[], Any], keep: Path | None = None) -> tuple[Tasks, Any]:
+def traced(browser: Browser, page: Page, work: Callable[[], float | None], keep: Path | None = None) -> Tasks:
     browser.start_tracing(page=page, categories=CATEGORIES + (MORE if keep else []))
-    result = work()
+    ready = work()
     raw = browser.stop_tracing()
     if keep:
         keep.write_bytes(raw)
-    return tasks_of(json.loads(raw)["traceEvents"]), result
+    return replace(tasks_of(json.loads(raw)["traceEvents"]), ready=ready)
 
 
 def tasks_of(events: list[dict[str, Any]]) -> Tasks:
@@ -175,7 +176,7 @@ def _one(browser: Browser, url: str, count: int, keep: Path | None) -> Iterator[
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.set_default_timeout(120_000)
-    steps: list[tuple[str, Callable[[], Any]]] = [
+    steps: list[tuple[str, Callable[[], float | None]]] = [
         ("open", lambda: opened(page, url, id)),
         ("read back", lambda: read_back(page, count)),
         ("scroll", lambda: scrolled(page)),
@@ -183,7 +184,7 @@ def _one(browser: Browser, url: str, count: int, keep: Path | None) -> Iterator[
     ]
     for what, work in steps:
         trace = keep.with_name(f"{keep.name}-{what.split()[0]}.json") if keep else None
-        yield what, traced(browser, page, work, trace)[0]
+        yield what, traced(browser, page, work, trace)
     context.close()
 
 
@@ -209,14 +210,25 @@ def _server(folder: Path, provider: LoopbackProvider) -> Iterator[str]:
 
 def show(found: dict[tuple[int, str], list[Tasks]], console: Console) -> None:
     table = Table(title="Tasks of the main thread; medians of the rounds, counts over all of them")
-    for head in ("messages", "what", "longest ms", "of processor ms", f"> {LIMIT:.0f} ms", "by processor", "all ms"):
+    for head in (
+        "messages",
+        "what",
+        "longest ms",
+        "of processor ms",
+        f"> {LIMIT:.0f} ms",
+        "by processor",
+        "all ms",
+        "ready ms",
+    ):
         table.add_column(head, justify="left" if head == "what" else "right")
     for (count, what), rounds in sorted(found.items(), key=lambda one: (one[0][1], one[0][0])):
         longest = statistics.median(one.wall[0] for one in rounds)
         cpu = statistics.median(one.cpu[0] for one in rounds)
         whole = statistics.median(sum(one.cpu) for one in rounds)
         counts = (str(sum(one.long for one in rounds)), str(sum(one.long_cpu for one in rounds)))
-        table.add_row(str(count), what, f"{longest:.0f}", f"{cpu:.0f}", *counts, f"{whole:.0f}")
+        ready = [one.ready for one in rounds if one.ready is not None]
+        shown = f"{statistics.median(ready):.0f}" if ready else ""
+        table.add_row(str(count), what, f"{longest:.0f}", f"{cpu:.0f}", *counts, f"{whole:.0f}", shown)
     console.print(table)
     console.print(f"load of the machine: {', '.join(f'{one:.1f}' for one in os.getloadavg())}, {os.cpu_count()} cores")
 
