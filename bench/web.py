@@ -211,13 +211,13 @@ def _server(folder: Path, provider: LoopbackProvider) -> Iterator[str]:
 def show(found: dict[tuple[int, str], list[Tasks]], console: Console) -> None:
     table = Table(title="Tasks of the main thread; medians of the rounds, counts over all of them")
     for head in (
-        "messages",
+        "",
         "what",
         "longest ms",
-        "of processor ms",
+        "of cpu",
         f"> {LIMIT:.0f} ms",
-        "by processor",
-        "all ms",
+        "cpu",
+        "all cpu ms",
         "ready ms",
     ):
         table.add_column(head, justify="left" if head == "what" else "right")
