@@ -10,7 +10,7 @@ help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
-	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make lint    ruff, mypy, import-linter, tsc"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
 	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
 	@echo "make crash   the long durability test: 200 times kill -9"
@@ -63,6 +63,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python web/build.py check --if-possible
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

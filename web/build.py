@@ -3,6 +3,7 @@
 python web/build.py            build when something is newer than the last build
 python web/build.py --force    build
 python web/build.py test       the component tests
+python web/build.py check      the types
 
 With --node-from-wheel, a Node comes by pip where there is no recent one. With --if-possible, no Node and no network are
 no failure; a mistake in the app still is.
@@ -99,12 +100,16 @@ def build() -> None:
     run("run", "--silent", "build")
 
 
+def task_in(arguments: list[str]) -> str | None:
+    return next((one for one in arguments if one in ("test", "check")), None)
+
+
 def main(arguments: list[str]) -> None:
     if "--node-from-wheel" in arguments:
         node_from_wheel()
-    if "test" in arguments:
+    if task := task_in(arguments):
         install()
-        run("test", "--silent")
+        run("run", "--silent", task)
     elif "--force" in arguments or is_stale():
         build()
 
@@ -113,5 +118,6 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except NoBuild as problem:
-        print(f"*** THE WEB APP IS NOT BUILT: {problem} ***", file=sys.stderr)
+        what = {"test": "TESTED", "check": "TYPE-CHECKED"}.get(task_in(sys.argv[1:]) or "", "BUILT")
+        print(f"*** THE WEB APP IS NOT {what}: {problem} ***", file=sys.stderr)
         sys.exit(0 if isinstance(problem, NoTools) and "--if-possible" in sys.argv else 1)

@@ -13,31 +13,6 @@ from palaver.testing.providers import Fail, LoopbackProvider, Say
 LONG = "One two three four five six seven eight."
 
 
-def test_text_streams_in_with_a_cursor(scripted: App, gate: threading.Event) -> None:
-    assert scripted.script
-    scripted.script.add(Say(LONG, hold_after=(4, gate)))
-    tab = scripted.tab()
-    tab.send("Count.")
-    streaming = tab.page.locator(".markdown.is-streaming")
-    expect(streaming).to_have_text("One two three four")
-    expect(tab.button("Stop")).to_be_visible()
-    gate.set()
-    expect(tab.answers).to_contain_text(LONG)
-    expect(streaming).to_have_count(0)
-    expect(tab.button("Send")).to_be_visible()
-
-
-def test_thinking_is_shown_until_the_first_word(scripted: App, gate: threading.Event) -> None:
-    assert scripted.script
-    scripted.script.add(Say("Rice.", hold=gate))
-    tab = scripted.tab()
-    tab.send("What can I eat?")
-    expect(tab.page.get_by_text("Thinking…")).to_be_visible()
-    gate.set()
-    expect(tab.answers).to_contain_text("Rice.")
-    expect(tab.page.get_by_text("Thinking…")).to_have_count(0)
-
-
 def test_thoughts_are_shown_while_they_come(start: Callable[..., App], provider: LoopbackProvider) -> None:
     app = start(model="claude", models={"claude": provider.models()["messages"]})
     provider.otherwise = Say("Rice.", thinking="Nuts are out.")
@@ -153,17 +128,25 @@ def test_a_message_that_cannot_be_sent_is_not_lost(scripted: App) -> None:
     expect(tab.questions).to_have_text(["Hello.", "Are you there?"])
 
 
-def test_a_reload_in_the_middle_goes_on(scripted: App, gate: threading.Event) -> None:
+def test_an_answer_streams_in_and_goes_on_over_a_reload(scripted: App, gate: threading.Event) -> None:
     assert scripted.script
-    scripted.script.add(Say(LONG, hold_after=(4, gate)))
+    first = threading.Event()
+    scripted.script.add(Say(LONG, hold=first, hold_after=(4, gate)))
     tab = scripted.tab()
     tab.send("Count.")
-    expect(tab.page.locator(".markdown.is-streaming")).to_have_text("One two three four")
+    expect(tab.page.get_by_text("Thinking…")).to_be_visible()
+    first.set()
+    streaming = tab.page.locator(".markdown.is-streaming")  # it has the cursor
+    expect(streaming).to_have_text("One two three four")
+    expect(tab.page.get_by_text("Thinking…")).to_have_count(0)
+    expect(tab.button("Stop")).to_be_visible()
     tab.page.reload()
-    expect(tab.page.locator(".markdown.is-streaming")).to_have_text("One two three four")
+    expect(streaming).to_have_text("One two three four")
     expect(tab.button("Stop")).to_be_visible()
     gate.set()
     expect(tab.answers.locator(".markdown")).to_have_text(LONG)
+    expect(streaming).to_have_count(0)
+    expect(tab.button("Send")).to_be_visible()
 
 
 def test_two_tabs_show_the_same_live(scripted: App, gate: threading.Event) -> None:

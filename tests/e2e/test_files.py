@@ -156,3 +156,20 @@ def test_more_than_ten_files_are_too_many(offline: App) -> None:
     choose(tab, *(file(f"{n}.txt", b"x") for n in range(11)))
     expect(tab.page.locator(".toast.is-problem")).to_contain_text("At most 10 files")
     expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(10)
+
+
+def test_a_message_that_waits_for_its_file_takes_nothing_else_along(offline: App) -> None:
+    tab = offline.tab()
+    tab.ask("Here.")
+    tab.message.fill("A draft")
+    tab.page.keyboard.press("Control+Shift+O")
+    expect(tab.message).to_have_value("")
+    tab.page.route("**/attachments?*", lambda route: None)  # on its way for ever
+    choose(tab, file("notes.txt", b"x"))
+    tab.send("With a file.")
+    expect(tab.page.locator(".send .spinner")).to_be_visible()
+    tab.row("Here").locator(".row-link").click()
+    expect(tab.message).to_have_value("A draft")
+    expect(tab.page.get_by_label("Files to send")).to_have_count(0)
+    expect(tab.button("Send")).to_be_enabled()
+    expect(tab.questions).to_have_text(["Here."])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +45,7 @@ class Say:
     hold: threading.Event | None = None  # wait for it before the first byte
     hold_after: tuple[int, threading.Event] | None = None  # wait in the middle: after so many pieces
     thinking: str = ""
+    pause: float = 0.0  # seconds before each piece, as a model takes them
 
     @property
     def pieces(self) -> list[str]:
@@ -196,6 +198,8 @@ def _handler(provider: LoopbackProvider) -> type[BaseHTTPRequestHandler]:
                     self._frame(f'event: {name}\ndata: {{"broken\n\n' if name else 'data: {"broken\n\n')
                 if is_text and step.hold_after is not None and step.hold_after[0] == told:
                     step.hold_after[1].wait(PATIENCE)
+                if is_text and step.pause:
+                    time.sleep(step.pause)
                 told += is_text
                 text = data if isinstance(data, str) else json.dumps(data)
                 self._frame((f"event: {name}\n" if name else "") + f"data: {text}\n\n")

@@ -1,6 +1,7 @@
 /** The middle of the page. */
 
 import { useRef, useState } from "react";
+import type { Conversation } from "../api/types";
 import { exportAs } from "../history/export";
 import { Icon, IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
@@ -18,7 +19,8 @@ import { Thread } from "./thread";
 import { useUploads } from "./uploads";
 
 export function Chat() {
-  const { phase, problem } = useStore(talk, (one) => one);
+  const phase = useStore(talk, (one) => one.phase);
+  const problem = useStore(talk, (one) => one.problem);
   const isEmpty = useStore(talk, (one) => !one.thread.turns.length && !one.asking);
   const [model, setModel] = useState<string>();
   const composer = useRef<ComposerHandle>(null);
@@ -103,7 +105,7 @@ function Title() {
     setDraft(null);
     if (draft.trim() && draft !== titleOf(info)) {
       talk.patch({ info: { ...info, title: draft.trim() } });
-      void rename(info.id, draft);
+      void rename(info.id, draft).then((isDone) => isDone || restore(info));
     }
   };
   return (
@@ -121,6 +123,11 @@ function Title() {
       }}
     />
   );
+}
+
+function restore(info: Conversation): void {
+  const now = talk.get().info;
+  if (now?.id === info.id) talk.patch({ info: { ...now, title: info.title } });
 }
 
 const IDEAS = [

@@ -34,22 +34,25 @@ export function Composer({
   const isWaiting = files.uploads.some((one) => !one.stored && !one.problem);
   const stored = files.uploads.flatMap((one) => (one.stored ? [one.stored] : []));
   const canSend = !busy && (text.trim() !== "" || stored.length > 0 || isWaiting);
-  const [isQueued, setQueued] = useState(false);
+  const visit = useStore(talk, (one) => one.visit);
+  const [queued, setQueued] = useState<number | null>(null); // the visit in which somebody pressed Send
+  const isQueued = queued === visit;
 
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
     if (!canSend) return;
-    if (isWaiting) return setQueued(true); // it goes out with its files
+    if (isWaiting) return setQueued(visit); // it goes out with its files
     setText("");
     files.clear();
     void ask(text.trim(), stored, model);
     focusMessage();
   };
   useEffect(() => {
-    if (!isQueued || isWaiting) return;
-    setQueued(false);
-    submit();
-  }, [isQueued, isWaiting]);
+    if (queued === null || (isQueued && isWaiting)) return;
+    setQueued(null);
+    // Not from another conversation, and not without a file that did not get there: somebody has to decide that.
+    if (isQueued && !files.uploads.some((one) => one.problem)) submit();
+  }, [queued, isQueued, isWaiting]);
   const onKey = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey) submit(event);

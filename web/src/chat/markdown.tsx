@@ -1,6 +1,6 @@
 /** What was said, as Markdown. No raw HTML; links only where they cannot run anything; images of others wait. */
 
-import { type ComponentProps, memo, useMemo, useState } from "react";
+import { type ComponentProps, memo, useEffect, useMemo, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import { Icon } from "../shell/icons";
@@ -9,6 +9,7 @@ import { CodeBlock } from "./code";
 import { safeUrl } from "./links";
 
 const PLUGINS = [remarkGfm];
+const BLOCKS = 16; // drawn at once
 
 const COMPONENTS: Components = {
   a: ({ href, children }) =>
@@ -49,11 +50,24 @@ const Block = memo(function Block({ text }: { text: string }) {
   return <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={safeUrl}>{text}</ReactMarkdown>;
 });
 
+/** How many of so many blocks are drawn: some, and some more with each frame, so that a long text is no long task. */
+function useGrowing(count: number): number {
+  const [most, setMost] = useState(BLOCKS);
+  const isShort = most < count + BLOCKS / 2; // what streams in finds room, and does not wait
+  useEffect(() => {
+    if (!isShort) return;
+    const frame = requestAnimationFrame(() => setMost(Math.min(most, count) + BLOCKS));
+    return () => cancelAnimationFrame(frame);
+  }, [isShort, most]);
+  return most;
+}
+
 export const Markdown = memo(function Markdown({ text, isStreaming = false }: { text: string; isStreaming?: boolean }) {
   const blocks = useMemo(() => blocksOf(text), [text]);
+  const most = useGrowing(blocks.length);
   return (
     <div className={`markdown ${isStreaming ? "is-streaming" : ""}`}>
-      {blocks.map((block, at) => <Block key={at} text={block} />)}
+      {blocks.slice(0, most).map((block, at) => <Block key={at} text={block} />)}
     </div>
   );
 });

@@ -7,6 +7,7 @@ import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
 import { answerAgain, askAgain, isBusy, loadOlder, takeBack, talk } from "../state/talk";
+import { say } from "../state/toasts";
 import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
@@ -15,6 +16,8 @@ import { textOf } from "../state/text";
 
 const NEAR = 1_000; // pixels from the top at which the page before is read
 const AT_END = 40; // pixels that still count as the end
+const AT_ONCE = 2; // messages: the last question and its answer
+const PER_FRAME = 4;
 
 export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (text: string) => void }) {
   const turns = useStore(talk, (one) => one.thread.turns);
@@ -23,16 +26,18 @@ export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (tex
   const thinking = useStore(talk, (one) => one.thinking);
   const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
   const items = useItems(turns);
-  const { box, content, isAtEnd, toEnd } = useScrolling(items);
+  const shown = useGradually(items);
+  const { box, content, isStuck, isAtEnd, toEnd } = useScrolling(shown.length === items.length);
+  useJump(shown, items, isStuck);
   const branches = useMemo(() => branchesByTurn(found), [found]);
   return (
     <div className={`thread ${busy ? "is-busy" : ""}`} ref={box} tabIndex={-1}>
       <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
         <Earlier />
-        {items.map((item, at) => (
+        {shown.map((item, at) => (
           <ItemView
-            key={item.id} item={item} me={me} model={model} thinking={at === items.length - 1 ? thinking : ""}
-            versions={branches.size ? versionsAt(items, at, branches) : null}
+            key={item.id} item={item} me={me} model={model} thinking={at === shown.length - 1 ? thinking : ""}
+            versions={branches.size ? versionsAt(shown, at, branches) : null}
           />
         ))}
         <Ending onTakeBack={onTakeBack} model={model} />
@@ -48,6 +53,20 @@ export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (tex
 function useItems(turns: Parameters<typeof itemsOf>[0]): Item[] {
   const previous = useRef<Item[]>([]);
   return useMemo(() => (previous.current = itemsOf(turns, previous.current)), [turns]);
+}
+
+/** The newest at once, the rest upwards, a few per frame: no task is long, however many messages come together. */
+function useGradually(items: Item[]): Item[] {
+  const [first, setFirst] = useState<string | null>(null); // a turn of the first item that is shown
+  const known = items.findIndex((item) => item.turns.some((turn) => turn.id === first));
+  const start = known < 0 ? Math.max(0, items.length - AT_ONCE) : known;
+  const next = items[Math.max(0, start - PER_FRAME)]?.id ?? null;
+  useEffect(() => {
+    if (next === first) return;
+    const frame = requestAnimationFrame(() => setFirst(next));
+    return () => cancelAnimationFrame(frame);
+  }, [next, first]);
+  return useMemo(() => (start ? items.slice(start) : items), [items, start]);
 }
 
 /** Those of a question; an answer has those of the question before it that say the same. */
@@ -110,11 +129,11 @@ function Failure({ text, children, isMild = false }: { text: string; children: R
 
 // ---- scrolling
 
-function useScrolling(items: Item[]) {
+function useScrolling(isWhole: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const isStuck = useRef(true);
-  const anchor = useRef<{ element: Element; top: number } | null>(null);
+  const mayRead = useRef(isWhole); // what is here already comes before what is read from the server
   const [isAtEnd, setAtEnd] = useState(true);
   const id = useStore(talk, (one) => one.id);
   const asking = useStore(talk, (one) => one.asking);
@@ -127,57 +146,78 @@ function useScrolling(items: Item[]) {
   useEffect(() => {
     const element = box.current!;
     let before = element.scrollTop;
+    let place: Place | null = null;
+    const settle = () => {
+      if (isStuck.current) element.scrollTop = element.scrollHeight;
+      else if (place) element.scrollTop += movedBy(element, place);
+      before = element.scrollTop;
+      place = isStuck.current ? null : placeIn(element);
+    };
     const onScroll = () => {
       const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
       // Only who moves up leaves the end: what comes in below moves nobody.
       if (isEnd || element.scrollTop < before) isStuck.current = isEnd;
-      before = element.scrollTop;
+      if (isStuck.current) before = element.scrollTop;
+      else settle();
       setAtEnd(isStuck.current);
-      if (element.scrollTop < NEAR && talk.get().older) void earlier(element, anchor);
+      if (element.scrollTop < NEAR && mayRead.current && talk.get().older) void loadOlder();
     };
-    const watcher = new ResizeObserver(() => isStuck.current && (element.scrollTop = element.scrollHeight));
+    const watcher = new ResizeObserver(settle); // called between layout and paint: nobody sees it move
     element.addEventListener("scroll", onScroll, { passive: true });
     watcher.observe(content.current!);
     watcher.observe(element);
     return () => (element.removeEventListener("scroll", onScroll), watcher.disconnect());
   }, []);
+  useLayoutEffect(() => void (mayRead.current = isWhole), [isWhole]);
   useLayoutEffect(toEnd, [id, asking, toEnd]);
-  useLayoutEffect(() => {
-    const kept = anchor.current;
-    if (kept && box.current) box.current.scrollTop += kept.element.getBoundingClientRect().top - kept.top;
-    anchor.current = null;
-  }, [items]);
-  useJump(items, isStuck);
-  return { box, content, isAtEnd, toEnd };
+  return { box, content, isStuck, isAtEnd, toEnd };
 }
 
-/** What is being read stays where it is while earlier turns come in above it. */
-async function earlier(box: HTMLElement, anchor: { current: { element: Element; top: number } | null }): Promise<void> {
+/** What is being read, and where in the box: it stays there, whatever comes in or grows above it. */
+interface Place {
+  item: Element;
+  top: number;
+  scrolled: number;
+}
+
+const topIn = (box: Element, item: Element) => item.getBoundingClientRect().top - box.getBoundingClientRect().top;
+
+/** How far it was pushed, beside what somebody scrolled. */
+function movedBy(box: Element, { item, top, scrolled }: Place): number {
+  const moved = item.isConnected ? topIn(box, item) - top + box.scrollTop - scrolled : 0;
+  return Math.abs(moved) < 1 ? 0 : moved;
+}
+
+/** The first item in sight, by halving. */
+function placeIn(box: Element): Place | null {
+  const items = box.getElementsByClassName("item");
   const edge = box.getBoundingClientRect().top;
-  const first = [...box.querySelectorAll(".item")].find((one) => one.getBoundingClientRect().bottom > edge);
-  const before = talk.get().older;
-  const loading = loadOlder();
-  if (first) {
-    const unsubscribe = talk.subscribe(() => {
-      if (talk.get().older === before) return;
-      anchor.current = { element: first, top: first.getBoundingClientRect().top };
-      unsubscribe();
-    });
-    void loading.finally(unsubscribe);
+  let low = 0;
+  let high = items.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (items[middle]!.getBoundingClientRect().bottom > edge) high = middle;
+    else low = middle + 1;
   }
-  await loading;
+  const item = items[low];
+  return item ? { item, top: topIn(box, item), scrolled: box.scrollTop } : null;
 }
 
 /** To the turn that the address names, however far back it is. */
-function useJump(items: Item[], isStuck: { current: boolean }): void {
+function useJump(shown: Item[], items: Item[], isStuck: { current: boolean }): void {
   const { conversation, turn } = useStore(route, (one) => one);
-  const { id, phase, older } = useStore(talk, (one) => one);
-  const isHere = turn !== null && items.some((item) => item.turns.some((one) => one.id === turn));
+  const id = useStore(talk, (one) => one.id);
+  const phase = useStore(talk, (one) => one.phase);
+  const older = useStore(talk, (one) => one.older);
+  const isHere = turn !== null && hasTurn(shown, turn);
+  const isComing = turn !== null && hasTurn(items, turn);
   useEffect(() => {
     if (!turn || id !== conversation || phase !== "ready") return;
     if (!isHere) {
-      if (older) void loadOlder();
-      return;
+      if (isComing) return;
+      if (older) return void loadOlder();
+      say("That message is not in this version of the conversation.");
+      return navigate(conversation, { replace: true });
     }
     isStuck.current = false;
     const target = document.getElementById(`turn-${turn}`)?.closest(".item");
@@ -186,5 +226,7 @@ function useJump(items: Item[], isStuck: { current: boolean }): void {
     const timer = setTimeout(() => target?.classList.remove("is-found"), 2_500);
     navigate(conversation, { replace: true });
     return () => clearTimeout(timer);
-  }, [turn, id, conversation, phase, older, isHere, isStuck]);
+  }, [turn, id, conversation, phase, older, isHere, isComing, isStuck]);
 }
+
+const hasTurn = (items: Item[], turn: string) => items.some((item) => item.turns.some((one) => one.id === turn));

@@ -10,8 +10,6 @@ import { ensureConversation, talk } from "../state/talk";
 import { complain } from "../state/toasts";
 import { isPicture, sizeOf } from "./files";
 
-export const MOST = 10; // files of one message
-
 export interface Upload {
   id: string;
   name: string;
@@ -52,20 +50,18 @@ export function useUploads() {
     const chosen = [...files];
     chosen.map(refusalOf).filter(Boolean).forEach(complain);
     const good = chosen.filter((file) => !refusalOf(file));
-    const room = Math.max(0, MOST - count);
-    if (good.length > room) complain(`At most ${MOST} files in one message.`);
+    const most = limitOf("files_per_turn", 10);
+    const room = Math.max(0, most - count);
+    if (good.length > room) complain(`At most ${most} files in one message.`);
     good.slice(0, room).forEach((file) => void start(file));
   }, [start, count]);
 
   const remove = useCallback((id: string) => {
     running.current.get(id)?.abort();
-    setUploads((all) => all.filter((one) => {
-      if (one.id === id && one.preview) URL.revokeObjectURL(one.preview);
-      return one.id !== id;
-    }));
+    setUploads((all) => all.filter((one) => one.id !== id || forget(one)));
   }, []);
 
-  const clear = useCallback(() => setUploads([]), []);
+  const clear = useCallback(() => setUploads((all) => (all.forEach(forget), [])), []);
   const visit = useStore(talk, (one) => one.visit);
   useEffect(() => {
     const started = running.current;
@@ -77,12 +73,21 @@ export function useUploads() {
   return { uploads, add, remove, clear };
 }
 
+/** Its picture is given back. */
+function forget(upload: Upload): void {
+  if (upload.preview) URL.revokeObjectURL(upload.preview);
+}
+
+function limitOf(name: string, otherwise: number): number {
+  const now = session.get();
+  return (now.phase === "ready" ? now.settings.limits[name] : undefined) ?? otherwise;
+}
+
 /** A pasted picture has no name of its own worth keeping. */
 const nameOf = (file: File) => (file.name || `pasted.${file.type.split("/")[1] ?? "bin"}`).slice(0, 255);
 
 function refusalOf(file: File): string {
-  const now = session.get();
-  const limit = now.phase === "ready" ? now.settings.limits.file_bytes : 50_000_000;
+  const limit = limitOf("file_bytes", 50_000_000);
   if (file.size > limit) return `“${nameOf(file)}” has ${sizeOf(file.size)}; at most ${sizeOf(limit)} can be attached.`;
   if (file.size === 0) return `“${nameOf(file)}” is empty.`;
   return "";

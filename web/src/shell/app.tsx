@@ -35,7 +35,7 @@ function Page() {
   const where = useStore(route, (one) => one.conversation);
   const title = useStore(talk, (one) => (one.info ? titleOf(one.info) : null));
   const [help, setHelp] = useState(false);
-  useEffect(() => conversations.begin(), []);
+  useEffect(conversations.begin, []);
   useEffect(() => open(where), [where]);
   useEffect(() => void (document.title = title ? `${title} · Palaver` : "Palaver"), [title]);
   useShortcuts({ help: () => setHelp(true) });

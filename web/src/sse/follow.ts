@@ -63,17 +63,23 @@ function whenHidden(over: AbortSignal): AbortSignal {
 
 function becomesVisible(signal: AbortSignal): Promise<void> {
   if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => {
-    document.addEventListener("visibilitychange", () => document.hidden || resolve(), { signal });
-    signal.addEventListener("abort", () => resolve());
+  return once((done, over) => {
+    document.addEventListener("visibilitychange", () => document.hidden || done(), { signal: over });
+    signal.addEventListener("abort", done, { signal: over });
   });
 }
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    const now = () => (clearTimeout(timer), resolve());
-    signal.addEventListener("abort", now);
-    window.addEventListener("online", now, { once: true });
+  return once((done, over) => {
+    const timer = setTimeout(done, milliseconds);
+    over.addEventListener("abort", () => clearTimeout(timer));
+    signal.addEventListener("abort", done, { signal: over });
+    window.addEventListener("online", done, { signal: over });
   });
+}
+
+/** Wait for one of several things. No listener outlives it: a tab may try for days. */
+function once(listen: (done: () => void, over: AbortSignal) => void): Promise<void> {
+  const over = new AbortController();
+  return new Promise<void>((resolve) => listen(resolve, over.signal)).finally(() => over.abort());
 }

@@ -20,7 +20,15 @@ export interface Conversations {
 
 export const conversations = new Store<Conversations>({ phase: "loading", problem: "", items: [], next: null });
 const others = "BroadcastChannel" in globalThis ? new BroadcastChannel("palaver") : null;
-const leaving = new Map<string, { conversation: Conversation; timer: ReturnType<typeof setTimeout>; toast: number }>();
+const leaving = new Map<string, Leaving>();
+
+interface Leaving {
+  conversation: Conversation;
+  timer: ReturnType<typeof setTimeout>;
+  toast: number;
+  /** The server was told: it is too late to undo. */
+  isSent: boolean;
+}
 
 // ---- reading
 
@@ -85,16 +93,19 @@ export function tellOthers(): void {
 
 // ---- changing
 
-export async function rename(id: string, title: string): Promise<void> {
+/** Answers whether it has the new title. */
+export async function rename(id: string, title: string): Promise<boolean> {
   const before = conversations.get().items.find((one) => one.id === id);
-  if (!before || !title.trim() || title === before.title) return;
+  if (!before || !title.trim() || title === before.title) return true;
   replace({ ...before, title });
   try {
     put(await api.updateConversation(id, { title: title.trim() }));
     tellOthers();
+    return true;
   } catch (problem) {
     replace(before);
     complain(`The title was not changed. ${adviceOf(problem)}`);
+    return false;
   }
 }
 
@@ -108,9 +119,10 @@ export function remove(conversation: Conversation): void {
   const { id } = conversation;
   const toast = say(`Deleted “${titleOf(conversation)}”.`, {
     seconds: UNDO_SECONDS,
-    action: { label: "Undo", run: () => putBack(id) },
+    action: { label: "Undo", run: () => leaving.get(id)?.isSent || putBack(id) },
   });
-  leaving.set(id, { conversation, toast, timer: setTimeout(() => void reallyRemove(id), UNDO_SECONDS * 1_000) });
+  const timer = setTimeout(() => void reallyRemove(id), UNDO_SECONDS * 1_000);
+  leaving.set(id, { conversation, toast, timer, isSent: false });
   conversations.patch({ items: shown(conversations.get().items) });
   if (route.get().conversation === id) navigate(null);
 }
@@ -127,6 +139,8 @@ function putBack(id: string): void {
 async function reallyRemove(id: string): Promise<void> {
   const entry = leaving.get(id);
   if (!entry) return;
+  entry.isSent = true;
+  dismiss(entry.toast);
   try {
     await api.deleteConversation(id);
     leaving.delete(id);
@@ -138,15 +152,22 @@ async function reallyRemove(id: string): Promise<void> {
   }
 }
 
-export function begin(): void {
+/** Whoever leaves cannot undo: what waits for its five seconds is deleted now, while we may. */
+export function removeNow(): void {
+  for (const [id, entry] of leaving) {
+    clearTimeout(entry.timer);
+    if (!entry.isSent) api.deleteConversation(id).catch(() => undefined); // nobody is left to tell
+  }
+  leaving.clear();
+}
+
+/** Read the list, and keep it true. Answers how to end that. */
+export function begin(): () => void {
   void load();
-  others?.addEventListener("message", () => void refresh());
-  document.addEventListener("visibilitychange", () => document.hidden || void refresh());
-  addEventListener("pagehide", () => {
-    for (const [id, entry] of leaving) {
-      clearTimeout(entry.timer);
-      api.deleteConversation(id).catch(() => undefined); // nobody is left to tell
-    }
-    leaving.clear();
-  });
+  const end = new AbortController();
+  const { signal } = end;
+  others?.addEventListener("message", () => void refresh(), { signal });
+  document.addEventListener("visibilitychange", () => document.hidden || void refresh(), { signal });
+  addEventListener("pagehide", removeNow, { signal });
+  return () => end.abort();
 }

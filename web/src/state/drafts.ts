@@ -10,6 +10,10 @@ export function keepDraft(id: string | null, text: string): void {
   else sessionStorage.removeItem(keyOf(id));
 }
 
+export function dropDrafts(): void {
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEY)) sessionStorage.removeItem(key);
+}
+
 /** A new chat has become a conversation. */
 export function moveDraft(id: string): void {
   keepDraft(id, readDraft(null));

@@ -3,6 +3,8 @@
 import { adviceOf, dropToken, keepToken, onRefused, Problem, token } from "../api/client";
 import type { Settings } from "../api/types";
 import { getSettings } from "../api/verbs";
+import { removeNow } from "./conversations";
+import { dropDrafts } from "./drafts";
 import { Store } from "./store";
 
 export type Session =
@@ -28,12 +30,17 @@ function signedOut(problem: Problem | null): void {
   session.set({ phase: "signed-out", jwt: true, message });
 }
 
+/** Nothing that somebody else has read in this page is left in it. */
 export async function signIn(value: string, onDevice: boolean): Promise<void> {
   keepToken(value.trim(), onDevice);
   await begin();
+  if (wasRefused && session.get().phase === "ready") location.reload();
 }
+let wasRefused = false;
 
 export function signOut(): void {
+  removeNow(); // with the key that it needs
+  dropDrafts();
   dropToken();
   location.assign("/");
 }
@@ -42,5 +49,7 @@ export const isOffline = (settings: Settings) => settings.models.default === "of
 
 // A key that is revoked while the page is open.
 onRefused(() => {
-  if (session.get().phase === "ready") signedOut(new Problem(401, "", "This key or token is no longer accepted"));
+  if (session.get().phase !== "ready") return;
+  wasRefused = true;
+  signedOut(new Problem(401, "", "This key or token is no longer accepted"));
 });

@@ -6,7 +6,7 @@ import * as api from "../api/verbs";
 import { follow } from "../sse/follow";
 import { type Message, messagesOf } from "../sse/parser";
 import { put, tellOthers } from "./conversations";
-import { moveDraft } from "./drafts";
+import { keepDraft, moveDraft, readDraft } from "./drafts";
 import { afterFrames, type Need, NO_THREAD, type Thread, threadOf, withTurn } from "./frames";
 import { navigate, route } from "./route";
 import { Store } from "./store";
@@ -69,11 +69,17 @@ const isNow = (mine: number) => mine === round;
 
 export function open(id: string | null): void {
   if (id === talk.get().id) return;
+  keepUnsent(talk.get());
   visit++;
   round++;
   unfollow();
   talk.set({ ...NEW, visit, id, phase: id ? "loading" : "new" });
   if (id) void read(id, PAGE);
+}
+
+/** What could not be sent is there again when its conversation is opened again. */
+function keepUnsent({ id, asking }: Talk): void {
+  if (asking?.failed && !asking.replaces && !readDraft(id)) keepDraft(id, asking.message);
 }
 
 /** Read the turns, then follow from the event number that came with them: nothing is missed in between. */
@@ -106,9 +112,8 @@ export function reopen(): void {
 /** One page back. Answers whether there was one. */
 export async function loadOlder(): Promise<boolean> {
   const { older } = talk.get();
-  if (!older || waiting) return false;
-  const mine = round;
-  waiting = true;
+  if (!older || waiting === round) return false;
+  const mine = (waiting = round);
   try {
     const page = await api.listTurnsAt(older);
     if (!isNow(mine)) return false;
@@ -118,13 +123,13 @@ export async function loadOlder(): Promise<boolean> {
     talk.patch({ thread: { ...thread, turns }, older: page.older });
     return true;
   } catch (problem) {
-    complain(adviceOf(problem));
+    if (isNow(mine)) complain(adviceOf(problem));
     return false;
   } finally {
-    waiting = false;
+    if (waiting === mine) waiting = -1;
   }
 }
-let waiting = false;
+let waiting = -1; // the reading whose page before is on its way
 
 // ---- following
 
@@ -220,10 +225,10 @@ export function ensureConversation(): Promise<string> {
 async function create(): Promise<string> {
   const mine = visit;
   const info = await api.createConversation();
+  put(info);
   if (mine !== visit) return info.id;
   moveDraft(info.id);
   talk.patch({ id: info.id, info, phase: "ready" });
-  put(info);
   if (!route.get().conversation) navigate(info.id, { replace: true });
   begin(info.id, info.last_event);
   return info.id;
@@ -275,11 +280,14 @@ export async function regenerate(turn: string, model?: string): Promise<void> {
   const place = thread.turns.findIndex((one) => one.id === turn);
   const question = thread.turns.slice(0, place + 1).findLastIndex((one) => one.role === "user");
   talk.patch({ failure: null, thinking: "", thread: { ...thread, turns: thread.turns.slice(0, question + 1), cut: null } });
-  return answer(() => api.regenerate(id!, turn, model));
+  return answer(() => api.regenerate(id!, turn, model), () => void reread(id!));
 }
 
-/** The text comes by the live feed, as in every other tab; from here come thoughts, the end, and what went wrong. */
-async function answer(begin: () => Promise<Response>): Promise<void> {
+/**
+ * The text comes by the live feed, as in every other tab; from here come thoughts, the end, and what went wrong.
+ * `putBack` shows again what was taken away for it.
+ */
+async function answer(begin: () => Promise<Response>, putBack?: () => void): Promise<void> {
   const mine = visit;
   const isHere = () => mine === visit;
   talk.patch({ busy: true });
@@ -291,7 +299,7 @@ async function answer(begin: () => Promise<Response>): Promise<void> {
     }
     tellOthers();
   } catch (problem) {
-    if (isHere()) fail(problem, isStarted);
+    if (isHere()) fail(problem, isStarted, putBack);
   } finally {
     if (isHere()) talk.patch({ busy: false });
   }
@@ -310,12 +318,14 @@ function hearAnswer(message: Message): void {
 const withQuestion = (thread: Thread, turn: Turn) =>
   thread.turns.some((one) => one.id === turn.id) ? thread : withTurn(thread, turn, false, true);
 
-function fail(problem: unknown, isStarted: boolean): void {
+function fail(problem: unknown, isStarted: boolean, putBack?: () => void): void {
   const { asking, id } = talk.get();
   if (isStarted && !(problem instanceof Problem)) return; // the connection broke; the answer goes on, and we follow it
-  if (asking) talk.patch({ asking: { ...asking, failed: adviceOf(problem) } });
+  if (putBack) complain(`There is no new answer. ${adviceOf(problem)}`);
+  else if (asking) talk.patch({ asking: { ...asking, failed: adviceOf(problem) } });
   else talk.patch({ failure: adviceOf(problem), thinking: "" });
   if (id && asking?.replaces) void reread(id);
+  putBack?.();
 }
 
 /** What was not sent is taken back into the composer. */
