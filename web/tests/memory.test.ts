@@ -1,3 +1,4 @@
+import "./page";
 import { describe, expect, it } from "vitest";
 import type { LogEvent, Note, Summary } from "../src/api/types";
 import { coveredTo, entriesOf, keyOf, levelsOf, placeOf, sentenceOf, treeOf } from "../src/memory/places";

@@ -149,6 +149,15 @@ describe("a conversation", () => {
     expect(talk.get().thread.turns.map((one) => one.id)).toEqual(["q", "r"]);
     expect(toasts.get().at(-1)!.text).toContain("There is no new answer");
   });
+
+  it("says when its feed is refused for good, and does not only fall silent", async () => {
+    answers("a", [turn({ id: "q" })]);
+    on("GET", /\/conversations\/a\/events/, () => Promise.reject(400));
+    open("a");
+    await soon();
+    expect(talk.get()).toMatchObject({ phase: "ready", live: false });
+    expect(toasts.get()).toHaveLength(1);
+  });
 });
 
 it("a feed that tries again for a long time leaves no listeners behind", async () => {

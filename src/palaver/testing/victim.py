@@ -126,6 +126,7 @@ ARGUMENTS = {
     "spec": '{"id": "$fresh", "owner": "$owner", "key": "$key", "participants": "[\\"$stranger\\"]",'
     r' "salt": "\\x00"}',
     "stems": "{$word}",
+    "summarised": "100",
     "tail": "x",
     "tail_n": "1",
     "through_seq": "1000",

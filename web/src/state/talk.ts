@@ -148,7 +148,10 @@ function begin(id: string, after: number): void {
     },
     onState: (live) => isNow(mine) && talk.patch({ live }),
     onEnd: (problem) => {
-      if (isNow(mine) && problem && (problem.status === 404 || problem.status === 410)) talk.patch({ phase: "gone" });
+      if (!isNow(mine) || !problem) return;
+      if (problem.status === 404 || problem.status === 410) return talk.patch({ phase: "gone" });
+      talk.patch({ live: false });
+      complain(adviceOf(problem)); // else the page would only fall silent
     },
   });
 }

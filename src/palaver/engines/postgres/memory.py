@@ -22,7 +22,8 @@ FACT_FIELDS = (
 class MemoryVerbs(Caller):
     async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
-        (row,) = await self.read("reading", scope, conversation=conversation, viewer=limits.viewer, **args)
+        more = {"viewer": limits.viewer, "summarised": limits.summarised}
+        (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)
         tail = turns_of(row["tail"], conversation)
         current = next((turn for turn in reversed(tail) if _is_current(turn, limits.viewer)), None)
         if row["current"] is not None:

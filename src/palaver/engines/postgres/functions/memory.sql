@@ -23,20 +23,25 @@ CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGU
 
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
--- tail: the end of the view, backwards, until the budget is full. No row is read that could not be used, but the one that
--- is too much, and those that come with it from the same fetch
-CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean)
+-- tail: the end of the view, backwards, until the budget is full, or what turns that a summary covers may take of it.
+-- No row is read that could not be used, but the one that is too much, and those that come with it from the same fetch
+CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean, summarised bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   t palaver.turns;
   space bigint := budget;
+  covered bigint := CASE WHEN summarised IS NULL THEN -1 ELSE c.summarized_position END;
   taken integer := 0;
 BEGIN
   FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
     ORDER BY o.position DESC
   LOOP
     CONTINUE WHEN t.status <> 'complete';
+    IF t.position < covered THEN
+      space := least(space, summarised);
+      covered := -1;
+    END IF;
     RETURN NEXT t;
     taken := taken + 1;
     space := space - 1 - CASE WHEN in_characters
@@ -85,7 +90,7 @@ $$;
 
 -- reading: what a context is made from, in one snapshot
 CREATE OR REPLACE FUNCTION palaver_api.reading(who jsonb, conversation text, budget bigint, in_characters boolean,
-  most_facts integer, viewer text DEFAULT NULL)
+  most_facts integer, viewer text DEFAULT NULL, summarised bigint DEFAULT NULL)
 RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
   summarized_position bigint, summarized_turns bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -99,7 +104,7 @@ BEGIN
   SELECT json_agg(turn_json(t) ORDER BY t.position), coalesce(min(t.position), 0),
     bool_or(CASE WHEN viewer IS NULL THEN t.role = 'user'
       ELSE t.role IN ('user', 'assistant') AND t.actor <> viewer AND t.tool_calls IS NULL END)::text
-  INTO tail, start, current FROM tail(c, budget, in_characters) AS t;
+  INTO tail, start, current FROM tail(c, budget, in_characters, summarised) AS t;
   IF current IS DISTINCT FROM 'true' THEN  -- otherwise it is in the tail
     current := (SELECT turn_json(t) FROM current(c, viewer) AS t);
   ELSE
