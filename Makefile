@@ -33,7 +33,7 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(BIN)/python -m pytest -n 2 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+	$(BIN)/python -m pytest -n 3 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
 
 # What failed beside others on a busy machine, once more by itself. It must pass there; what fails twice fails the run.
 again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,12 @@ ROOT = Path(__file__).parents[1]
 # How long an example takes depends on who else uses the machine, and is no guarantee of ours.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_collection_finish() -> None:
+    """A million objects of the tests themselves need not be looked through each time that somebody collects garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
