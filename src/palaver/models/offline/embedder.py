@@ -158,6 +158,8 @@ def open_embedder(name: str) -> Embedder | None:
 
 def _load(weights: bytes, vocabulary: bytes, threads: int) -> _Model:
     try:
+        # Whole, and first: onnxruntime reaches into the middle of it, where another thread may be importing it.
+        import numpy  # noqa: F401
         import onnxruntime
         from tokenizers import Tokenizer
     except ImportError as error:
