@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -86,30 +87,32 @@ async def test_changes_are_told_in_every_era(server: Running) -> None:
         assert await heard.next() == f"palaver://conversations/{other}"
 
 
-async def test_a_key_that_was_revoked_hears_no_more(server: Running) -> None:
+@asynccontextmanager
+async def revoked(server: Running) -> AsyncIterator[tuple[str, str, str, Any]]:
+    """The owner's key, a conversation, its URI, and the news of it for a listener whose key has just been revoked."""
     owner, key = server.key(), server.key()
     async with over_http(server.url, owner) as ada:
         talk, uri = await begun(ada)
         async with over_http(server.url, key) as phone, phone.listen(resource_subscriptions=[uri]) as news:
             store = server.app.state.services.store.scoped(Scope.of("acme", None))
             server.do(revoke_key(store, known_by(key)))
-            # It ends by itself, at the next look: within a heartbeat.
-            assert await asyncio.wait_for(_all(news), PATIENCE) in ([], [uri])
+            yield owner, talk, uri, news
+
+
+async def test_a_key_that_was_revoked_hears_no_more(server: Running) -> None:
+    async with revoked(server) as (owner, talk, uri, news):
+        # It ends by itself, at the next look: within a heartbeat.
+        assert await asyncio.wait_for(_all(news), PATIENCE) in ([], [uri])
         await said(server, owner, talk, "For those who may.")
 
 
 async def test_it_hears_no_more_also_where_somebody_always_speaks(server: Running) -> None:
-    owner, key = server.key(), server.key()
-    async with over_http(server.url, owner) as ada:
-        talk, uri = await begun(ada)
-        async with over_http(server.url, key) as phone, phone.listen(resource_subscriptions=[uri]) as news:
-            store = server.app.state.services.store.scoped(Scope.of("acme", None))
-            server.do(revoke_key(store, known_by(key)))
-            hearing = asyncio.create_task(_all(news))
-            async with asyncio.timeout(PATIENCE):
-                while not hearing.done():
-                    await said(server, owner, talk, "On and on.")
-            assert set(await hearing) <= {uri}
+    async with revoked(server) as (owner, talk, uri, news):
+        hearing = asyncio.create_task(_all(news))
+        async with asyncio.timeout(PATIENCE):
+            while not hearing.done():
+                await said(server, owner, talk, "On and on.")
+        assert set(await hearing) <= {uri}
 
 
 async def _all(news: Any) -> list[str]:
