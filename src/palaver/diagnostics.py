@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +16,13 @@ NAMES = frozenset(
     {"model", "id", "type", "role", "name", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"}
 )  # what they hold are names, and no words
 REMEMBERED = 100_000  # texts in which nothing was found
+SOON = 0.1  # seconds until a call that is under way is on record
 LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, not kept
 
 
 @dataclass(slots=True)
 class Recording:
-    """One call. Its row is written when it is sent, so that a crash leaves a trace, and again at the end."""
+    """One call. Its row is written at the end, and before that unless it is over at once: a crash leaves a trace."""
 
     engine: Engine
     scope: Scope
@@ -28,18 +30,27 @@ class Recording:
     redact: Callable[[str], str]
     bodies: int | None
     _begun: asyncio.Task[None] | None = None
-    _ready: Request | None = field(default=None)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _ready: Request | None = None
 
     def begin(self) -> None:
-        """It is on its way. Nobody waits for the row."""
+        """It is on its way. Nobody waits for the row, and the first word does not wait for the looking for secrets."""
         if self._begun is None:
-            self._begun = asyncio.create_task(self._put(None), name="palaver-request")
+            self._begun = asyncio.create_task(self._put_soon(), name="palaver-request")
 
     async def end(self, response: Mapping[str, Any], turn: str | None) -> None:
+        """Here is what came of it."""
+        self._ended.set()
         if self._begun is not None:
             await self._begun
         self.request = replace(self.request, turn=turn)
         await self._put(response)
+
+    async def _put_soon(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), SOON)
+        if not self._ended.is_set():
+            await self._put(None)
 
     async def _put(self, response: Mapping[str, Any] | None) -> None:
         if self._ready is None:

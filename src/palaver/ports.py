@@ -294,7 +294,7 @@ class VectorRows:
     conversation: int
     fresh: bool
     rows: list[tuple[int, int, bytes]]
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -673,7 +673,7 @@ class Engine(Protocol):
     async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows: ...
     async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]: ...
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]: ...
     async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
         """A sample of the vectors; None when the engine would rather hand out all of them."""

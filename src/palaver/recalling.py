@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.errors import ModelUnavailable
@@ -35,19 +35,24 @@ MANY = 5_000  # passages: from here on an engine may be asked for the nearest ve
 SAMPLE, NEAREST, BY_WORDS = 1_000, 500, 500  # vectors that stand for the rest; turns by meaning; turns by their words
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
     """A cached profile, and how to find a turn in it by its number."""
 
     profile: Profile
     stamp: tuple[int, ...]
     through: int
-    order: Any = None
-    sorted_tids: Any = None
+    order: Any
+    sorted_tids: Any
+    conversations: list[int]
 
-    def prepare(self) -> None:
-        self.order = self.profile.tid.argsort(kind="stable")
-        self.sorted_tids = self.profile.tid[self.order]
+    @classmethod
+    def of(cls, profile: Profile, stamp: tuple[int, ...], through: int) -> _Known:
+        import numpy as np
+
+        order = profile.tid.argsort(kind="stable")
+        conversations = np.unique(profile.conversation).tolist()
+        return cls(profile, stamp, through, order, profile.tid[order], conversations)
 
     def unknown(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Those that are not in the profile yet."""
@@ -66,14 +71,40 @@ class _Known:
         return self.order[places[there]], there
 
 
-@dataclass(slots=True)
-class _Matrix:
-    """The vectors of one conversation."""
+class _Block(NamedTuple):
+    """Some vectors, and the numbers of their turns."""
 
     tids: Any
     vectors: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """The vectors of one conversation, in blocks: each is much larger than the next, so that a few more cost little."""
+
+    blocks: tuple[_Block, ...]
     total: Vectors  # their sum
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(len(block.tids) for block in self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(block.vectors.nbytes) for block in self.blocks)
+
+    def extended(self, block: _Block, stamp: tuple[int, ...]) -> _Matrix:
+        blocks = [*self.blocks, block]
+        while len(blocks) > 1 and 2 * len(blocks[-1].tids) > len(blocks[-2].tids):
+            blocks[-2:] = [_joined(*blocks[-2:])]
+        return _Matrix(tuple(blocks), self.total + block.vectors.sum(axis=0), stamp)
+
+
+def _joined(one: _Block, other: _Block) -> _Block:
+    import numpy as np
+
+    return _Block(np.concatenate((one.tids, other.tids)), np.concatenate((one.vectors, other.vectors)))
 
 
 @dataclass(slots=True)
@@ -124,10 +155,10 @@ class Recaller:
 
         async with self._lock:
             known, passages, terms = await self._profile(scope, where)
-            query = parse(text, known.profile.actors, self.clock.now())
-            found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
-            lexical = _lexical(known, query, found, passages, terms)
-            near = await self._cosines(scope, where, query, known, lexical)
+        query = parse(text, known.profile.actors, self.clock.now())
+        found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
+        lexical = _lexical(known, query, found, passages, terms)
+        near = await self._cosines(scope, where, query, known, lexical)
         return await asyncio.to_thread(self._score, known.profile, query, lexical, near, since, until)
 
     def _score(
@@ -195,12 +226,11 @@ class Recaller:
             scope, where, known.stamp if known else None, known.through if known is not None else 0
         )
         if known is None or rows.fresh:
-            known = _Known(Profile.build([_shape(row) for row in rows.rows]), rows.stamp, rows.through)
-            known.prepare()
+            known = _Known.of(Profile.build([_shape(row) for row in rows.rows]), rows.stamp, rows.through)
         elif new := known.unknown(rows.rows):
-            known.profile.extend([_shape(row) for row in new])
-            known.prepare()
-        known.through = rows.through
+            known = _Known.of(known.profile.extended([_shape(row) for row in new]), rows.stamp, rows.through)
+        else:
+            known = replace(known, through=rows.through)
         self._profiles[key] = known
         while len(self._profiles) > MAX_PROFILES:
             self._profiles.popitem(last=False)
@@ -222,9 +252,9 @@ class Recaller:
         sample = await self._sample(scope, where, lexical.passages) if lexical.passages > MANY else None
         if sample is not None:
             return await self._nearest(scope, where, known, lexical, sample, asked)
-        await self._fetch_vectors(scope, where)
-        conversations = set(known.profile.conversation.tolist())
-        mine = [self._matrices[cid] for cid in conversations if cid in self._matrices]
+        async with self._lock:
+            await self._fetch_vectors(scope, where)
+            mine = [self._matrices[cid] for cid in known.conversations if cid in self._matrices]
         asked = _aimed(asked, mine)
         return _Near(asked, await asyncio.to_thread(_best_cosines, known, mine, asked))
 
@@ -275,15 +305,15 @@ class Recaller:
             tids = np.array([row[1] for row in rows], np.int64)
             new = np.frombuffer(b"".join(row[2] for row in rows), np.float16).astype(np.float32)
             new = new.reshape(len(rows), -1) if rows else np.zeros((0, self.embedder.dimensions), np.float32)
-            if old is not None and not found.fresh:
-                tids, new = np.concatenate((old.tids, tids)), np.concatenate((old.vectors, new))
-            self._matrices[cid] = _Matrix(tids, new, new.sum(axis=0), found.stamp)
+            if old is None or found.fresh:
+                old = _Matrix((), np.zeros(new.shape[1], np.float32), ())
+            self._matrices[cid] = old.extended(_Block(tids, new), found.stamp)
         self._trim()
 
     def _trim(self) -> None:
-        size = sum(matrix.vectors.nbytes for matrix in self._matrices.values())
+        size = sum(matrix.nbytes for matrix in self._matrices.values())
         while size > MAX_VECTOR_BYTES and len(self._matrices) > 1:
-            size -= self._matrices.popitem(last=False)[1].vectors.nbytes
+            size -= self._matrices.popitem(last=False)[1].nbytes
 
 
 def _share(fact: Fact, stems: set[str]) -> float:
@@ -325,7 +355,7 @@ def _aimed(asked: Any, matrices: Sequence[_Matrix]) -> Any:
     """The question without half of what it shares with everything in the scope."""
     from palaver.recall.fuse import aim
 
-    count = sum(len(matrix.tids) for matrix in matrices)
+    count = sum(matrix.count for matrix in matrices)
     if not count:
         return asked
     total = matrices[0].total.copy()
@@ -339,9 +369,9 @@ def _best_cosines(known: _Known, matrices: Sequence[_Matrix], asked: Any) -> Any
     import numpy as np
 
     best = np.full(len(known.profile), np.nan, np.float32)
-    for matrix in matrices:
-        indices, there = known.indices(matrix.tids)
-        np.fmax.at(best, indices, (matrix.vectors @ asked)[there])
+    for block in (block for matrix in matrices for block in matrix.blocks):
+        indices, there = known.indices(block.tids)
+        np.fmax.at(best, indices, (block.vectors @ asked)[there])
     return best
 
 

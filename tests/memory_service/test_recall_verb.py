@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.errors import InvalidInput
+from palaver.recall import fuse
 from palaver.testing import HashEmbedder
 
 from .helpers import talk_on, url
@@ -61,6 +64,51 @@ async def test_turns_that_are_not_embedded_yet_are_found_by_their_words(tmp_path
         await said(talk, "warm up")
         await talk.append("user", PEANUTS)
         assert (await said(talk, "peanuts"))[0] == PEANUTS
+
+
+async def test_a_recall_ranks_what_was_there_when_it_looked(both: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may learn of newer turns while its scores are still being made."""
+    talk = await both.conversation()
+    await talk.append("user", PEANUTS)
+    await talk_on(talk, 30)
+    await both.settle()
+    await said(talk, "warm up")
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> fuse.Scores:
+        at_it.set()
+        assert go_on.wait(20)
+        return score(*args, **options)
+
+    score = fuse.score
+    monkeypatch.setattr(fuse, "score", slowly)
+    early = asyncio.create_task(said(talk, "peanuts", k=50))
+    assert await asyncio.to_thread(at_it.wait, 20)
+    monkeypatch.setattr(fuse, "score", score)
+    await talk.append("user", "Peanuts, again.")
+    assert "Peanuts, again." in await said(talk, "peanuts")
+    go_on.set()
+    assert PEANUTS in await early
+    assert "Peanuts, again." not in await early
+
+
+async def test_what_is_forgotten_and_what_comes_then_keep_their_own_vectors(tmp_path: Path) -> None:
+    """A number is given out again: the vector that stood for it before must not speak for the newcomer."""
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation("x")
+        await talk_on(talk, 30)
+        last = await talk.append("user", PEANUTS)
+        await store.settle()
+        asked = "allergic to peanuts and hazelnuts"
+        assert (await said(talk, asked))[0] == PEANUTS
+        await talk.forget(last)
+        await talk.append("user", "The train leaves at nine.")
+        await store.settle()
+        (new,) = [hit for hit in await talk.recall(asked, k=50) if hit.turn and hit.turn.text.startswith("The train")]
+        async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as other:
+            again = await (await other.conversation("x")).recall(asked, k=50)
+        (fresh,) = [hit for hit in again if hit.turn and hit.turn.text.startswith("The train")]
+        assert new.parts == pytest.approx(fresh.parts, abs=1e-3)
 
 
 async def test_a_stream_that_is_being_written_hides_nothing_that_came_after_it(both: Store) -> None:

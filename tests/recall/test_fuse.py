@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.recall.fuse import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
-from palaver.recall.profile import HOUR, Profile, Row
+from palaver.recall.links import HOUR
+from palaver.recall.profile import Profile, Row
 from palaver.recall.query import parse
 from palaver.recall.terms import passages
 

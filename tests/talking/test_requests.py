@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from palaver import Conversation, Scope, Store
 from palaver.model import Request
 from palaver.ports import ModelEvent
 from palaver.testing import ScriptedModel
+from palaver.testing.kit import eventually
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 from .conftest import Opener, Traces
@@ -50,6 +53,26 @@ async def test_secrets_are_redacted_and_nothing_else_is_changed(opened: Opener, 
         assert secret in str(provider.bodies[0])
         assert secret not in str(request.body)
         assert "keep it." in str(request.body)
+
+
+async def test_a_call_that_is_under_way_is_on_record(opened: Opener, provider: LoopbackProvider) -> None:
+    hold = threading.Event()
+    provider.script(Say("Tea.", hold=hold))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        answer = asyncio.create_task(talk.generate("What can I drink?"))
+
+        async def on_record() -> bool:
+            return bool(await talk.requests())
+
+        await eventually(on_record)
+        under_way = await talk.requests()
+        hold.set()
+        await answer
+        (request,) = await talk.requests()
+        assert under_way == [replace(request, response=None, turn=None)]
+        assert request.response is not None
+        assert request.body == provider.bodies[0]
 
 
 async def test_a_call_with_a_price_says_what_it_cost(opened: Opener, provider: LoopbackProvider) -> None:

@@ -33,7 +33,7 @@ class RecallVerbs(Caller):
         return {row["stem"]: Postings(*_pairs(row["places"]).T) for row in rows}
 
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
         args = {"model": model, "known": as_json({str(cid): stamp for cid, stamp in known.items()})}
         rows = await self.read("vectors", scope, conversation=where.conversation, owner=where.owner, **args)

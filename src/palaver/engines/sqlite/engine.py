@@ -355,7 +355,7 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: recall.postings(tx, scope, where, stems, limit))
 
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]
+        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
         return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
 

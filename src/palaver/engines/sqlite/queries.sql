@@ -702,10 +702,20 @@ SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
   count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.cid), 0), coalesce(sum(c.cid * c.cid), 0)
 FROM conversations c WHERE {where}
 
--- profile: the shape of every turn, without its words
-SELECT t.tid, t.cid, t.position, t.created, max(t.token_count, t.attachments IS NOT NULL), t.role, t.actor,
+-- shape: what recall knows of a turn, without its words
+t.tid, t.cid, t.position, t.created, max(t.token_count, t.attachments IS NOT NULL), t.role, t.actor,
   coalesce(m.standing, 0), t.status
-FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
+
+-- profile: the shape of every turn
+SELECT {shape} FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
+WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
+ORDER BY t.cid, t.position
+
+-- newest_turn: the last number that was given out
+SELECT coalesce(max(tid), 0) FROM turns
+
+-- profile_news: the same of the newest in the file, whosever they are, for when they are few
+SELECT {shape} FROM turns t NOT INDEXED CROSS JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
 
@@ -735,8 +745,8 @@ SELECT {turn_columns}, c.id FROM json_each(:tids) j
 CROSS JOIN turns t ON t.tid = j.value CROSS JOIN conversations c ON c.cid = t.cid
 WHERE t.active = 1 AND t.status = 'complete' AND {visible}
 
--- conversations_where: their numbers
-SELECT c.cid, c.id FROM conversations c WHERE {where}
+-- conversations_where: their numbers, and how often something other than an append happened to them
+SELECT c.cid, c.revision FROM conversations c WHERE {where}
 
 -- ---- the outbox
 

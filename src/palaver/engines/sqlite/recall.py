@@ -14,6 +14,7 @@ from palaver.model import Scope, Turn
 from palaver.ports import Postings, ProfileRows, VectorRows, Where
 
 END = 2**62
+NEWS = 1_000  # turns of a file: so many are looked through, rather than all of a long conversation
 
 
 def _params(tx: Tx, scope: Scope, where: Where) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, a
     params = _params(tx, scope, where)
     passages, terms, *stamp = tx.all(Q.recall_stamp, **params)[0]
     fresh = known != tuple(stamp)
-    rows = tx.all(Q.profile, after=0 if fresh else after, **params)
+    few = not fresh and tx.all(Q.newest_turn)[0][0] - after < NEWS
+    rows = tx.all(Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
     newest = max((row[0] for row in rows), default=0 if fresh else after)
     pending = tx.all(Q.first_pending, end=END, **params)[0][0]
     return ProfileRows(
@@ -62,18 +64,22 @@ def _match(word: str, stem: str) -> str:
     return f'(scope : {word}) AND (terms : "{stem}")'
 
 
-def vectors(tx: Tx, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, int]]) -> list[VectorRows]:
-    """Per conversation: the vectors that are not known yet, or all of them when some that were are gone."""
+def vectors(tx: Tx, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]) -> list[VectorRows]:
+    """Per conversation: the vectors that are not known yet, or all of them when some that were are gone.
+
+    While nothing but appends happened to a conversation, none can be gone; they are counted only after something else.
+    """
     found = []
-    for cid, _ in tx.all(Q.conversations_where, **_params(tx, scope, where)):
-        count, newest = tx.all(Q.vector_stamp, cid=cid, after=0)[0]
-        had, last = known.get(cid, (0, 0))
-        if (count, newest) == (had, last):
+    for cid, revision in tx.all(Q.conversations_where, **_params(tx, scope, where)):
+        had, last, seen = known.get(cid, (0, 0, revision))
+        added, newest = tx.all(Q.vector_stamp, cid=cid, after=last)[0]
+        count = had + added if revision == seen else tx.all(Q.vector_stamp, cid=cid, after=0)[0][0]
+        stamp = (count, max(newest, last), revision)
+        if stamp == known.get(cid, (0, 0, revision)):
             continue
-        added = tx.all(Q.vector_stamp, cid=cid, after=last)[0][0]
         fresh = had + added != count
         rows: list[Any] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
-        found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=(count, newest)))
+        found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=stamp))
     return found
 
 
