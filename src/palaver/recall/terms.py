@@ -17,6 +17,7 @@ ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Nobody searches for a longer word, and an index must not be fed a megabyte without a space.
 MAX_TERM = 64
+MAX_TERMS = 50_000  # words that are remembered with their stems
 
 STOP_WORDS = frozenset(
     """a about all also am an and any are as at be been but by can could did do does for from had has have he her him
@@ -43,7 +44,7 @@ def _stemmer() -> Stemmer.Stemmer:
     return Stemmer.Stemmer("english", 0)
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=MAX_TERMS)
 def _stem(word: str) -> str:
     return _stemmer().stemWord(word) if word.isascii() else _plain(word)
 
@@ -55,16 +56,23 @@ def _plain(word: str) -> str:
     return _stemmer().stemWord(bare) if bare.isascii() else bare
 
 
-@lru_cache(maxsize=50_000)
-def _term(word: str) -> str:
-    """What a plain word is indexed as; nothing for a stop word."""
-    return "" if word in STOP_WORDS else _stem(word[:MAX_TERM])
+class _Terms(dict[str, str]):
+    """What plain words are indexed as; nothing for a stop word. Every word of every turn is looked up here."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= MAX_TERMS:
+            self.clear()
+        term = self[word] = "" if word in STOP_WORDS else _stem(word[:MAX_TERM])
+        return term
+
+
+_term = _Terms().__getitem__
 
 
 def terms(text: str) -> list[str]:
     """The stems of `text`, in order, without stop words."""
     if text.isascii():  # most texts, and the short way is twice as fast
-        return [term for word in text.translate(_ASCII_WORDS).split() if (term := _term(word))]
+        return list(filter(None, map(_term, text.translate(_ASCII_WORDS).split())))
     found = []
     for word in _WORD.findall(text.lower()):
         if word in STOP_WORDS:

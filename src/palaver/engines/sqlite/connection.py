@@ -1,4 +1,4 @@
-"""Connections to one SQLite file: a writer thread that commits in groups, and readers beside it."""
+"""Connections to one SQLite file: how each is opened, what goes wrong with them, and those that read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import os
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -21,7 +19,6 @@ import apsw
 
 from palaver import errors
 from palaver.engines.migrate import migrations
-from palaver.engines.sqlite.gaps import clear_gaps
 from palaver.identity import micros
 from palaver.ports import Clock
 
@@ -30,12 +27,6 @@ Row = tuple[Any, ...]
 
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 READERS = 4
-BATCH = 256
-GATHER_SECONDS = 0.0003
-CHORES_AT, CHORES_AFTER_SECONDS = 64, 0.05
-SCRUB_RETRY_SECONDS = 1.0
-SCRUB_WAIT_MILLISECONDS = 1_000
-SCRUB_TRIES = 10
 # A second writer waits this long for the first; appends take well under a millisecond each.
 BUSY_MILLISECONDS = 30_000
 
@@ -237,239 +228,6 @@ class Tx:
 
 
 Work = Callable[[Tx], T]
-
-
-@dataclass(slots=True)
-class _Job:
-    work: Work[Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    result: Any = None
-    error: BaseException | None = None
-
-
-class Writer:
-    """One thread that owns the writing connection. What is queued while it commits shares the next commit."""
-
-    def __init__(
-        self,
-        address: Address,
-        clock: Clock,
-        *,
-        setup: Work[None],
-        chores: Work[int],
-        committed: Callable[[set[str]], None],
-    ) -> None:
-        """`chores` is what may wait a moment: it is done when nothing else is, or when enough has piled up."""
-        self.address, self.clock, self.committed, self.chores = address, clock, committed, chores
-        self._chores_due = 1
-        self._last_group = 1
-        self.commits = 0
-        self.db = prepare(address, setup)
-        self.unscrubbed = self._marked_unscrubbed()
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        if self._closed:
-            raise errors.StoreClosed
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Job(work, loop, future))
-        return future
-
-    def close(self) -> None:
-        """Finish what is queued, then close. Blocks."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        waiting: deque[_Job] = deque()
-        try:
-            self._work(waiting)
-        except BaseException:  # nobody may wait for a thread that is gone
-            self._closed = True
-            self._fail(waiting)
-            raise
-        self.db.close()
-
-    def _fail(self, waiting: deque[_Job]) -> None:
-        while not self._queue.empty():
-            if (job := self._queue.get()) is not None:
-                waiting.append(job)
-        for job in waiting:
-            job.error = errors.EngineUnavailable("the writer stopped after an unexpected error; open the store again")
-        _deliver(list(waiting))
-
-    def _work(self, waiting: deque[_Job]) -> None:
-        closing = False
-        while not closing:
-            closing = self._gather(waiting)
-            idle = not waiting
-            if waiting:
-                self._last_group = len(waiting)
-                self._commit_group(list(waiting))
-                self._chores_due += len(waiting)
-                waiting.clear()
-            if self._chores_due >= CHORES_AT or (self._chores_due and (idle or closing)):
-                self._do_chores()
-            if self.unscrubbed and (idle or closing):
-                self._scrub(0)
-
-    def _gather(self, waiting: deque[_Job]) -> bool:
-        """Wait for the next write and take all that is queued behind it. True when there will be no more."""
-        pause = CHORES_AFTER_SECONDS if self._chores_due else SCRUB_RETRY_SECONDS if self.unscrubbed else None
-        try:
-            job = self._queue.get(timeout=pause)
-            while job is not None:
-                waiting.append(job)
-                if len(waiting) == BATCH:
-                    return False
-                # Those who wrote together last time are about to write again: sharing one commit is worth a moment.
-                expected = len(waiting) < self._last_group
-                job = self._queue.get(timeout=GATHER_SECONDS) if expected else self._queue.get_nowait()
-        except Empty:
-            return False
-        return True
-
-    def _do_chores(self) -> None:
-        """What was put off. If it fails, it stays put off: the next write brings it up again."""
-        self._chores_due = 0
-        try:
-            with translated(self.address.path):
-                while True:
-                    self.db.execute("BEGIN IMMEDIATE")
-                    tx = Tx(self.db, micros(self.clock.now()))
-                    done = self.chores(tx)
-                    self.db.execute("COMMIT")
-                    if tx.touched:
-                        self.committed(tx.touched)
-                    if not done:
-                        return
-        except Exception:  # whatever a text does to the index, the writer must live; a search meets the same error
-            self._roll_back()
-
-    def _commit_group(self, jobs: list[_Job]) -> None:
-        try:
-            with translated(self.address.path):
-                tx = self._begin()
-                if not self._all_at_once(tx, jobs):
-                    self._roll_back()
-                    tx = self._begin()
-                    for job in jobs:
-                        self._by_itself(tx, job)
-                self.db.execute("COMMIT")
-        except BaseException as problem:  # it belongs to the callers: each one gets it
-            self._roll_back()
-            for job in jobs:
-                job.error = job.error or problem
-        else:
-            self.commits += 1
-            if tx.scrub:
-                self.unscrubbed = True
-                self._scrub(SCRUB_WAIT_MILLISECONDS)
-            if tx.touched:
-                self.committed(tx.touched)
-        _deliver(jobs)
-
-    def _begin(self) -> Tx:
-        self.db.execute("BEGIN IMMEDIATE")
-        # The clock is read under the lock: two processes cannot take the same moment for two events.
-        return Tx(self.db, micros(self.clock.now()))
-
-    def _all_at_once(self, tx: Tx, jobs: list[_Job]) -> bool:
-        """Run the writes one after another. False when one failed halfway: then all must run again, each by itself."""
-        for job in jobs:
-            before = self.db.total_changes()
-            try:
-                job.result = job.work(tx)
-            except Exception as problem:  # its caller gets it; the others' writes go on
-                if len(jobs) == 1 or not self.db.in_transaction:
-                    raise
-                if self.db.total_changes() != before or not isinstance(problem, errors.PalaverError):
-                    return False
-                job.error = problem
-        return True
-
-    def _by_itself(self, tx: Tx, job: _Job) -> None:
-        """Run one write so that its failure undoes it and nothing else."""
-        job.error = None
-        self.db.execute("SAVEPOINT one")
-        try:
-            with translated(self.address.path):
-                job.result = job.work(tx)
-        except Exception as problem:  # its caller gets it; the others' writes go on
-            if not self.db.in_transaction:
-                raise  # the whole group went down with it, as on a full disk
-            job.error = problem
-            self.db.execute("ROLLBACK TO one")
-        self.db.execute("RELEASE one")
-
-    def _roll_back(self) -> None:
-        # SQLite rolls back by itself after some errors, a full disk among them.
-        if self.db.in_transaction:
-            self.db.execute("ROLLBACK")
-
-    # ---- old bytes in the WAL and in the file
-
-    def _marked_unscrubbed(self) -> bool:
-        with translated(self.address.path):
-            return bool(self.db.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
-
-    def _scrub(self, wait: int) -> None:
-        """Cut the WAL to nothing and clear the gaps of the file; what a reader still needs stays for now."""
-        self.db.set_busy_timeout(wait)
-        try:
-            for _ in range(SCRUB_TRIES):
-                busy, *_ = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
-                if busy or self._clear_gaps():
-                    break
-        except (apsw.Error, OSError):
-            pass  # tried again a second later, and by whoever opens the file next
-        finally:
-            self._roll_back()
-            self.db.set_busy_timeout(self.address.busy_timeout)
-
-    def _clear_gaps(self) -> bool:
-        """Clear the file while nobody writes. False when another process has written since the WAL was cut."""
-        self.db.execute("BEGIN IMMEDIATE")
-        wal = Path(self.db.filename_wal)
-        if wal.exists() and wal.stat().st_size:
-            self.db.execute("ROLLBACK")
-            return False
-        clear_gaps(self.db.filename)
-        # Pages in memory still have their gaps as they were; the commit makes other processes drop theirs.
-        self.db.release_memory()
-        self.db.execute("DELETE FROM meta WHERE name = 'scrub'")
-        self.db.execute("COMMIT")
-        self.unscrubbed = False
-        return True
-
-
-def _deliver(jobs: list[_Job]) -> None:
-    """Hand results to the waiting tasks: one wake-up per event loop, not one per task."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, mine in loops.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, mine)
-        except RuntimeError:
-            pass  # that loop is closed: nobody is waiting there any more
-
-
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.future.cancelled():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
 
 
 class Readers:

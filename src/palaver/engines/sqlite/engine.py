@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -28,9 +28,10 @@ from palaver.engines.sqlite import (
     text_index,
     turns,
 )
-from palaver.engines.sqlite.connection import Address, Readers, Tx, Writer, translated
+from palaver.engines.sqlite.connection import Address, Readers, Tx, Work, translated
 from palaver.engines.sqlite.thread import Q
 from palaver.engines.sqlite.watch import Hub
+from palaver.engines.sqlite.writer import Writer
 from palaver.errors import ConversationNotFound
 from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
@@ -85,6 +86,10 @@ from palaver.ports import (
     VectorRows,
     Where,
 )
+
+T = TypeVar("T")
+
+BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768
 
 
 @asynccontextmanager
@@ -149,7 +154,10 @@ class SQLiteEngine:
 
     async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
         self._last_append = time.monotonic()
-        return await self.writer.submit(lambda tx: turns.append(tx, scope, conversation, batch))
+        return await self._submit(batch, lambda tx: turns.append(tx, scope, conversation, batch))
+
+    def _submit(self, batch: Append, work: Work[T]) -> asyncio.Future[T]:
+        return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
 
     async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
         return await self.readers.run(lambda tx: turns.history(tx, scope, conversation, query))
@@ -166,7 +174,7 @@ class SQLiteEngine:
     # ---- streams
 
     async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
-        return await self.writer.submit(lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
+        return await self._submit(batch, lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
 
     async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
         self._last_append = time.monotonic()
@@ -493,3 +501,9 @@ class SQLiteEngine:
             "synchronous": self.address.synchronous,
             "commits": self.writer.commits,
         }
+
+
+def _is_brief(batch: Append) -> bool:
+    """Whether to store it takes less time than its commit."""
+    size = sum(len(draft.content) + len(draft.tool_results or "") for draft in batch.drafts)
+    return batch.replaces is None and len(batch.drafts) <= BRIEF_TURNS and size <= BRIEF_CHARACTERS

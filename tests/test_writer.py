@@ -1,0 +1,155 @@
+"""The writing connection of an SQLite store: brief writes without the thread where the disk is fast, and never at the
+price of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import palaver
+from palaver import Conversation, Store
+from palaver.engines.sqlite import writer as writing
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.engine import SQLiteEngine
+from palaver.engines.sqlite.writer import Writer
+from palaver.errors import AppendConflict, StoreClosed
+from palaver.testing.kit import eventually
+
+FAST, SLOW = 0.0, 1.0
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
+        yield store
+
+
+@pytest.fixture
+async def talk(store: Store) -> Conversation:
+    return await store.conversation("x")
+
+
+def writer_of(store: Store, pace: float) -> Writer:
+    """The store's writer, which believes that commits take so long."""
+    assert isinstance(store.engine, SQLiteEngine)
+    store.engine.writer.pace = pace
+    return store.engine.writer
+
+
+def where(_: Tx) -> int:
+    return threading.get_ident()
+
+
+async def test_a_brief_write_needs_no_thread_on_a_fast_disk_only(store: Store) -> None:
+    here = threading.get_ident()
+    assert await writer_of(store, FAST).submit_brief(where) == here
+    assert await writer_of(store, FAST).submit(where) != here
+    assert await writer_of(store, SLOW).submit_brief(where) != here
+
+
+async def test_the_pace_follows_the_disk(store: Store, talk: Conversation) -> None:
+    writer = writer_of(store, SLOW)
+    for _ in range(100):
+        await talk.append("user", "hello")
+    assert 0 < writer.pace < SLOW / 10
+
+
+@pytest.mark.parametrize("pace", [FAST, SLOW])
+async def test_what_is_asked_for_together_shares_a_commit(store: Store, talk: Conversation, pace: float) -> None:
+    writer = writer_of(store, pace)
+    before = writer.commits
+    turns = await asyncio.gather(*(talk.append("user", f"number {n}") for n in range(16)))
+    assert [turn.seq for turn in turns] == list(range(16))
+    assert [turn.text for turn in await talk.history()] == [f"number {n}" for n in range(16)]
+    if pace == FAST:
+        assert writer.commits == before + 1
+
+
+@pytest.mark.parametrize("pace", [FAST, SLOW])
+async def test_one_that_is_refused_does_not_hurt_the_others(store: Store, talk: Conversation, pace: float) -> None:
+    writer_of(store, pace)
+    wrong = talk.append("user", "wrong", expected_seq=7)
+    found = await asyncio.gather(talk.append("user", "one"), wrong, talk.append("user", "two"), return_exceptions=True)
+    assert isinstance(found[1], AppendConflict)
+    assert [turn.text for turn in await talk.history()] == ["one", "two"]
+    with pytest.raises(AppendConflict):
+        await talk.append("user", "alone", expected_seq=7)
+    await talk.verify()
+
+
+async def test_one_that_fails_halfway_is_undone_and_the_others_are_kept(store: Store, talk: Conversation) -> None:
+    writer = writer_of(store, FAST)
+
+    def halfway(tx: Tx) -> None:
+        tx.run("UPDATE conversations SET title = 'half'")
+        raise ZeroDivisionError
+
+    failing = writer.submit_brief(halfway)
+    kept = talk.append("user", "kept")
+    found = await asyncio.gather(failing, kept, return_exceptions=True)
+    assert isinstance(found[0], ZeroDivisionError)
+    assert [turn.text for turn in await talk.history()] == ["kept"]
+    assert await writer.submit(lambda tx: tx.all("SELECT title FROM conversations")) == [(None,)]
+    await talk.verify()
+
+
+async def test_the_loop_does_not_wait_for_another_process(store: Store, talk: Conversation, tmp_path: Path) -> None:
+    writer_of(store, FAST)
+    other = apsw.Connection(str(tmp_path / "a.db"))
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(talk.append("user", "patient"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await talk.history() == []
+    other.execute("ROLLBACK")
+    other.close()
+    assert (await waiting).seq == 0
+
+
+async def test_the_text_index_follows_by_itself(store: Store, talk: Conversation) -> None:
+    writer = writer_of(store, FAST)
+    for n in range(3):
+        await talk.append("user", f"peanuts {n}")
+
+    async def is_indexed() -> bool:
+        rows = await writer.submit(lambda tx: tx.all("SELECT count(*) FROM passages"))
+        return bool(rows[0][0] == 3)
+
+    await eventually(is_indexed)
+
+
+async def test_the_log_of_sqlite_stays_short(
+    store: Store, talk: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CHECKPOINT_PAGES", 50)
+    writer = writer_of(store, FAST)
+    for n in range(300):
+        writer.pace = FAST
+        await talk.append("user", f"number {n}")
+    pages = (tmp_path / "a.db-wal").stat().st_size // 4_096
+    assert pages < 1_050  # the first checkpoint is due at a thousand, the others at fifty
+    assert writer._wal_pages < 300
+
+
+async def test_a_store_that_is_closed_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    for round in range(10):
+        stack = palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False)
+        store = await stack.__aenter__()
+        talk = await store.conversation(f"round {round}")
+        writer_of(store, FAST)
+        tasks = [asyncio.create_task(talk.append("user", f"number {n}")) for n in range(20)]
+        for _ in range(round):
+            await asyncio.sleep(0)
+        await stack.__aexit__(None, None, None)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        stored = {one.id for one in found if isinstance(one, palaver.Turn)}
+        assert all(isinstance(one, palaver.Turn | StoreClosed) for one in found)
+        async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as again:
+            there = {turn.id for turn in await (await again.conversation(f"round {round}")).history(100)}
+        assert stored <= there
