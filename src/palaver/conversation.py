@@ -183,8 +183,7 @@ class Conversation:
         )
 
     def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> Draft:
-        unknown = fields.keys() - TURN_FIELDS
-        if unknown:
+        if fields and (unknown := fields.keys() - TURN_FIELDS):
             raise InvalidInput(sorted(unknown)[0], f"is not a field of a turn; those are {', '.join(TURN_FIELDS)}")
         role = clean_role(role)
         if role == "system":

@@ -46,6 +46,8 @@ MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 # An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
+NO_USAGE = TokenUsage()
+
 Counter = Callable[[str], int]
 
 PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]] = {
@@ -340,6 +342,8 @@ def decode_results(text: str | None) -> tuple[ToolResult, ...]:
 
 def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -> str | None:
     """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
+    if not attachments:
+        return None
     if not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput("attachments", "must be a list of what attach() returned")
     rows = [
@@ -355,7 +359,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
     limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
     if len(rows) > limit:
         raise TooLarge("attachments", size=len(rows), limit=limit, unit="files")
-    return canonical_json(rows) if rows else None
+    return canonical_json(rows)
 
 
 def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
@@ -453,7 +457,7 @@ def check_size(*texts: str | None) -> None:
 
 def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:
     if tokens is None:
-        return TokenUsage()
+        return NO_USAGE
     if isinstance(tokens, Mapping):
         tokens = TokenUsage(tokens.get("prompt"), tokens.get("completion"))
     if not isinstance(tokens, TokenUsage):
@@ -472,7 +476,7 @@ def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
 
 def preview(text: str) -> str | None:
     """The first line that says something, cut to fit a list."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), None)
+    line = next(filter(None, map(str.strip, text.splitlines())), None)
     if line is None or len(line) <= MAX_PREVIEW:
         return line
     return line[: MAX_PREVIEW - 1].rstrip() + "…"

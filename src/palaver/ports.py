@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from palaver.drafts import Draft
 from palaver.model import (
     ApiKey,
@@ -72,8 +74,7 @@ class Changes:
     if_untitled: bool = False  # change nothing where somebody has given a title
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, kw_only=True):
     """Turns to store together, or not at all."""
 
     drafts: tuple[Draft, ...]

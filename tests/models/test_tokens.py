@@ -6,10 +6,11 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palaver.models.tokens import BpeCounter, CharCounter, MarginCounter, counter_for, is_dense
+from palaver.models import tokens
+from palaver.models.tokens import BpeCounter, CharCounter, MarginCounter, _table, counter_for, is_dense
 
 PROSE = "We could meet on Thursday at the little café near the station, if the weather holds, and talk it all over."
 CODE = "def add(a, b):\n    return {'sum': a + b, 'args': [a, b]}\n\nfor _ in range(3):\n    print(add(_, _ ** 2))\n"
@@ -67,6 +68,36 @@ def test_the_model_name_chooses_the_counter(model: str | None, name: str) -> Non
 )
 def test_counts_are_those_of_the_published_tables(table: str, text: str, tokens: int) -> None:
     assert BpeCounter(table)(text) == tokens
+
+
+PIECES = st.one_of(
+    st.sampled_from(
+        ["the", "Don't", "don’t", "isn'T", "I'll", "x" * 40, "café", "Привет", "お誕生日", "🙂", "12345", "3.14"]
+    ),
+    st.sampled_from([" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\x1c", "\x85", "\u200b", "\u0301"]),
+    st.sampled_from(["'s", "/", "//", "...", "?!", "-", "_", "(", "ﬀ", "Ⅷ", "²", "़"]),
+    st.text(max_size=3),
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from(["o200k_base", "cl100k_base"]))
+@example("a b  c", "o200k_base")
+@example("the\n", "o200k_base")
+@example("a \nb", "o200k_base")
+@example(" leading and trailing ", "o200k_base")
+@example("1 2 345 6789 ٣ ٤", "cl100k_base")
+def test_words_that_were_seen_before_count_as_they_do_in_the_text(text: str, table: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    assert BpeCounter(table)(text) == BpeCounter(table)(text) == _table(table).count(text)
+
+
+def test_many_words_are_forgotten_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MOST_WORDS", 10)
+    words = tokens._Words(_table("o200k_base"), " ")
+    assert [words[f"word{n}"] for n in range(100)] == [2] * 100
+    assert len(words) <= 10
+    assert words["x" * 33] > 1
+    assert "x" * 33 not in words
 
 
 @pytest.mark.parametrize("text", [PROSE, PROSE.replace("café", "“place” — the new one —"), "ok", "I'm 41."])
