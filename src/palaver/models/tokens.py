@@ -69,7 +69,7 @@ def _counting(name: str) -> Counter:
     first, later = _Words(table, "").__getitem__, _Words(table, " ").__getitem__
 
     def count(text: str) -> int:
-        words = text.split() if len(text) <= LONGEST_TEXT else ()
+        words = () if len(text) > LONGEST_TEXT or "\n" in text else text.split()
         if not words or " ".join(words) != text:  # there is other space, or more of it
             return int(table.count(text))
         return first(words[0]) + sum(map(later, islice(words, 1, None)))
