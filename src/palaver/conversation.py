@@ -771,7 +771,7 @@ class Conversation:
         include_facts: bool,
     ) -> list[Hit]:
         recaller = self._store.parts.prompter.recaller
-        ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], since=since, until=until)
+        ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], k, since=since, until=until)
         totals = ranking.scores.total
         best = [int(i) for i in ranking.order[:k] if threshold is None or totals[i] >= threshold]
         turns = await recaller.turns(self._scope, ranking, best)

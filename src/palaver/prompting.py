@@ -25,6 +25,7 @@ from palaver.ports import Counter, Engine, Limits, Reading, Where
 from palaver.recalling import MAX_QUERY, Recaller
 
 FACTS = 40
+STANDING = 20  # instructions that it offers besides
 CANDIDATES, CHOICE = 400, 2  # turns that recall offers to the packer: this many, or twice what would fill the budget
 COUNTS = 50_000
 REMEMBERED = 256  # contexts whose text is kept, to tell how much of the next one is the same
@@ -157,17 +158,18 @@ class Prompter:
 
     async def _look(self, scope: Scope, options: Options, info: ConversationInfo, text: str) -> tuple[_Found, ...]:
         where = where_of(options.recall_scope, info)
-        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY])
+        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES)
         profile, scores = ranking.profile, ranking.scores
-        offered = _as_many_as_fit(profile.tokens[ranking.order[:CANDIDATES]], options.budget * CHOICE)
-        indices = [int(i) for i in ranking.order[:offered] if _good_enough(scores.total[i], options)]
-        standing = ranking.order[profile.standing[ranking.order] == 2][:20].tolist() if profile.has_assistant else []
-        chosen, standings = list(dict.fromkeys([*indices, *standing])), set(standing)
-        columns = {name: values[chosen].round(4).tolist() for name, values in scores.named.items()}
-        tids, totals = profile.tid[chosen].tolist(), scores.total[chosen].tolist()
+        offered = ranking.order[: _as_many_as_fit(profile.tokens[ranking.order], options.budget * CHOICE)]
+        if options.recall_threshold is not None:
+            offered = offered[scores.total[offered] >= options.recall_threshold]
+        standing = ranking.standing(STANDING)
+        chosen, standings = list(dict.fromkeys([*offered.tolist(), *standing])), set(standing)
+        parts = zip(*(values[chosen].round(4).tolist() for values in scores.named.values()), strict=True)
+        columns = (chosen, profile.tid[chosen].tolist(), scores.total[chosen].tolist(), parts)
         return tuple(
-            _Found(tids[n], totals[n], {name: values[n] for name, values in columns.items()}, i in standings)
-            for n, i in enumerate(chosen)
+            _Found(tid, total, dict(zip(scores.named, values, strict=True)), i in standings)
+            for i, tid, total, values in zip(*columns, strict=True)
         )
 
     async def _quoted(
@@ -251,10 +253,6 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 
 def _as_many_as_fit(costs: Any, budget: int) -> int:
     return int(costs.cumsum().searchsorted(budget, "right"))
-
-
-def _good_enough(total: float, options: Options) -> bool:
-    return options.recall_threshold is None or total >= options.recall_threshold
 
 
 def where_of(kind: str, info: ConversationInfo) -> Where:

@@ -129,13 +129,21 @@ class _Near(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What was found, best first, as indices into the profile."""
+    """The best that was found, best first, as indices into the profile."""
 
     profile: Profile
     scores: Scores
     order: Any
     note: str
     near: _Near
+
+    def standing(self, most: int) -> list[int]:
+        """The standing instructions, best first; nobody gives any where no assistant takes part."""
+        if not self.profile.has_assistant:
+            return []
+        found = (self.profile.standing == 2).nonzero()[0][::-1]
+        found = found[(-self.scores.total[found]).argsort(kind="stable")]
+        return [int(i) for i in found[:most] if self.profile.searchable[i]]
 
 
 class Recaller:
@@ -148,9 +156,9 @@ class Recaller:
         self.out_of_reach = False  # whether the embedder failed to answer the last question
 
     async def rank(
-        self, scope: Scope, where: Where, text: str, *, since: int | None = None, until: int | None = None
+        self, scope: Scope, where: Where, text: str, most: int, *, since: int | None = None, until: int | None = None
     ) -> Ranking:
-        """Rank every turn of the scope for this text."""
+        """Score every turn of the scope for this text, and find the best of them."""
         from palaver.recall.query import parse
 
         async with self._lock:
@@ -159,16 +167,9 @@ class Recaller:
         found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
         lexical = _lexical(known, query, found, passages, terms)
         near = await self._cosines(scope, where, query, known, lexical)
-        return await asyncio.to_thread(self._score, known.profile, query, lexical, near, since, until)
-
-    def _score(
-        self, profile: Profile, query: Query, lexical: Lexical, near: _Near, since: int | None, until: int | None
-    ) -> Ranking:
-        from palaver.recall.fuse import rank, score
-
-        scores = score(profile, query, lexical, near.cosines, sample=near.sample)
-        exclude = _outside(profile, since, until)
-        return Ranking(profile, scores, rank(scores, exclude=exclude), self.note, near)
+        outside = _outside(known.profile, since, until)
+        scores, order = await asyncio.to_thread(_ranked, known.profile, query, lexical, near, most, outside)
+        return Ranking(known.profile, scores, order, self.note, near)
 
     @property
     def note(self) -> str:
@@ -314,6 +315,15 @@ class Recaller:
         size = sum(matrix.nbytes for matrix in self._matrices.values())
         while size > MAX_VECTOR_BYTES and len(self._matrices) > 1:
             size -= self._matrices.popitem(last=False)[1].nbytes
+
+
+def _ranked(
+    profile: Profile, query: Query, lexical: Lexical, near: _Near, most: int, outside: Any
+) -> tuple[Scores, Any]:
+    from palaver.recall.fuse import rank, score
+
+    scores = score(profile, query, lexical, near.cosines, sample=near.sample)
+    return scores, rank(scores, most, exclude=outside)
 
 
 def _share(fact: Fact, stems: set[str]) -> float:

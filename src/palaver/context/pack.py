@@ -344,11 +344,12 @@ class _Packer:
         if not self.options.wants_recall or not wanted or cap < LEAST_TEXT:
             return None
         chosen = self._pick(wanted, cap)
-        while chosen and self.count(render.recalled_block([one.turn for one in chosen])) + 2 > cap:
+        text = render.recalled_block([one.turn for one in chosen])
+        while chosen and self.count(text) + 2 > cap:
             chosen.pop()
+            text = render.recalled_block([one.turn for one in chosen])
         if not chosen:
             return None
-        text = render.recalled_block([one.turn for one in chosen])
         cost = self.count(text) + 2 + own
         self.left -= cost
         turns = [one.turn for one in chosen]

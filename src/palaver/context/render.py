@@ -176,6 +176,8 @@ def line(turn: Turn) -> str:
 
 def spoken(turn: Turn) -> str:
     """What a turn says, as plain text."""
+    if isinstance(turn.content, str) and not (turn.tool_calls or turn.tool_results or turn.attachments):
+        return turn.content  # most turns
     pieces = [turn.text]
     pieces += [f"[calls {call.name} {_arguments(call.arguments)}]" for call in turn.tool_calls]
     pieces += [f"[result {_result_text(result.content)}]" for result in turn.tool_results]
