@@ -8,9 +8,10 @@ too slow for them goes back to the log. Nobody waits for anybody.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 
 from palaver.errors import EngineUnavailable, TurnNotFound
 from palaver.identity import stamped_seq
@@ -169,7 +170,7 @@ class Channel:
 
     # ---- each reader for itself
 
-    async def follow(self, point: Point, silence: float) -> AsyncIterator[tuple[Frame, str] | None]:
+    async def follow(self, point: Point, silence: float) -> AsyncGenerator[tuple[Frame, str] | None]:
         """Every frame after `point`, each with the point after it; None after each silence of so many seconds.
 
         Ends with the conversation; raises Closed.
@@ -192,6 +193,21 @@ class Channel:
                         return
         finally:
             self.readers.discard(news)
+
+    async def follow_while(
+        self, point: Point, silence: float, check: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[tuple[Frame, str] | None]:
+        """The same for as long as `check` does not raise: keys are revoked, and people leave conversations.
+
+        It is asked in every silence, as often where there is none, and when those who take part may have changed.
+        """
+        checked = time.monotonic()
+        async with aclosing(self.follow(point, silence)) as frames:
+            async for told in frames:
+                if told is None or told[0].kind == "update" or time.monotonic() - checked >= silence:
+                    await check()
+                    checked = time.monotonic()
+                yield told
 
     async def _from_log(self, telling: Telling) -> AsyncIterator[Frame]:
         """Frames from the log until the reader is where the channel is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,16 +65,13 @@ class Following:
             await asyncio.wait(list(self._tasks.values()))
 
     async def _follow(self, uri: str, talk: Conversation) -> None:
-        point, checked = Point(talk.info.last_event), time.monotonic()
+        async def check() -> None:
+            await self.check()
+            await talk.refresh()
+
         try:
             async with self.hub.channel(talk.info.tenant, talk.id) as channel:
-                async for told in channel.follow(point, self.heartbeat):
-                    # Keys are revoked, and people leave conversations: also while these are never silent.
-                    late = time.monotonic() - checked >= self.heartbeat
-                    if late or told is None or told[0].kind == "update":
-                        await self.check()
-                        await talk.refresh()
-                        checked = time.monotonic()
+                async for told in channel.follow_while(Point(talk.info.last_event), self.heartbeat, check):
                     if told is not None and told[0].kind not in SILENT:
                         await self.hear(uri)
         except Gone:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Annotated
@@ -89,7 +88,6 @@ class _Feed:
         self.services, self.caller, self.talk = services, caller, talk
         self.point = Point()
         self.is_lost = False
-        self.checked = time.monotonic()
 
     async def begin(self, point: str | None) -> None:
         """Find the point in the log. One that is not there is told as a reset."""
@@ -103,15 +101,14 @@ class _Feed:
         self.point = found or Point(self.talk.info.last_event)
 
     async def check(self) -> None:
-        """Whether the caller may still read here: keys are revoked, and people leave conversations."""
-        self.checked = time.monotonic()
+        """Whether the caller may still read here."""
         await self.services.authenticator.still_allowed(self.caller)
         await self.talk.refresh()
 
     async def frames(self) -> AsyncIterator[tuple[Frame, str] | None]:
         """The frames, a reset before them where the point was lost, and a last one that says why it ends.
 
-        None is a silence. After each, and as often where there is none, it is asked whether the caller may still read.
+        None is a silence.
         """
         if self.is_lost:
             yield Frame("reset", self.point.n, {"last_event": self.point.n}), str(self.point)
@@ -119,10 +116,7 @@ class _Feed:
             async with AsyncExitStack() as stack:
                 hub, silence = self.services.hub, self.services.settings.heartbeat
                 channel: Channel = await stack.enter_async_context(hub.channel(self.talk.info.tenant, self.talk.id))
-                async for told in channel.follow(self.point, silence):
-                    is_due = time.monotonic() - self.checked >= silence
-                    if told is None or is_due or told[0].kind == "update":
-                        await self.check()
+                async for told in channel.follow_while(self.point, silence, self.check):
                     yield told
         except (Closed, EngineUnavailable):  # another process, or this one a little later, goes on from here
             yield Frame("closing", self.point.n, {}), str(self.point)
