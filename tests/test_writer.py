@@ -4,7 +4,10 @@ price of the event loop."""
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from palaver.engines.sqlite import writer as writing
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.engines.sqlite.writer import Writer
-from palaver.errors import AppendConflict, StoreClosed
+from palaver.errors import AppendConflict, EngineUnavailable, StoreClosed
 from palaver.testing.kit import eventually
 
 FAST, SLOW = 0.0, 1.0
@@ -34,11 +37,30 @@ async def talk(store: Store) -> Conversation:
     return await store.conversation("x")
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no busy loop."""
+    monkeypatch.setattr(writing, "BUSY_SECONDS", 60.0)
+
+
 def writer_of(store: Store, pace: float) -> Writer:
     """The store's writer, which believes that commits take so long."""
     assert isinstance(store.engine, SQLiteEngine)
     store.engine.writer.pace = pace
     return store.engine.writer
+
+
+async def writer_at_rest(store: Store, pace: float) -> Writer:
+    """The same when its thread has nothing to do, and waits for the next write."""
+    writer = writer_of(store, pace)
+
+    async def has_done_its_chores() -> bool:
+        return not writer._chores_due
+
+    await eventually(has_done_its_chores)
+    await asyncio.to_thread(writer._in_use.acquire)
+    writer._in_use.release()
+    return writer
 
 
 def where(_: Tx) -> int:
@@ -47,7 +69,7 @@ def where(_: Tx) -> int:
 
 async def test_a_brief_write_needs_no_thread_on_a_fast_disk_only(store: Store) -> None:
     here = threading.get_ident()
-    assert await writer_of(store, FAST).submit_brief(where) == here
+    assert await (await writer_at_rest(store, FAST)).submit_brief(where) == here
     assert await writer_of(store, FAST).submit(where) != here
     assert await writer_of(store, SLOW).submit_brief(where) != here
 
@@ -61,13 +83,45 @@ async def test_the_pace_follows_the_disk(store: Store, talk: Conversation) -> No
 
 @pytest.mark.parametrize("pace", [FAST, SLOW])
 async def test_what_is_asked_for_together_shares_a_commit(store: Store, talk: Conversation, pace: float) -> None:
-    writer = writer_of(store, pace)
+    writer = await writer_at_rest(store, pace)
     before = writer.commits
     turns = await asyncio.gather(*(talk.append("user", f"number {n}") for n in range(16)))
     assert [turn.seq for turn in turns] == list(range(16))
     assert [turn.text for turn in await talk.history()] == [f"number {n}" for n in range(16)]
     if pace == FAST:
         assert writer.commits == before + 1
+
+
+async def test_nothing_overtakes_what_was_asked_for_before_it(store: Store, talk: Conversation) -> None:
+    """Neither a long write, which the thread does, nor one that comes while the thread is still at the last."""
+    long = "on and on " * 10_000
+    asked = []
+    for n in range(60):
+        writer_of(store, FAST)
+        asked.append(asyncio.create_task(talk.append("user", long if n % 7 == 3 else f"number {n}")))
+        if n % 5 == 4:
+            await asyncio.sleep(0)
+        elif n % 5 == 2:
+            await asyncio.sleep(0.0002)
+    assert [turn.seq for turn in await asyncio.gather(*asked)] == list(range(60))
+
+
+async def test_a_great_many_at_once_are_the_threads(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BATCH", 3)
+    writer = await writer_at_rest(store, FAST)
+    few = await asyncio.gather(*(writer.submit_brief(where) for _ in range(3)))
+    writer.pace = FAST
+    many = await asyncio.gather(*(writer.submit_brief(where) for _ in range(4)))
+    assert set(few) == {threading.get_ident()}
+    assert threading.get_ident() not in many
+
+
+async def test_a_busy_loop_leaves_the_disk_to_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUSY_SECONDS", 0.0001)
+    writer = await writer_at_rest(store, FAST)
+    waiting = writer.submit_brief(where)
+    time.sleep(0.01)  # noqa: ASYNC251  # so long the loop has other things to do
+    assert await waiting != threading.get_ident()
 
 
 @pytest.mark.parametrize("pace", [FAST, SLOW])
@@ -83,7 +137,7 @@ async def test_one_that_is_refused_does_not_hurt_the_others(store: Store, talk: 
 
 
 async def test_one_that_fails_halfway_is_undone_and_the_others_are_kept(store: Store, talk: Conversation) -> None:
-    writer = writer_of(store, FAST)
+    writer = await writer_at_rest(store, FAST)
 
     def halfway(tx: Tx) -> None:
         tx.run("UPDATE conversations SET title = 'half'")
@@ -137,6 +191,52 @@ async def test_the_log_of_sqlite_stays_short(
     assert writer._wal_pages < 300
 
 
+async def test_a_write_that_is_interrupted_leaves_nobody_waiting(store: Store, talk: Conversation) -> None:
+    writer = await writer_at_rest(store, FAST)
+
+    def interrupt(_: Tx) -> None:
+        raise KeyboardInterrupt
+
+    cut = writer.submit_brief(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        writer._write_brief(asyncio.get_running_loop())
+    with pytest.raises(EngineUnavailable, match="interrupted"):
+        await cut
+    assert (await talk.append("user", "hello")).seq == 0
+
+
+FORK = """
+import asyncio, os, sys, palaver
+
+async def append(talk):
+    try:
+        await talk.append("user", "from a fork")
+    except palaver.StoreClosed as problem:
+        print("refused:", problem, flush=True)
+
+async def main():
+    async with palaver.open(sys.argv[1], embedder=None, worker=False) as store:
+        talk = await store.conversation("x")
+        store.engine.writer.pace = 0.0
+        child = os.fork()
+        if not child:
+            try:
+                asyncio.new_event_loop().run_until_complete(append(talk))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        print(len(await talk.history()), (await talk.append("user", "hello")).seq)
+
+asyncio.run(main())
+"""
+
+
+def test_a_fork_cannot_write_through_what_it_inherited(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{tmp_path}/a.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split("\n") == ["refused: the store is closed", "0 0", ""], done.stderr
+
+
 async def test_a_store_that_is_closed_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
     for round in range(10):
         stack = palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False)
@@ -152,4 +252,4 @@ async def test_a_store_that_is_closed_loses_nothing_that_it_acknowledged(tmp_pat
         assert all(isinstance(one, palaver.Turn | StoreClosed) for one in found)
         async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as again:
             there = {turn.id for turn in await (await again.conversation(f"round {round}")).history(100)}
-        assert stored <= there
+        assert stored == there

@@ -42,7 +42,7 @@ class Recording:
         """Here is what came of it."""
         self._ended.set()
         if self._begun is not None:
-            await self._begun
+            await asyncio.shield(self._begun)
         self.request = replace(self.request, turn=turn)
         await self._put(response)
 

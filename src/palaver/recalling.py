@@ -95,7 +95,7 @@ class _Matrix:
         return sum(int(block.vectors.nbytes) for block in self.blocks)
 
     def extended(self, block: _Block, stamp: tuple[int, ...]) -> _Matrix:
-        blocks = [*self.blocks, block]
+        blocks = [*self.blocks, block] if len(block.tids) else list(self.blocks)
         while len(blocks) > 1 and 2 * len(blocks[-1].tids) > len(blocks[-2].tids):
             blocks[-2:] = [_joined(*blocks[-2:])]
         return _Matrix(tuple(blocks), self.total + block.vectors.sum(axis=0), stamp)

@@ -111,6 +111,20 @@ async def test_what_is_forgotten_and_what_comes_then_keep_their_own_vectors(tmp_
         assert new.parts == pytest.approx(fresh.parts, abs=1e-3)
 
 
+@pytest.mark.sqlite_file
+async def test_edits_do_not_pile_up_in_what_is_remembered(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 5)
+        await store.settle()
+        last = await talk.append("user", PEANUTS)
+        for n in range(10):
+            last = await talk.append("user", f"{PEANUTS} {n}", replaces=last)
+            await said(talk, "peanuts")
+        (matrix,) = store.parts.prompter.recaller._matrices.values()
+        assert [len(block.tids) for block in matrix.blocks] == [5]
+
+
 async def test_a_stream_that_is_being_written_hides_nothing_that_came_after_it(both: Store) -> None:
     talk = await both.conversation()
     await talk_on(talk, 4)

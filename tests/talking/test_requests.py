@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
+from palaver.diagnostics import Recording
 from palaver.model import Request
 from palaver.ports import ModelEvent
 from palaver.testing import ScriptedModel
@@ -73,6 +75,29 @@ async def test_a_call_that_is_under_way_is_on_record(opened: Opener, provider: L
         assert under_way == [replace(request, response=None, turn=None)]
         assert request.response is not None
         assert request.body == provider.bodies[0]
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 3])
+async def test_a_stop_is_not_lost_in_the_record(ticks: int) -> None:
+    """Whoever is cancelled while the record is being written is cancelled; the row is there all the same."""
+    rows = []
+
+    class Engine:
+        async def put_request(self, *row: Any) -> None:
+            rows.append(row)
+
+    request = Request(id="1", conversation="c", at=datetime.now(UTC), model="m", adapter="a", body={})
+    recording = Recording(Engine(), Scope(), request, str, None)  # type: ignore[arg-type]
+    recording.begin()
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(recording.end({}, None))
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.gather(ending, return_exceptions=True)
+    assert ending.cancelled()
+    await recording.end({}, None)
+    assert rows
 
 
 async def test_a_call_with_a_price_says_what_it_cost(opened: Opener, provider: LoopbackProvider) -> None:

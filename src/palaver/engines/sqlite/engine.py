@@ -505,5 +505,8 @@ class SQLiteEngine:
 
 def _is_brief(batch: Append) -> bool:
     """Whether to store it takes less time than its commit."""
-    size = sum(len(draft.content) + len(draft.tool_results or "") for draft in batch.drafts)
+    size = sum(
+        len(draft.content) + sum(map(len, filter(None, (draft.tool_calls, draft.tool_results, draft.sources))))
+        for draft in batch.drafts
+    )
     return batch.replaces is None and len(batch.drafts) <= BRIEF_TURNS and size <= BRIEF_CHARACTERS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import apsw
 
@@ -36,6 +38,18 @@ AT_ONCE_SECONDS = 0.001
 # A loop that took longer than this to come to the writes it was asked for, for each of them, has other things to do.
 BUSY_SECONDS = 0.0001
 UNKNOWN_SECONDS, WEIGHT = 2 * AT_ONCE_SECONDS, 1 / 16
+
+
+_writers: WeakSet[Writer] = WeakSet()
+
+
+def _forked() -> None:
+    """A child has the connections of its parent, and must not use them."""
+    for writer in _writers:
+        writer._closed = True
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @dataclass(slots=True)
@@ -94,13 +108,17 @@ class Writer:
         self._queue: SimpleQueue[_Job | _Wake | None] = SimpleQueue()
         self._in_use = threading.Lock()  # the connection
         self._gate = threading.Lock()  # the way into the queue, until it is closed
+        self._under_way = 0  # jobs that the thread has, and has not done yet
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
         self._thread.start()
+        _writers.add(self)
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
         job = _new_job(work)
-        self._queue_up([job])
+        with self._gate:
+            self._check_open()
+            self._queue_up([*self._brief.pop(job.loop, ()), job])  # nothing overtakes what was asked for before it
         return job.future
 
     def submit_brief(self, work: Work[T]) -> asyncio.Future[T]:
@@ -122,17 +140,17 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-            for job in chain(*self._brief.values(), [None]):
-                self._queue.put(job)
+            self._queue_up(chain(*self._brief.values()))
             self._brief.clear()
+            self._queue.put(None)
         self._thread.join()
 
+    # What is queued is done: all this is called by who holds the gate, and nothing comes behind the end of the queue.
+
     def _queue_up(self, jobs: Iterable[_Job]) -> None:
-        """What is queued is done: nothing comes behind the end of the queue."""
-        with self._gate:
-            self._check_open()
-            for job in jobs:
-                self._queue.put(job)
+        for job in jobs:
+            self._under_way += 1
+            self._queue.put(job)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -142,12 +160,17 @@ class Writer:
 
     def _write_brief(self, loop: asyncio.AbstractEventLoop) -> None:
         """At the end of a turn of the loop: all that it asked for. What cannot be done at once, the thread does."""
-        jobs = self._brief.pop(loop, None)
-        if jobs is None:  # they were left to the thread when the store was closed
+        with self._gate:
+            jobs = self._brief.pop(loop, None)
+        if jobs is None:  # the thread has them, with something that was asked for later
             return
-        if not _is_busy(jobs) and self._queue.empty() and self._in_use.acquire(blocking=False):
+        now = len(jobs) <= BATCH and not _is_busy(jobs) and not self._under_way
+        if now and self._in_use.acquire(blocking=False):
             try:
                 done = not self._closed and self._written_at_once(jobs)
+            except BaseException:  # passed on: an interrupt. Nobody may wait for what it cut off
+                _tell(jobs, errors.EngineUnavailable("interrupted: it is not known whether this was written"))
+                raise
             finally:
                 self._in_use.release()
             if done:
@@ -175,11 +198,11 @@ class Writer:
         for job in jobs:
             job.result = job.error = None
         try:
-            self._queue_up(jobs)
+            with self._gate:
+                self._check_open()
+                self._queue_up(jobs)
         except errors.StoreClosed as problem:
-            for job in jobs:
-                job.error = problem
-            _resolve(jobs)
+            _tell(jobs, problem)
 
     def _leave_chores(self, writes: int) -> None:
         """To the thread. It must hear of the first, to wait for a quiet moment, and when there are many."""
@@ -285,6 +308,8 @@ class Writer:
                 self.unscrubbed = True
                 self._scrub(SCRUB_WAIT_MILLISECONDS)
             self.committed(tx.touched)
+        with self._gate:
+            self._under_way -= len(jobs)
         _deliver(jobs)
 
     # ---- a transaction
@@ -395,9 +420,15 @@ def _deliver(jobs: list[_Job]) -> None:
             pass  # that loop is closed: nobody is waiting there any more
 
 
+def _tell(jobs: list[_Job], problem: BaseException) -> None:
+    for job in jobs:
+        job.error = problem
+    _resolve(jobs)
+
+
 def _resolve(jobs: list[_Job]) -> None:
     for job in jobs:
-        if job.future.cancelled():
+        if job.future.done():  # cancelled
             continue
         if job.error is not None:
             job.future.set_exception(job.error)
