@@ -505,8 +505,7 @@ class SQLiteEngine:
 
 def _is_brief(batch: Append) -> bool:
     """Whether to store it takes less time than its commit."""
-    size = sum(
-        len(draft.content) + sum(map(len, filter(None, (draft.tool_calls, draft.tool_results, draft.sources))))
-        for draft in batch.drafts
-    )
-    return batch.replaces is None and len(batch.drafts) <= BRIEF_TURNS and size <= BRIEF_CHARACTERS
+    if batch.replaces is not None or len(batch.drafts) > BRIEF_TURNS:
+        return False
+    texts = [text for one in batch.drafts for text in (one.content, one.tool_calls, one.tool_results, one.sources)]
+    return sum([len(text) for text in texts if text]) <= BRIEF_CHARACTERS
