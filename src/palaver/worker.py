@@ -8,12 +8,15 @@ with the type of its error after the last try.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
 
+from palaver.breath import Breath, Breathe, hold_on, strolling
 from palaver.diagnostics import CleanTexts, Recording
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
 from palaver.filing import Files
@@ -53,11 +56,13 @@ T = TypeVar("T")
 LEASE = 120_000_000  # microseconds
 EMBED_BATCH = 32
 NO_EMBEDDER = "none"
-READ_TOKENS = 60_000  # of unsummarised turns at a time
 SPAN_TOKENS = 8_000  # of turns in one summary, at most
+READ_TOKENS, READ_MOST = 2 * SPAN_TOKENS, 2_000_000  # of unsummarised turns: at first, and where that tells too little
 TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seconds
 IDLE_SECONDS = 1.0
-QUIET_SECONDS, PATIENCE = 0.25, 40  # so long must nobody have written; waited for so many times
+QUIET_SECONDS = 0.25  # so long must nobody have written
+PATIENCE_SECONDS = 10.0  # for that
+PRESSING_SECONDS = 60.0  # after so long without a pause long enough for all that there is to do
 SUMMARIZER_SECONDS = 60.0
 FILES_AT_ONCE = 10
 TITLE_TURNS = 6  # a title is made from how the conversation began
@@ -87,13 +92,16 @@ class OfflineSummarizer:
     """Extracts sentences; no model."""
 
     counter: Counter
+    breathe: Breathe = hold_on
     name: str = offline.NAME
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
-        return await asyncio.to_thread(offline.summarize, turns, budget=budget, count=self.counter)
+        work = partial(offline.summarize, turns, budget=budget, count=self.counter, breathe=self.breathe)
+        return await asyncio.to_thread(work)
 
     async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
-        return await asyncio.to_thread(offline.merge, summaries, budget=budget, count=self.counter)
+        work = partial(offline.merge, summaries, budget=budget, count=self.counter, breathe=self.breathe)
+        return await asyncio.to_thread(work)
 
 
 @dataclass(slots=True)
@@ -112,6 +120,9 @@ class Worker:
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     clean_texts: CleanTexts = field(init=False)
+    _in_background: bool = False
+    _busy_since: float = field(default_factory=time.monotonic)
+    _resumed: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.clean_texts = CleanTexts(lambda: self.redactor.redact)
@@ -127,13 +138,11 @@ class Worker:
 
     async def run(self) -> None:
         """Work for ever: at once when there is news, and now and then in any case."""
+        self._in_background = True
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
-                    while await self._is_due():
-                        await self._let_writers_go_first()
-                        if not await self.run_one(politely=True):
-                            break
+                    await self._work_off()
                 except EngineUnavailable:
                     pass  # busy now; there is a next time
                 try:
@@ -142,12 +151,29 @@ class Worker:
                 except TimeoutError:
                     continue
 
+    async def _work_off(self) -> None:
+        """Do what is due."""
+        self._busy_since = time.monotonic()
+        while await self._is_due():
+            await self._let_writers_go_first()
+            if not await self.run_one(politely=True):
+                break
+
     async def _let_writers_go_first(self) -> None:
-        """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then."""
-        for _ in range(PATIENCE):
-            if self.engine.quiet_seconds() >= QUIET_SECONDS:
-                return
-            await asyncio.sleep(QUIET_SECONDS)
+        """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then.
+
+        Where there are no pauses it would fall behind for ever: after a minute it takes a quarter of the time.
+        """
+        now = time.monotonic()
+        is_pressing = now - self._busy_since > PRESSING_SECONDS
+        until = now + (min(3 * (now - self._resumed), PATIENCE_SECONDS) if is_pressing else PATIENCE_SECONDS)
+        while self.engine.quiet_seconds() < QUIET_SECONDS and (left := until - time.monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(min(left, QUIET_SECONDS))
+        self._resumed = time.monotonic()
+
+    def _breath(self) -> Breathe:
+        """For work in a thread, beside others that answer somebody."""
+        return Breath() if self._in_background else hold_on
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -218,7 +244,7 @@ class Worker:
             await self.embed(job, politely=politely)
         elif job.kind == "compact":
             assert job.conversation is not None
-            await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument)
+            await self.compact(Scope.of(job.tenant, None), job.conversation, job.argument, politely=politely)
         elif job.kind == "title":
             assert job.conversation is not None
             await self.entitle(Scope.of(job.tenant, None), job.conversation)
@@ -298,7 +324,7 @@ class Worker:
             if politely:
                 await self._let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
-            marks = await asyncio.to_thread(_marks, batch)
+            marks = await asyncio.to_thread(_marks, batch, self._breath())
             passages = tuple((one.pid, one.turn) for one in batch)
             made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
             await self.engine.put_embedded(name, made)
@@ -318,11 +344,19 @@ class Worker:
 
     # ---- compaction
 
-    async def compact(self, scope: Scope, conversation: str, keep: int | None = None, *, force: bool = False) -> int:
+    async def compact(
+        self,
+        scope: Scope,
+        conversation: str,
+        keep: int | None = None,
+        *,
+        force: bool = False,
+        politely: bool = False,
+    ) -> int:
         """Summarise what is due, and answer how many summaries of turns were written."""
         written, refused = 0, 0
         while refused < TRIES:
-            found = await self.engine.unsummarised(scope, conversation, READ_TOKENS)
+            found = await self._unsummarised(scope, conversation, keep, force)
             settings = Compaction.of(found.info.settings)
             rebuilt = await self._rebuild(scope, conversation, found)
             chosen = self._due(found, settings, keep, force) if rebuilt is not None else []
@@ -335,8 +369,21 @@ class Worker:
                 break
             force = False
             await self._widen(scope, conversation, settings)
+            if politely:
+                await self._let_writers_go_first()
         await self._retire(scope, conversation)
         return written
+
+    async def _unsummarised(self, scope: Scope, conversation: str, keep: int | None, force: bool) -> Unsummarised:
+        """As much as it takes to know what is due."""
+        tokens = READ_TOKENS
+        while True:
+            found = await self.engine.unsummarised(scope, conversation, tokens)
+            settings = Compaction.of(found.info.settings)
+            is_all = settings.strategy == "never" or sum(turn.token_count for turn in found.turns) < tokens
+            if is_all or tokens >= READ_MOST or self._due(found, settings, keep, force):
+                return found
+            tokens *= 4
 
     async def _retire(self, scope: Scope, conversation: str) -> None:
         """Drop the words of what is summarised, where the conversation does not want them kept."""
@@ -393,7 +440,7 @@ class Worker:
         self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
     ) -> tuple[str, str]:
         """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
-        stand_in = OfflineSummarizer(self.counter)
+        stand_in = OfflineSummarizer(self.counter, self._breath())
         try:
             writer = self._writer(scope, info) or stand_in
         except PalaverError:  # no key, no such model, a missing extra
@@ -494,7 +541,7 @@ class Worker:
     def clean(self, turn: Turn) -> Turn:
         """The turn without what must not be in anything that is derived from it."""
         redact = self.redactor.redact
-        text = redact(turn.text).text
+        text = self.clean_texts(turn.text)  # read twice: for the summary, and for working memory
         results = tuple(redacted_results(turn.tool_results, redact))
         calls = tuple(redacted_calls(turn.tool_calls, redact))
         content = turn.content if text == turn.text else text
@@ -514,7 +561,8 @@ class Worker:
             clean = [self.clean(turn) for turn in turns]
             if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
                 continue
-            noted = await self._noted(working_memory.update(before, clean), clean)
+            read = await asyncio.to_thread(working_memory.update, before, clean, self._breath())
+            noted = await self._noted(read, clean)
             after = replace(noted, through_seq=found.position - 1)
             draft = MemoryDraft(
                 memory=working_memory.to_json(after),
@@ -589,12 +637,12 @@ def _halves(vector: Sequence[float]) -> bytes:
     return np.asarray(vector, np.float16).tobytes()
 
 
-def _marks(batch: Sequence[ToEmbed]) -> tuple[tuple[int, int, int], ...]:
+def _marks(batch: Sequence[ToEmbed], breathe: Breathe) -> tuple[tuple[int, int, int], ...]:
     """Which turns hold a standing instruction (2) or a preference (1). Only what a participant says here can be one."""
     from palaver.memory.standing import standing
 
     found = []
-    for one in batch:
+    for one in strolling(batch, breathe):
         kinds = {mark.kind for mark in standing(one.text)} if one.own_words and one.text else set()
         if kinds:
             found.append((one.pid, one.tid, 2 if "instruction" in kinds else 1))

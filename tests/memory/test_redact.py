@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.memory.redact import (
+    _ODD_LETTERS,
     _STREAM_WORD,
     ALL,
     HOLD,
@@ -25,9 +26,13 @@ from palaver.memory.redact import (
     Redactor,
     RuleRedactor,
     StreamRedactor,
+    _found,
     _quiet,
     merged,
     replaced,
+)
+from palaver.memory.redact import (
+    RULES as TABLE,
 )
 
 DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
@@ -194,6 +199,31 @@ def test_findings_are_in_order_apart_and_exactly_what_was_replaced(text: str) ->
     assert places == sorted(places)
     assert all(0 <= finding.start < finding.end <= len(text) for finding in result.findings)
     assert result.text == replaced(text, result.findings)
+
+
+def by_every_rule(text: str) -> tuple[Finding, ...]:
+    return merged(finding for rule in TABLE for finding in _found(rule, text))
+
+
+@settings(deadline=None, max_examples=400)
+@given(TEXTS)
+def test_a_rule_that_is_passed_over_would_have_found_nothing(text: str) -> None:
+    assert RULES._scan(text) == by_every_rule(text)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=range(len(SAMPLES)))
+def test_no_rule_is_passed_over_that_a_sample_needs(sample: Sample) -> None:
+    for text in (sample.text, sample.text.upper(), sample.text.title(), sample.text.replace("s", "ſ")):
+        assert RULES._scan(text) == by_every_rule(text)
+
+
+def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
+    letters = sorted({letter for rule in TABLE for word in rule.words for letter in word if letter.isalpha()})
+    any_of_them = re.compile("[" + "".join(letters) + "]", re.IGNORECASE)
+    everything = map(chr, range(sys.maxunicode + 1))
+    odd = {one for one in everything if any_of_them.match(one) and one.lower() not in letters}
+    assert odd
+    assert not {one for one in odd if not _ODD_LETTERS.match(one)}
 
 
 # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -141,6 +141,19 @@ async def test_each_conversation_has_its_own_triggers(store: Store) -> None:
     assert await late.summaries() == []
 
 
+async def test_triggers_may_be_far_apart(store: Store) -> None:
+    """More may wait than compaction reads at first."""
+    rare = await store.conversation(settings={"compaction": {"trigger_turns": 1_000_000, "trigger_tokens": 80_000}})
+    await talk_on(rare, 500, "Turn {n}. " + "A hundred words of it, or so. " * 14)
+    await store.settle()
+    assert (await rare.refresh()).token_count < 80_000
+    assert await rare.summaries() == []
+    await talk_on(rare, 300, "Turn {n}. " + "A hundred words of it, or so. " * 14)
+    await store.settle()
+    assert (await rare.refresh()).token_count > 80_000
+    assert spans(await rare.summaries())
+
+
 @pytest.mark.parametrize(
     "settings",
     [

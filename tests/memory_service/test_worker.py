@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import palaver
 from palaver import Store
+from palaver.breath import Breath
 from palaver.testing import FakeClock, HashEmbedder
-from palaver.worker import LEASE, TRIES
+from palaver.worker import LEASE, TRIES, Worker
 
 from .helpers import Gate, Watched, spans, talk_on, traces, url
 
@@ -255,3 +258,72 @@ async def test_the_worker_works_by_itself(tmp_path: Path) -> None:
             if event.kind == "remember":
                 break
         assert spans(await talk.summaries()) == [(0, 25)]
+
+
+# ---- giving way ----------------------------------------------------------------------------------------------------
+
+
+async def test_between_two_summaries_the_worker_lets_writers_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 150)
+        await store.engine.index_all()
+        worker, written = store.parts.worker, []
+
+        async def give_way(_: Worker) -> None:
+            written.append(len(await talk.summaries()))
+
+        monkeypatch.setattr(Worker, "_let_writers_go_first", give_way)
+        while await worker.run_one(politely=True):
+            pass
+        level_0 = spans(await talk.summaries())
+        assert len(level_0) > 2
+        assert len(set(written)) >= len(level_0), "it waited after each"
+
+
+async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for pauses, but not for ever: the patience here is longer than the test."""
+    monkeypatch.setattr("palaver.worker.PATIENCE_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.worker.PRESSING_SECONDS", 0.0)
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
+        talk = await store.conversation()
+        await talk_on(talk, 300)
+        await store.engine.index_all()
+        background = asyncio.create_task(store.parts.worker.run())
+        try:
+            async with asyncio.timeout(120):
+                while await outbox(store):  # noqa: ASYNC110  # jobs come and go in the database
+                    await asyncio.sleep(0.05)
+        finally:
+            background.cancel()
+        assert len(spans(await talk.summaries())) > 5
+
+
+def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [0.0], []
+    monkeypatch.setattr("palaver.breath.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("palaver.breath.time.sleep", slept.append)
+    breathe = Breath(0.0)
+    for step in (0.0004, 0.0004, 0.0004, 0.004, 0.0001, 5.0):
+        now[0] += step
+        breathe()
+    assert slept == [pytest.approx(0.0012), pytest.approx(0.004), pytest.approx(0.01)], "and never for long"
+
+
+async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaths: list[int] = []
+    monkeypatch.setattr(Breath, "__call__", lambda _: breaths.append(1))
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 60)
+        await store.settle()
+        assert not breaths, "who waits for it wants it done"
+    async with palaver.open(url(tmp_path), embedder=None) as store:
+        await talk_on(await store.conversation("another"), 60)
+        await store.settle()
+    assert len(breaths) > 60

@@ -130,11 +130,6 @@ _LINK = (
 )
 
 
-def _clause(words: Iterable[str], link: str, value: str) -> re.Pattern[str]:
-    """A pattern for a value that one of the words announces. A placeholder announces nothing."""
-    return re.compile(rf"(?<!\[)(?:{_announcing(words)})(?![a-zA-Z\]])(?:{link}){value}", re.IGNORECASE)
-
-
 # ── Checks: from a match to the span that is to go, or None ──────────────────────────────────────────────────────────
 
 Span = tuple[int, int]
@@ -444,11 +439,23 @@ def _pem(match: re.Match[str]) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern proposes, a check decides. Earlier rules in the table are more specific than later ones."""
+    """A pattern proposes, a check decides. Earlier rules in the table are more specific than later ones.
+
+    A text that has not so many figures, or none of the words, is not searched: most texts have neither.
+    """
 
     kind: str
     pattern: re.Pattern[str]
     check: Check
+    figures: int = 0
+    words: tuple[str, ...] = ()
+
+
+def _clause(kind: str, words: Iterable[str], link: str, value: str, check: Check) -> Rule:
+    """A rule for a value that one of the words announces. A placeholder announces nothing."""
+    words = tuple(words)
+    pattern = rf"(?<!\[)(?:{_announcing(words)})(?![a-zA-Z\]])(?:{link}){value}"
+    return Rule(kind, re.compile(pattern, re.IGNORECASE), check, words=words)
 
 
 def _ascii(*parts: str, flags: int = 0) -> re.Pattern[str]:
@@ -477,9 +484,9 @@ _PREFIXES = (
 )
 
 RULES = (
-    Rule(PRIVATE_KEY, _ascii(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"), _pem),
-    Rule(TOKEN, _ascii(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+"), _always),
-    Rule(API_KEY, _ascii(rf"(?<![\w-])(?:{_PREFIXES})(?![\w-])"), _when(_random)),
+    Rule(PRIVATE_KEY, _ascii(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"), _pem, words=("-----begin",)),
+    Rule(TOKEN, _ascii(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+"), _always, words=("eyj",)),
+    Rule(API_KEY, _ascii(rf"(?<![\w-])(?:{_PREFIXES})(?![\w-])"), _when(_random), figures=1),
     Rule(
         IBAN,
         _ascii(
@@ -487,13 +494,19 @@ RULES = (
             r"(?:[ \u00a0-](?:[A-Z]{0,4}\d[A-Z0-9]{0,29}|[A-Z]{1,4})(?![A-Za-z0-9])){1,8}",
         ),
         _iban,
+        figures=2,
     ),
-    Rule(IBAN, _ascii(r"(?<![A-Za-z0-9])[a-z]{2}\d\d[a-z0-9]{11,30}(?![a-z0-9])", flags=re.IGNORECASE), _iban),
-    Rule(CARD, _ascii(_ALONE, r"\d{13,19}(?![\w-])"), _when(_card)),
-    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{1,4}(?!\d)"), _when(_card)),
-    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}\1\d{3}(?!\d)"), _when(_card)),
-    Rule(CARD, _ascii(_ALONE, r"3\d{3}([ -])\d{6}\1\d{4,5}(?!\d)"), _when(_card)),
-    Rule(CARD, _ascii(_ALONE, r"\d{8}[ -]\d{8}(?!\d)"), _when(_card)),
+    Rule(
+        IBAN,
+        _ascii(r"(?<![A-Za-z0-9])[a-z]{2}\d\d[a-z0-9]{11,30}(?![a-z0-9])", flags=re.IGNORECASE),
+        _iban,
+        figures=2,
+    ),
+    Rule(CARD, _ascii(_ALONE, r"\d{13,19}(?![\w-])"), _when(_card), figures=13),
+    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{1,4}(?!\d)"), _when(_card), figures=13),
+    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}\1\d{3}(?!\d)"), _when(_card), figures=19),
+    Rule(CARD, _ascii(_ALONE, r"3\d{3}([ -])\d{6}\1\d{4,5}(?!\d)"), _when(_card), figures=14),
+    Rule(CARD, _ascii(_ALONE, r"\d{8}[ -]\d{8}(?!\d)"), _when(_card), figures=16),
     Rule(
         NATIONAL_ID,  # FR
         _ascii(
@@ -501,42 +514,60 @@ RULES = (
             r"[1-478] ?\d\d ?(?:0[1-9]|1[0-2]|[2-9]\d) ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d(?![\w-])",
         ),
         _when(_nir),
+        figures=14,
     ),
-    Rule(NATIONAL_ID, _ascii(_ALONE, r"(?=\d{3}-\d\d-)", _SSN_FORM), _always),  # US
+    Rule(NATIONAL_ID, _ascii(_ALONE, r"(?=\d{3}-\d\d-)", _SSN_FORM), _always, figures=9),  # US
     Rule(
         NATIONAL_ID,
         _ascii(rf"(?<!\w)(?:{_either(_SSN)})", _ANNOUNCED, f"(?P<value>{_SSN_FORM})", flags=re.IGNORECASE),
         _when(_anything),
+        figures=9,
     ),
-    Rule(NATIONAL_ID, _ascii(r"(?<!\w)", _NINO_FORM), _when(_nino)),  # UK
+    Rule(NATIONAL_ID, _ascii(r"(?<!\w)", _NINO_FORM), _when(_nino), figures=6),  # UK
     Rule(
         NATIONAL_ID,
         _ascii(rf"(?<!\w)(?:{_either(_NINO)})", _ANNOUNCED, f"(?P<value>{_NINO_FORM})", flags=re.IGNORECASE),
         _when(_nino),
+        figures=6,
     ),
-    Rule(NATIONAL_ID, _ascii(_ALONE, r"(?:\d{8}|\d{1,2}\.\d{3}\.\d{3})(?:-?[A-Za-z]| [A-Z])(?!\w)"), _when(_dni)),  # ES
-    Rule(NATIONAL_ID, _ascii(_ALONE, r"[XYZxyz]-?\d{7}-?[A-Za-z](?!\w)"), _when(_dni)),
-    Rule(PASSWORD, re.compile(r"(?<=:)//[^\s:/@]{0,64}:(?P<value>[^\s/@\[]{1,128})@"), _when(_anything)),
-    Rule(API_KEY, _clause(_KEYS, f"{_LINK}|{_BLANK}", _LONG_VALUE), _secret),
-    Rule(TOKEN, _clause(_TOKENS, f"{_LINK}|{_BLANK}", _LONG_VALUE), _secret),
-    Rule(API_KEY, _clause(_VAGUE_KEYS, _LINK, r"(?P<value>[A-Za-z0-9_]{20,128})(?![\w-])"), _when(_mixed_random)),
+    Rule(
+        NATIONAL_ID,  # ES
+        _ascii(_ALONE, r"(?:\d{8}|\d{1,2}\.\d{3}\.\d{3})(?:-?[A-Za-z]| [A-Z])(?!\w)"),
+        _when(_dni),
+        figures=7,
+    ),
+    Rule(NATIONAL_ID, _ascii(_ALONE, r"[XYZxyz]-?\d{7}-?[A-Za-z](?!\w)"), _when(_dni), figures=7),
+    Rule(
+        PASSWORD,
+        re.compile(r"(?<=:)//[^\s:/@]{0,64}:(?P<value>[^\s/@\[]{1,128})@"),
+        _when(_anything),
+        words=("//",),
+    ),
+    _clause(API_KEY, _KEYS, f"{_LINK}|{_BLANK}", _LONG_VALUE, _secret),
+    _clause(TOKEN, _TOKENS, f"{_LINK}|{_BLANK}", _LONG_VALUE, _secret),
+    _clause(API_KEY, _VAGUE_KEYS, _LINK, r"(?P<value>[A-Za-z0-9_]{20,128})(?![\w-])", _when(_mixed_random)),
     Rule(
         PASSWORD,
         re.compile(
             r"pass(?:phrase|word)[:=] ?(?P<value>[a-z]{3,12}(?: [a-z]{3,12}){2,6})(?=\.?(?:\n|$))", re.IGNORECASE
         ),
         _when(_anything),
+        words=("passphrase", "password"),
     ),
-    Rule(PASSWORD, _clause((*_PASSWORDS, "pw"), _LINK, _FREE_VALUE), _password),
-    Rule(PASSWORD, _clause(("pass",), r"(?P<filler>)(?P<colon>[:=]) ?", _FREE_VALUE), _password),
-    Rule(
+    _clause(PASSWORD, (*_PASSWORDS, "pw"), _LINK, _FREE_VALUE, _password),
+    _clause(PASSWORD, ("pass",), r"(?P<filler>)(?P<colon>[:=]) ?", _FREE_VALUE, _password),
+    _clause(
         PASSWORD,
-        _clause(_VAGUE_PASSWORDS, _LINK, r"(?P<value>[^\s\"'`,;.\[\]]{6,64})(?=[.,;]?(?:\s|$))"),
+        _VAGUE_PASSWORDS,
+        _LINK,
+        r"(?P<value>[^\s\"'`,;.\[\]]{6,64})(?=[.,;]?(?:\s|$))",
         _when(_bare_password),
     ),
-    Rule(
+    _clause(
         PASSWORD,
-        _clause("pwd passwd password passwort".split(), _BLANK, r"(?P<value>[^\s\"'`,;\[\]]{6,64})(?!\S)"),
+        "pwd passwd password passwort".split(),
+        _BLANK,
+        r"(?P<value>[^\s\"'`,;\[\]]{6,64})(?!\S)",
         _when(_bare_password),
     ),
     Rule(
@@ -546,26 +577,36 @@ RULES = (
             rf"(?:{_LABEL}\.){{1,6}}[A-Za-z]{{2,24}}(?![\w@])",
         ),
         _email,
+        words=("@",),
     ),
-    Rule(IP, _ascii(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.[a-z\d]|-\w)"), _ipv4),
-    Rule(IP, _ascii(rf"(?<![\w:.])[0-9A-Fa-f:]{{3,39}}+(?:(?<=:){_OCTET}(?:\.{_OCTET}){{3}})?(?![\w:])"), _when(_ipv6)),
+    Rule(IP, _ascii(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.[a-z\d]|-\w)"), _ipv4, figures=4),
+    Rule(
+        IP,
+        _ascii(rf"(?<![\w:.])[0-9A-Fa-f:]{{3,39}}+(?:(?<=:){_OCTET}(?:\.{_OCTET}){{3}})?(?![\w:])"),
+        _when(_ipv6),
+        figures=1,
+        words=(":",),
+    ),
     Rule(
         PHONE,
         _ascii(rf"(?<![\w+])(?:\+|00){_SEPARATOR}?\d(?:{_SEPARATOR}{{0,3}}\d){{6,14}}(?!\w)"),
         _phone(_international),
+        figures=7,
     ),
     Rule(
         PHONE,
         _ascii(_APART, rf"(?<!\d )\(?0(?:{_SEPARATOR}{{0,2}}\d){{8,11}}(?! ?\d)(?!\w)"),
         _phone(_national),
+        figures=9,
     ),
     Rule(
         PHONE,  # US
         _ascii(_APART, r"(?:1[ .-])?(?:\([2-9][0-8]\d\) ?|[2-9][0-8]\d[ .-])[2-9]\d\d[ .-]\d{4}(?![\w-])"),
         _phone(_anything),
+        figures=10,
     ),
-    Rule(PHONE, _ascii(_APART, r"8[ -]?\(?\d{3}\)?[ -]\d{3}-\d\d-\d\d(?!\w)"), _phone(_anything)),  # RU
-    Rule(PHONE, _ascii(_APART, r"[679]\d\d \d\d \d\d \d\d(?!\w)"), _phone(_anything)),  # ES
+    Rule(PHONE, _ascii(_APART, r"8[ -]?\(?\d{3}\)?[ -]\d{3}-\d\d-\d\d(?!\w)"), _phone(_anything), figures=11),  # RU
+    Rule(PHONE, _ascii(_APART, r"[679]\d\d \d\d \d\d \d\d(?!\w)"), _phone(_anything), figures=9),  # ES
     Rule(
         PHONE,
         re.compile(
@@ -573,8 +614,38 @@ RULES = (
             re.IGNORECASE,
         ),
         _phone(_announced),
+        figures=7,
     ),
 )
+
+
+# ── Which rules may find something ───────────────────────────────────────────────────────────────────────────────────
+
+# Letters that a pattern takes for another one although their small letter is not that one: with one of them in a text,
+# looking for words in its small letters would overlook some. A test finds them among all letters.
+_ODD_LETTERS = re.compile("[İıſK\u1c80-\u1c88]")
+# A rule with its words, each as the parts that must all be there.
+_Sought = tuple[Rule, tuple[tuple[str, ...], ...]]
+
+
+def _promising(rules: Sequence[_Sought], text: str) -> Iterator[Rule]:
+    """The rules that need nothing that the text has not."""
+    figures = sum(map(text.count, "0123456789"))
+    known = text.isascii() or not _ODD_LETTERS.search(text)
+    small = text.lower() if known else ""
+    for rule, words in rules:
+        if figures >= rule.figures and (not words or not known or _has_one(small, words)):
+            yield rule
+
+
+def _has_one(small: str, words: tuple[tuple[str, ...], ...]) -> bool:
+    for parts in words:
+        for part in parts:
+            if part not in small:
+                break
+        else:
+            return True
+    return False
 
 
 # ── One text ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -638,7 +709,9 @@ class RuleRedactor:
     def __init__(self, kinds: frozenset[str] = ALL) -> None:
         if unknown := kinds - ALL:
             raise ValueError(f"unknown kinds: {', '.join(sorted(unknown))}")
-        self._rules = tuple(rule for rule in RULES if rule.kind in kinds)
+        self._rules: tuple[_Sought, ...] = tuple(
+            (rule, tuple(tuple(word.split("_")) for word in rule.words)) for rule in RULES if rule.kind in kinds
+        )
 
     def redact(self, text: str) -> Redacted:
         """`text` without what the rules find. Done again on the result, it changes nothing."""
@@ -653,7 +726,7 @@ class RuleRedactor:
         return Redacted(text, ())
 
     def _scan(self, text: str) -> tuple[Finding, ...]:
-        return merged(finding for rule in self._rules for finding in _found(rule, text))
+        return merged(finding for rule in _promising(self._rules, text) for finding in _found(rule, text))
 
 
 def _moved_back(more: Iterable[Finding], earlier: Sequence[Finding]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from palaver.breath import Breathe, hold_on, strolling
 from palaver.errors import InvalidInput, TooLarge
 from palaver.identity import canonical_json
 from palaver.memory.standing import MAX_TEXT, is_question, is_reported, own_words, sentences, shorten, standing
@@ -31,13 +32,13 @@ Notes = tuple[Note, ...]
 # ---- reading turns -------------------------------------------------------------------------------------------------
 
 
-def update(memory: WorkingMemory, turns: Sequence[Turn]) -> WorkingMemory:
+def update(memory: WorkingMemory, turns: Sequence[Turn], breathe: Breathe = hold_on) -> WorkingMemory:
     """`memory` after reading the turns behind `through_seq`, in the order of their positions.
 
     Reading in one go or in pieces gives the same memory; reading again changes nothing. A pending turn is not passed:
     it and what follows wait for the next time.
     """
-    for turn in sorted(turns, key=lambda turn: turn.position):
+    for turn in strolling(sorted(turns, key=lambda turn: turn.position), breathe):
         if turn.position <= memory.through_seq:
             continue
         if turn.status == "pending":

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from palaver.breath import Breathe, hold_on, strolling
 from palaver.identity import canonical_json
 from palaver.model import Summary, Turn
 from palaver.recall.terms import terms
@@ -41,16 +42,18 @@ class _Sentence:
     worth: float
 
 
-def summarize(turns: Sequence[Turn], *, budget: int, count: Count) -> str:
+def summarize(turns: Sequence[Turn], *, budget: int, count: Count, breathe: Breathe = hold_on) -> str:
     """The most telling sentences of `turns` as dated, attributed lines, oldest first; never more than `budget`.
 
     Every line is `[date] actor: sentences`; a tool's result is `(tool name → beginning of it)`. Greetings and thanks
     are left out even where there is room. Empty when there is nothing to say or no room for a word of it.
     """
-    return _write(_weigh(_said(turns)), budget, count)
+    return _write(_weigh(_said(turns), breathe), budget, count)
 
 
-def merge(texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count) -> str:
+def merge(
+    texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, breathe: Breathe = hold_on
+) -> str:
     """One summary of several, in the order given: all of their lines when they fit, otherwise the most telling.
 
     Lines keep their own date and speaker. A line without a date gets that of its text, where one is given.
@@ -59,7 +62,7 @@ def merge(texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int
     whole = "\n".join(prefix + body for prefix, body in lines)
     if count(whole) <= budget:
         return whole
-    return _write(_weigh(_resaid(lines)), budget, count)
+    return _write(_weigh(_resaid(lines), breathe), budget, count)
 
 
 # ---- sentences -----------------------------------------------------------------------------------------------------
@@ -248,13 +251,13 @@ _PLEASANTRY = re.compile(
 _QUESTION = re.compile(r"[?？؟][\"'”’)\]]*$")
 
 
-def _weigh(said: Iterable[tuple[int, str, str, float]]) -> list[_Sentence]:
+def _weigh(said: Iterable[tuple[int, str, str, float]], breathe: Breathe) -> list[_Sentence]:
     """Every sentence with its worth: its cues, and how rare its words are here."""
-    found = [(*one, terms(one[2])) for one in said]
+    found = [(*one, terms(one[2])) for one in strolling(said, breathe)]
     frequency = Counter(stem for *_, stems in found for stem in set(stems))
     return [
         _Sentence(order, group, prefix, text, frozenset(stems), weight * _worth(text, stems, frequency, len(found)))
-        for order, (group, prefix, text, weight, stems) in enumerate(found)
+        for order, (group, prefix, text, weight, stems) in enumerate(strolling(found, breathe))
     ]
 
 
