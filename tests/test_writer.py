@@ -119,7 +119,8 @@ async def test_a_great_many_at_once_are_the_threads(store: Store, monkeypatch: p
 async def test_a_busy_loop_leaves_the_disk_to_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "BUSY_SECONDS", 0.0001)
     writer = await writer_at_rest(store, FAST)
-    waiting = writer.submit_brief(where)
+    waiting = asyncio.create_task(writer.submit_brief(where))
+    await asyncio.sleep(0)  # it is waiting for others now
     time.sleep(0.01)  # noqa: ASYNC251  # so long the loop has other things to do
     assert await waiting != threading.get_ident()
 
@@ -197,12 +198,24 @@ async def test_a_write_that_is_interrupted_leaves_nobody_waiting(store: Store, t
     def interrupt(_: Tx) -> None:
         raise KeyboardInterrupt
 
-    cut = writer.submit_brief(interrupt)
+    cut = asyncio.create_task(writer.submit_brief(interrupt))
+    await asyncio.sleep(0)  # it is waiting for others now
     with pytest.raises(KeyboardInterrupt):
         writer._write_brief(asyncio.get_running_loop())
     with pytest.raises(EngineUnavailable, match="interrupted"):
         await cut
     assert (await talk.append("user", "hello")).seq == 0
+
+
+async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: Store, talk: Conversation) -> None:
+    writer = await writer_at_rest(store, FAST)
+    cut = asyncio.create_task(talk.append("user", "cut"))
+    await asyncio.sleep(0)  # it is waiting for others now
+    cut.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    assert not any(writer._brief.values())
+    assert (await talk.append("user", "kept")).seq == 0
 
 
 FORK = """

@@ -145,7 +145,8 @@ class Conversation:
         model, adapter, finish_reason, idempotency_key. `replaces` puts it in the place of another turn; with
         `discard_after` also instead of everything that followed.
         """
-        batch = self._batch([{**fields, "role": role, "content": content}], expected_seq, replaces, discard_after)
+        self._store.require(WRITE)
+        batch = _batch((self._draft(role, content, **fields),), expected_seq, replaces, discard_after)
         return (await self._stored(batch))[0]
 
     async def append_many(self, turns: Iterable[Mapping[str, Any]], *, expected_seq: int | None = None) -> list[Turn]:
@@ -155,32 +156,14 @@ class Conversation:
             raise TooLarge("turns", size=len(items), limit=MAX_BATCH, unit="turns")
         if not all(isinstance(item, Mapping) for item in items):
             raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
-        batch = self._batch(items, expected_seq)
+        self._store.require(WRITE)
+        batch = _batch(tuple(self._draft(**item) for item in items), expected_seq)
         return await self._stored(batch) if items else []
 
     async def _stored(self, batch: Append) -> list[Turn]:
         turns = await self._engine.append(self._scope, self.id, batch)
         self._meter.stored(len(turns))
         return turns
-
-    def _batch(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        expected_seq: int | None = None,
-        replaces: Turn | str | None = None,
-        discard_after: bool = False,
-    ) -> Append:
-        self._store.require(WRITE)
-        if discard_after and replaces is None:
-            raise InvalidInput("discard_after", "needs replaces= to say after which turn")
-        drafts = tuple(self._draft(**item) for item in items)
-        _distinct_keys(drafts)
-        return Append(
-            drafts=drafts,
-            expected_seq=clean_count("expected_seq", expected_seq),
-            replaces=None if replaces is None else _turn_id("replaces", replaces),
-            discard_after=discard_after,
-        )
 
     def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> Draft:
         if fields and (unknown := fields.keys() - TURN_FIELDS):
@@ -256,7 +239,8 @@ class Conversation:
         """Open a pending turn. Somebody must write to it, or renew it, before its lease ends."""
         if clean_role(role) == "tool":
             raise InvalidInput("role", "a tool turn is stored whole, with its results")
-        batch = self._batch([{**fields, "role": role, "content": ""}], expected_seq, replaces, discard_after)
+        self._store.require(WRITE)
+        batch = _batch((self._draft(role, "", **fields),), expected_seq, replaces, discard_after)
         return await self._engine.stream_open(self._scope, self.id, batch, self._lease_micros)
 
     async def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
@@ -997,6 +981,24 @@ def _names(field: str, values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise InvalidInput(field, "must be a list of names, not one text")
     return tuple(clean_name(field, value) for value in values)
+
+
+def _batch(
+    drafts: tuple[Draft, ...],
+    expected_seq: int | None = None,
+    replaces: Turn | str | None = None,
+    discard_after: bool = False,
+) -> Append:
+    if discard_after and replaces is None:
+        raise InvalidInput("discard_after", "needs replaces= to say after which turn")
+    if len(drafts) > 1:
+        _distinct_keys(drafts)
+    return Append(
+        drafts=drafts,
+        expected_seq=clean_count("expected_seq", expected_seq),
+        replaces=None if replaces is None else _turn_id("replaces", replaces),
+        discard_after=discard_after,
+    )
 
 
 def _distinct_keys(drafts: Sequence[Draft]) -> None:

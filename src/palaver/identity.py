@@ -30,7 +30,8 @@ _EXACT = 2**52  # up to the year 2112 a float of seconds tells one microsecond f
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAIRS = [a + b for a in CROCKFORD for b in CROCKFORD]  # two letters for each number below 1,024
 _ABSENT = b"\xff\xff\xff\xff"
-_LENGTHS = [length.to_bytes(4, "big") for length in range(512)]
+_FEW = 512
+_LENGTHS = [length.to_bytes(4, "big") for length in range(_FEW)]
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -102,9 +103,9 @@ def digest(fields: Iterable[str | int | bytes | None]) -> bytes:
         if field is None:
             out.append(_ABSENT)
             continue
-        data = field if isinstance(field, bytes) else str(field).encode()
-        out.append(_LENGTHS[len(data)] if len(data) < len(_LENGTHS) else len(data).to_bytes(4, "big"))
-        out.append(data)
+        data = field.encode() if isinstance(field, str) else field if isinstance(field, bytes) else b"%d" % field
+        size = len(data)
+        out += _LENGTHS[size] if size < _FEW else size.to_bytes(4, "big"), data
     return hashlib.sha256(b"".join(out)).digest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -144,8 +144,9 @@ class SQLiteEngine:
 
     async def index_all(self) -> None:
         """A search sees everything that was stored before it."""
-        while await self.readers.run(text_index.backlog):
-            await self.writer.submit(text_index.index_batch)
+        more = bool(await self.readers.run(text_index.backlog))
+        while more:
+            more = await self.writer.submit(text_index.index_batch) == text_index.BATCH
 
     async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
         return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))
@@ -156,7 +157,7 @@ class SQLiteEngine:
         self._last_append = time.monotonic()
         return await self._submit(batch, lambda tx: turns.append(tx, scope, conversation, batch))
 
-    def _submit(self, batch: Append, work: Work[T]) -> asyncio.Future[T]:
+    def _submit(self, batch: Append, work: Work[T]) -> Awaitable[T]:
         return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
 
     async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:

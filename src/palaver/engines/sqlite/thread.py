@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -19,6 +20,9 @@ from palaver.tree import Node
 Q = Queries("palaver.engines.sqlite")
 MINUTE = 60_000_000
 ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_thread
+# Its values are given by place, which is that of their first mention.
+FIND = Q.find
+assert tuple(dict.fromkeys(re.findall(r":(\w+)", FIND))) == ("id", "tenant", "sight", "user", "workspace", "now")
 # The columns that an insert fills, in its order; the rest have defaults.
 STORED = attrgetter(*(name for name in TurnRow.__struct_fields__ if name not in ("tid", "superseded_by")))
 
@@ -125,35 +129,35 @@ class Thread:
         now = self.tick()
         created = now if draft.created is None else draft.created
         id = self.next_id(draft)
-        row = TurnRow(
-            tid=0,
-            id=id,
-            seq=self.next_seq,
-            position=position,
-            parent=parent,
-            slot=slot,
-            active=1,
-            superseded_by=None,
-            status=status,
-            role=draft.role,
-            actor=draft.actor,
-            is_parts=int(draft.is_parts),
-            content=draft.content,
-            tool_calls=draft.tool_calls,
-            tool_results=draft.tool_results,
-            attachments=draft.attachments,
-            sources=draft.sources,
-            prompt_tokens=draft.prompt_tokens,
-            completion_tokens=draft.completion_tokens,
-            token_count=draft.token_count,
-            model=draft.model,
-            adapter=draft.adapter,
-            finish_reason=draft.finish_reason,
-            metadata=draft.metadata,
-            idempotency_key=draft.idempotency_key,
-            salt=draft.salt,
-            content_hash=content_hash(id, draft, created) if status == "complete" else None,
-            created=created,
+        row = TurnRow(  # by place: a fifth of the time of names, and every append does it
+            0,
+            id,
+            self.next_seq,
+            position,
+            parent,
+            slot,
+            1,
+            None,
+            status,
+            draft.role,
+            draft.actor,
+            int(draft.is_parts),
+            draft.content,
+            draft.tool_calls,
+            draft.tool_results,
+            draft.attachments,
+            draft.sources,
+            draft.prompt_tokens,
+            draft.completion_tokens,
+            draft.token_count,
+            draft.model,
+            draft.adapter,
+            draft.finish_reason,
+            draft.metadata,
+            draft.idempotency_key,
+            draft.salt,
+            content_hash(id, draft, created) if status == "complete" else None,
+            created,
         )
         self.tx.put(ADD_TURN, self.cid, *STORED(row))
         row.tid = self.tx.db.last_insert_rowid()
@@ -212,13 +216,12 @@ def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:
 
 def find(tx: Tx, scope: Scope, id: str) -> Row:
     """The conversation's row, or the reason why there is none. Every verb comes through here."""
-    params = who(scope)
-    row = tx.one(Q.find, id=id, now=tx.now, **params)
-    if row is None:
-        if tx.one(Q.find_gone, id=id, now=tx.now, **params):
-            raise ConversationGone(id)
-        raise ConversationNotFound(id)
-    return row
+    rows = tx.db.execute(FIND, (id, scope.tenant, scope.sight, scope.user, scope.workspace, tx.now)).fetchall()
+    if rows:
+        return rows[0]
+    if tx.one(Q.find_gone, id=id, now=tx.now, **who(scope)):
+        raise ConversationGone(id)
+    raise ConversationNotFound(id)
 
 
 def open_thread(tx: Tx, scope: Scope, id: str) -> Thread:

@@ -52,7 +52,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
@@ -60,6 +60,7 @@ class _Job:
     asked: float = field(default_factory=time.perf_counter)
     result: Any = None
     error: BaseException | None = None
+    was_brief: bool = False  # done without the thread, which tells by the future
 
 
 def _new_job(work: Work[Any]) -> _Job:
@@ -121,18 +122,27 @@ class Writer:
             self._queue_up([*self._brief.pop(job.loop, ()), job])  # nothing overtakes what was asked for before it
         return job.future
 
-    def submit_brief(self, work: Work[T]) -> asyncio.Future[T]:
+    async def submit_brief(self, work: Work[T]) -> T:
         """The same for a write that takes less time than its commit."""
         if self.pace > AT_ONCE_SECONDS:
-            return self.submit(work)
+            return await self.submit(work)
         job = _new_job(work)
         with self._gate:
             self._check_open()
-            waiting = self._brief.setdefault(job.loop, [])
-            waiting.append(job)
-        if len(waiting) == 1:
-            job.loop.call_soon(self._write_brief, job.loop)
-        return job.future
+            self._brief.setdefault(job.loop, []).append(job)
+        try:
+            await asyncio.sleep(0)  # who else writes in this turn of the loop comes along
+        except BaseException:  # cancelled before it was written: passed on
+            self._withdraw(job)
+            raise
+        if not job.was_brief:
+            self._write_brief(job.loop)
+        if not job.was_brief:
+            await job.future
+        elif job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
 
     def close(self) -> None:
         """Finish what was asked for, then close. Blocks."""
@@ -158,8 +168,15 @@ class Writer:
 
     # ---- without the thread
 
+    def _withdraw(self, job: _Job) -> None:
+        with self._gate:
+            waiting = self._brief.get(job.loop, [])
+            if job in waiting:  # else the thread has it
+                waiting.remove(job)
+
     def _write_brief(self, loop: asyncio.AbstractEventLoop) -> None:
-        """At the end of a turn of the loop: all that it asked for. What cannot be done at once, the thread does."""
+        """All that a turn of the loop asked for, by who is the first to come back. The thread does what cannot be done
+        at once."""
         with self._gate:
             jobs = self._brief.pop(loop, None)
         if jobs is None:  # the thread has them, with something that was asked for later
@@ -174,7 +191,8 @@ class Writer:
             finally:
                 self._in_use.release()
             if done:
-                _resolve(jobs)
+                for job in jobs:
+                    job.was_brief = True
                 return
         self._pass_on(jobs)
 
@@ -422,8 +440,7 @@ def _deliver(jobs: list[_Job]) -> None:
 
 def _tell(jobs: list[_Job], problem: BaseException) -> None:
     for job in jobs:
-        job.error = problem
-    _resolve(jobs)
+        job.error, job.was_brief = problem, True
 
 
 def _resolve(jobs: list[_Job]) -> None:
