@@ -119,6 +119,8 @@ class Model:
         one.state = "aborted"
         if one in self.view:
             self.view.remove(one)
+        else:
+            one.replaced = True  # by what was switched to: it does not come back by being cut
 
     def forget(self, one: Said) -> None:
         one.state = "forgotten"

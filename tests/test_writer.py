@@ -221,11 +221,12 @@ async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: S
 FORK = """
 import asyncio, os, sys, palaver
 
-async def append(talk):
-    try:
-        await talk.append("user", "from a fork")
-    except palaver.StoreClosed as problem:
-        print("refused:", problem, flush=True)
+async def try_out(talk):
+    for use in (lambda: talk.append("user", "from a fork"), talk.refresh):
+        try:
+            await use()
+        except palaver.StoreClosed as problem:
+            print("refused:", problem, flush=True)
 
 async def main():
     async with palaver.open(sys.argv[1], embedder=None, worker=False) as store:
@@ -234,7 +235,7 @@ async def main():
         child = os.fork()
         if not child:
             try:
-                asyncio.new_event_loop().run_until_complete(append(talk))
+                asyncio.new_event_loop().run_until_complete(try_out(talk))
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
@@ -244,10 +245,10 @@ asyncio.run(main())
 """
 
 
-def test_a_fork_cannot_write_through_what_it_inherited(tmp_path: Path) -> None:
+def test_a_fork_cannot_write_or_read_through_what_it_inherited(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{tmp_path}/a.db"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.split("\n") == ["refused: the store is closed", "0 0", ""], done.stderr
+    assert done.stdout.split("\n") == [*["refused: the store is closed"] * 2, "0 0", ""], done.stderr
 
 
 async def test_a_store_that_is_closed_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
+from weakref import WeakSet
 
 import apsw
 
@@ -27,6 +28,9 @@ Row = tuple[Any, ...]
 
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 READERS = 4
+# Where reads take less than this, as of late, a thread costs as much: to wake one and to be woken by it.
+AT_ONCE_SECONDS, WEIGHT = 0.001, 1 / 16
+LEFT_TO_THREADS = 256  # reads, before it is tried again
 # A second writer waits this long for the first; appends take well under a millisecond each.
 BUSY_MILLISECONDS = 30_000
 
@@ -230,15 +234,46 @@ class Tx:
 Work = Callable[[Tx], T]
 
 
-class Readers:
-    """Reading connections, each on a thread of its own. They never wait for the writer."""
+class Owner:
+    """Who has connections. The child of a fork must not use those of its parent."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        _owners.add(self)
+
+
+_owners: WeakSet[Owner] = WeakSet()
+
+
+def _forked() -> None:
+    for owner in _owners:
+        owner._closed = True
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Readers(Owner):
+    """Reading connections, each on a thread of its own. They never wait for the writer.
+
+    One more is for brief reads on a fast disk, which are done without a thread.
+    """
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address, self.clock = address, clock
+        self.pace = 0.0  # of a brief read, as of late
+        self._left = 0  # to the threads: so many of the next ones
+        self._here: apsw.Connection | None = None
+        self._in_use = threading.Lock()  # that one
         self._local = threading.local()
         self._opened: list[apsw.Connection] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="palaver-reader")
-        self._closed = False
+        super().__init__()
+
+    def warm(self) -> None:
+        """When there is something to read. Blocks."""
+        self._here = self.connect()
+        self._here.set_busy_timeout(0)
 
     async def run(self, work: Work[T]) -> T:
         """One read in one snapshot."""
@@ -246,14 +281,38 @@ class Readers:
             raise errors.StoreClosed
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
 
+    async def run_brief(self, work: Work[T]) -> T:
+        """The same for a read of a few rows."""
+        if self._left:
+            self._left -= 1
+        elif self._here is not None and not self._closed and self._in_use.acquire(blocking=False):
+            try:
+                return self._read_here(self._here, work)
+            except apsw.Error:  # a thread runs into it again, and tells
+                pass
+            finally:
+                self._in_use.release()
+        return await self.run(work)
+
+    def _read_here(self, db: apsw.Connection, work: Work[T]) -> T:
+        start = time.perf_counter()
+        try:
+            return self._in_snapshot(db, work)
+        finally:
+            self.pace += (time.perf_counter() - start - self.pace) * WEIGHT
+            if self.pace > AT_ONCE_SECONDS:
+                self.pace, self._left = 0.0, LEFT_TO_THREADS
+
     def _read(self, work: Work[T]) -> T:
         with translated(self.address.path):
-            db = self._connection()
-            db.execute("BEGIN")
-            try:
-                return work(Tx(db, micros(self.clock.now())))
-            finally:
-                db.execute("ROLLBACK")
+            return self._in_snapshot(self._connection(), work)
+
+    def _in_snapshot(self, db: apsw.Connection, work: Work[T]) -> T:
+        db.execute("BEGIN")
+        try:
+            return work(Tx(db, micros(self.clock.now())))
+        finally:
+            db.execute("ROLLBACK")
 
     def _connection(self) -> apsw.Connection:
         if not hasattr(self._local, "db"):
@@ -268,5 +327,6 @@ class Readers:
         if not self._closed:
             self._closed = True
             self._pool.shutdown(wait=True)
-            for db in self._opened:
-                db.close()
+            with self._in_use:
+                for db in (*self._opened, *filter(None, [self._here])):
+                    db.close()

@@ -90,6 +90,7 @@ from palaver.ports import (
 T = TypeVar("T")
 
 BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768
+BRIEF_READING = 16_000  # tokens
 
 
 @asynccontextmanager
@@ -114,6 +115,7 @@ class SQLiteEngine:
             chores=text_index.index_batch,
             committed=self.hub.committed,
         )
+        self.readers.warm()
 
     async def close(self) -> None:
         await self.hub.close()
@@ -126,10 +128,10 @@ class SQLiteEngine:
         return await self.writer.submit(lambda tx: conversations.get_or_create(tx, scope, spec))
 
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo:
-        return await self.readers.run(lambda tx: conversations.get(tx, scope, id))
+        return await self.readers.run_brief(lambda tx: conversations.get(tx, scope, id))
 
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo:
-        return await self.readers.run(lambda tx: conversations.by_key(tx, scope, owner, key))
+        return await self.readers.run_brief(lambda tx: conversations.by_key(tx, scope, owner, key))
 
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
@@ -164,7 +166,7 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: turns.history(tx, scope, conversation, query))
 
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn:
-        return await self.readers.run(lambda tx: turns.turn(tx, scope, conversation, id))
+        return await self.readers.run_brief(lambda tx: turns.turn(tx, scope, conversation, id))
 
     async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]:
         return await self.readers.run(lambda tx: turns.branches(tx, scope, conversation, turn))
@@ -315,7 +317,8 @@ class SQLiteEngine:
     # ---- memory
 
     async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
-        return await self.readers.run(lambda tx: memory.reading(tx, scope, conversation, limits))
+        run = self.readers.run_brief if limits.budget <= BRIEF_READING else self.readers.run
+        return await run(lambda tx: memory.reading(tx, scope, conversation, limits))
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
         return await self.readers.run(lambda tx: memory.unsummarised(tx, scope, conversation, tokens))
@@ -388,7 +391,7 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: requests.listed(tx, scope, conversation, turn, before, limit))
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
-        return await self.readers.run(lambda tx: requests.bound(tx, scope, model))
+        return await self.readers.run_brief(lambda tx: requests.bound(tx, scope, model))
 
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
         await self.writer.submit(lambda tx: requests.put_bound(tx, scope, bound))
@@ -399,7 +402,7 @@ class SQLiteEngine:
         await self.writer.submit(lambda tx: callers.put_key(tx, scope, key, hash))
 
     async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None:
-        return await self.readers.run(lambda tx: callers.api_key(tx, tenant, hash))
+        return await self.readers.run_brief(lambda tx: callers.api_key(tx, tenant, hash))
 
     async def api_keys(self, scope: Scope) -> list[ApiKey]:
         return await self.readers.run(lambda tx: callers.api_keys(tx, scope))
@@ -408,7 +411,7 @@ class SQLiteEngine:
         return await self.writer.submit(lambda tx: callers.revoke_key(tx, scope, id))
 
     async def any_key(self) -> bool:
-        return await self.readers.run(lambda tx: tx.one(Q.any_key, now=tx.now) is not None)
+        return await self.readers.run_brief(lambda tx: tx.one(Q.any_key, now=tx.now) is not None)
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
         await self.writer.submit(lambda tx: callers.log_key(tx, scope, kind, key, payload))
@@ -461,7 +464,7 @@ class SQLiteEngine:
         await self.writer.submit(lambda tx: outbox.retry(tx, job, delay, error, dead))
 
     async def next_job(self, tenant: str | None = None) -> datetime | None:
-        due = await self.readers.run(outbox.next_due)
+        due = await self.readers.run_brief(outbox.next_due)
         return None if due is None else moment(due)
 
     async def health(self) -> Health:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import deque
@@ -14,12 +13,11 @@ from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import apsw
 
 from palaver import errors
-from palaver.engines.sqlite.connection import Address, Tx, Work, prepare, translated
+from palaver.engines.sqlite.connection import Address, Owner, Tx, Work, prepare, translated
 from palaver.engines.sqlite.gaps import clear_gaps
 from palaver.identity import micros
 from palaver.ports import Clock
@@ -38,18 +36,6 @@ AT_ONCE_SECONDS = 0.001
 # A loop that took longer than this to come to the writes it was asked for, for each of them, has other things to do.
 BUSY_SECONDS = 0.0001
 UNKNOWN_SECONDS, WEIGHT = 2 * AT_ONCE_SECONDS, 1 / 16
-
-
-_writers: WeakSet[Writer] = WeakSet()
-
-
-def _forked() -> None:
-    """A child has the connections of its parent, and must not use them."""
-    for writer in _writers:
-        writer._closed = True
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +64,7 @@ class _Wake(Enum):
     UP = "up"
 
 
-class Writer:
+class Writer(Owner):
     """A thread that writes. What is queued while it commits shares the next commit.
 
     Where the disk is fast and the event loop has nothing else to do, brief writes are done without it: those of one
@@ -110,10 +96,9 @@ class Writer:
         self._in_use = threading.Lock()  # the connection
         self._gate = threading.Lock()  # the way into the queue, until it is closed
         self._under_way = 0  # jobs that the thread has, and has not done yet
-        self._closed = False
+        super().__init__()
         self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
         self._thread.start()
-        _writers.add(self)
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
         job = _new_job(work)

@@ -1,0 +1,100 @@
+"""The reading connections of an SQLite store: a few rows without a thread, as long as the disk is fast."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import palaver
+from palaver import Store
+from palaver.engines.sqlite import connection
+from palaver.engines.sqlite.connection import Readers, Tx
+from palaver.engines.sqlite.engine import SQLiteEngine
+from palaver.errors import DatabaseCorrupt, StoreClosed
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
+        yield store
+
+
+@pytest.fixture
+def readers(store: Store) -> Readers:
+    assert isinstance(store.engine, SQLiteEngine)
+    return store.engine.readers
+
+
+def where(_: Tx) -> int:
+    return threading.get_ident()
+
+
+async def test_a_brief_read_needs_no_thread(readers: Readers) -> None:
+    assert await readers.run_brief(where) == threading.get_ident()
+    assert await readers.run(where) != threading.get_ident()
+
+
+async def test_a_slow_disk_is_left_to_the_threads_for_a_while(
+    readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEFT_TO_THREADS", 3)
+
+    def slow(_: Tx) -> None:
+        time.sleep(16 * connection.AT_ONCE_SECONDS + 0.01)  # by itself enough to be too slow on average
+
+    here = threading.get_ident()
+    await readers.run_brief(slow)
+    assert here not in [await readers.run_brief(where) for _ in range(3)]
+    assert await readers.run_brief(where) == here, "tried again"
+
+
+async def test_two_loops_do_not_share_the_connection_at_the_same_time(readers: Readers) -> None:
+    with readers._in_use:
+        assert await readers.run_brief(where) != threading.get_ident()
+
+
+async def test_a_read_that_fails_is_told_by_a_thread(readers: Readers) -> None:
+    ran_in: list[int] = []
+
+    def damaged(_: Tx) -> None:
+        ran_in.append(threading.get_ident())
+        raise apsw.CorruptError
+
+    with pytest.raises(DatabaseCorrupt):
+        await readers.run_brief(damaged)
+    assert ran_in[0] == threading.get_ident() != ran_in[1]
+    assert await readers.run_brief(where) == threading.get_ident(), "and the connection is as good as before"
+
+
+async def test_a_mistake_in_what_is_asked_is_told_once(readers: Readers) -> None:
+    times: list[int] = []
+
+    def wrong(_: Tx) -> None:
+        times.append(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await readers.run_brief(wrong)
+    assert times == [1]
+
+
+async def test_nothing_is_read_after_the_end(tmp_path: Path) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
+        engine = store.engine
+    assert isinstance(engine, SQLiteEngine)
+    with pytest.raises(StoreClosed):
+        await engine.readers.run_brief(where)
+
+
+async def test_a_brief_read_sees_what_was_just_written(store: Store) -> None:
+    talk = await store.conversation("x")
+    for n in range(50):
+        turn = await talk.append("user", f"number {n}")
+        assert (await talk.turn(turn.id)).text == f"number {n}"
+        assert (await talk.refresh()).turn_count == n + 1
+        assert (await talk.build_context(1_000)).messages[-1]["content"] == f"number {n}"
