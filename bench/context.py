@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import statistics
 import time
@@ -11,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import palaver
-from bench.measure import Bench, Figure, Goal, Result, Slice, in_turns
+from bench.measure import Bench, Figure, Goal, Result, Slice, in_turns, timed
 from bench.raw import Raw
 from bench.read import BATCH, enough, fill_raw
 from palaver.identity import new_id
@@ -31,7 +32,7 @@ WITHOUT = {"semantic_recall": False}
 
 
 async def run(bench: Bench) -> list[Result]:
-    return [*await _growing(bench), *await _stability(bench)]
+    return [*await _growing(bench), await _beside(bench), *await _stability(bench)]
 
 
 # ---- how long it takes ---------------------------------------------------------------------------------------------
@@ -90,6 +91,24 @@ async def _growing(bench: Bench) -> list[Result]:
     slowest, fastest = max(plain, key=lambda one: one.value), min(plain, key=lambda one: one.value)
     what = f"flat from {sizes[0]:,} to {sizes[-1]:,}"
     return [*plain, Figure("context", what, slowest.value, "ms", fastest.value, "the fastest of these", FLAT), *recall]
+
+
+async def _beside(bench: Bench) -> Figure:
+    """While the worker summarises something else: threads that compute keep others waiting."""
+    async with palaver.open(bench.url("beside.db", "NORMAL"), embedder=None) as store:
+        talk, other = await store.conversation("talk"), await store.conversation("other")
+        for one, turns in ((talk, 40), (other, BATCH)):
+            await one.append_many({"role": "user", "content": text} for text in bench.texts.messages(turns))
+        build = _builder(bench, talk, **WITHOUT)
+        while not await other.summaries():  # noqa: ASYNC110  # the worker begins when nobody writes
+            await asyncio.sleep(0.01)
+        busy = [await timed(build(None)) for _ in range(bench.sizes.slices)]
+        unfinished = bool((await store.stats()).storage["outbox"])
+        await store.settle()
+        idle = [await timed(build(None)) for _ in range(bench.sizes.slices)]
+    each = [statistics.median(seconds) / bench.sizes.reads * 1_000 for seconds in (busy, idle)]
+    note = "" if unfinished else "the worker was ready before the end"
+    return Figure("context", "no recall, while the worker summarises", each[0], "ms", each[1], "idle", note=note)
 
 
 def open_long(bench: Bench, turns: int, synchronous: str = "NORMAL", **options: Any) -> Any:
