@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from palaver import Store
 from palaver.engines.sqlite import connection
 from palaver.engines.sqlite.connection import Readers, Tx
 from palaver.engines.sqlite.engine import SQLiteEngine
-from palaver.errors import DatabaseCorrupt, StoreClosed
+from palaver.errors import DatabaseCorrupt, EngineError, StoreClosed
 
 
 @pytest.fixture
@@ -89,6 +90,30 @@ async def test_nothing_is_read_after_the_end(tmp_path: Path) -> None:
     assert isinstance(engine, SQLiteEngine)
     with pytest.raises(StoreClosed):
         await engine.readers.run_brief(where)
+
+
+async def test_who_reads_on_and_on_lets_others_run(store: Store) -> None:
+    talk = await store.conversation("x")
+    writing = asyncio.create_task(talk.append("user", "hello"))
+    while not (await talk.refresh()).turn_count:
+        pass
+    assert writing.done() or (await writing).seq == 0
+
+
+async def test_a_connection_that_cannot_be_had_is_told_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
+        await store.conversation("x")
+
+    def too_many_files(*_: object, **__: object) -> apsw.Connection:
+        raise apsw.CantOpenError
+
+    monkeypatch.setattr(Readers, "connect", too_many_files)
+    with pytest.raises(EngineError):
+        async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
+            await store.stats()
+    assert "palaver-writer" not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_a_brief_read_sees_what_was_just_written(store: Store) -> None:

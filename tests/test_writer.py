@@ -4,6 +4,7 @@ price of the event loop."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -216,6 +217,26 @@ async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: S
         await cut
     assert not any(writer._brief.values())
     assert (await talk.append("user", "kept")).seq == 0
+
+
+async def test_a_write_that_is_cancelled_when_the_thread_has_it_complains_to_nobody(
+    store: Store, talk: Conversation
+) -> None:
+    await writer_at_rest(store, FAST)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    cut = asyncio.create_task(talk.append("user", "wrong", expected_seq=7))
+    await asyncio.sleep(0)  # it is waiting for others now
+    long = asyncio.create_task(talk.append("user", "on and on " * 10_000))
+    await asyncio.sleep(0)  # and goes to the thread with this one
+    cut.cancel()
+    assert (await long).seq == 0
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    del cut
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not complaints
 
 
 FORK = """

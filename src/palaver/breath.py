@@ -30,7 +30,7 @@ def strolling(items: Iterable[T], breathe: Breathe) -> Iterator[T]:
 
 @dataclass(slots=True)
 class Breath:
-    """To be called now and then: after a millisecond of work it rests for as long."""
+    """To be called now and then: after a millisecond of work it rests for as long, ten at most."""
 
     _since: float = field(default_factory=time.perf_counter)
 

@@ -239,6 +239,8 @@ class Conversation:
         """Open a pending turn. Somebody must write to it, or renew it, before its lease ends."""
         if clean_role(role) == "tool":
             raise InvalidInput("role", "a tool turn is stored whole, with its results")
+        if "content" in fields:
+            raise InvalidInput("content", "comes in pieces, by append_chunk")
         self._store.require(WRITE)
         batch = _batch((self._draft(role, "", **fields),), expected_seq, replaces, discard_after)
         return await self._engine.stream_open(self._scope, self.id, batch, self._lease_micros)

@@ -103,7 +103,7 @@ def digest(fields: Iterable[str | int | bytes | None]) -> bytes:
         if field is None:
             out.append(_ABSENT)
             continue
-        data = field.encode() if isinstance(field, str) else field if isinstance(field, bytes) else b"%d" % field
+        data = field if isinstance(field, bytes) else (field if isinstance(field, str) else str(field)).encode()
         size = len(data)
         out += _LENGTHS[size] if size < _FEW else size.to_bytes(4, "big"), data
     return hashlib.sha256(b"".join(out)).digest()

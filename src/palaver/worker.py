@@ -153,11 +153,11 @@ class Worker:
 
     async def _work_off(self) -> None:
         """Do what is due."""
-        self._busy_since = time.monotonic()
         while await self._is_due():
             await self._let_writers_go_first()
             if not await self.run_one(politely=True):
-                break
+                return
+        self._busy_since = time.monotonic()
 
     async def _let_writers_go_first(self) -> None:
         """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then.

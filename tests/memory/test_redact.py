@@ -224,6 +224,7 @@ def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
     odd = {one for one in everything if any_of_them.match(one) and one.lower() not in letters}
     assert odd
     assert not {one for one in odd if not _ODD_LETTERS.match(one)}
+    assert not any(_ODD_LETTERS.match(chr(code)) for code in range(256)), "most texts have none"
 
 
 # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -623,7 +623,7 @@ RULES = (
 
 # Letters that a pattern takes for another one although their small letter is not that one: with one of them in a text,
 # looking for words in its small letters would overlook some. A test finds them among all letters.
-_ODD_LETTERS = re.compile("[İıſK\u1c80-\u1c88]")
+_ODD_LETTERS = re.compile("[İıſ\u1c80-\u1c88]")
 # A rule with its words, each as the parts that must all be there.
 _Sought = tuple[Rule, tuple[tuple[str, ...], ...]]
 

@@ -272,8 +272,12 @@ class Readers(Owner):
 
     def warm(self) -> None:
         """When there is something to read. Blocks."""
-        self._here = self.connect()
-        self._here.set_busy_timeout(0)
+        try:
+            db = self.connect()
+        except apsw.Error:
+            return  # a thread will run into it, and tell
+        db.set_busy_timeout(0)
+        self._here = db
 
     async def run(self, work: Work[T]) -> T:
         """One read in one snapshot."""
@@ -282,8 +286,9 @@ class Readers(Owner):
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
 
     async def run_brief(self, work: Work[T]) -> T:
-        """The same for a read of a few rows."""
-        if self._left:
+        """The same for a read of a few rows. Others of the event loop get their turn, as they do with a thread."""
+        await asyncio.sleep(0)
+        if self._left > 0:
             self._left -= 1
         elif self._here is not None and not self._closed and self._in_use.acquire(blocking=False):
             try:

@@ -94,7 +94,7 @@ class Writer(Owner):
         self._brief: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._queue: SimpleQueue[_Job | _Wake | None] = SimpleQueue()
         self._in_use = threading.Lock()  # the connection
-        self._gate = threading.Lock()  # the way into the queue, until it is closed
+        self._gate = threading.RLock()  # the way into the queue, until it is closed
         self._under_way = 0  # jobs that the thread has, and has not done yet
         super().__init__()
         self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
@@ -156,15 +156,19 @@ class Writer(Owner):
     def _withdraw(self, job: _Job) -> None:
         with self._gate:
             waiting = self._brief.get(job.loop, [])
-            if job in waiting:  # else the thread has it
+            if job in waiting:
                 waiting.remove(job)
+            else:  # the thread has it, and tells nobody
+                job.future.cancel()
+            if not waiting:
+                self._brief.pop(job.loop, None)
 
     def _write_brief(self, loop: asyncio.AbstractEventLoop) -> None:
         """All that a turn of the loop asked for, by who is the first to come back. The thread does what cannot be done
         at once."""
         with self._gate:
             jobs = self._brief.pop(loop, None)
-        if jobs is None:  # the thread has them, with something that was asked for later
+        if not jobs:  # the thread has them, with something that was asked for later
             return
         now = len(jobs) <= BATCH and not _is_busy(jobs) and not self._under_way
         if now and self._in_use.acquire(blocking=False):
