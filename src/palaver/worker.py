@@ -121,6 +121,7 @@ class Worker:
     files: Files | None = None
     clean_texts: CleanTexts = field(init=False)
     _in_background: bool = False
+    _awaited: int = 0  # by so many, who wait until everything is done
     _busy_since: float = field(default_factory=time.monotonic)
     _resumed: float = field(default_factory=time.monotonic)
 
@@ -167,13 +168,15 @@ class Worker:
         now = time.monotonic()
         is_pressing = now - self._busy_since > PRESSING_SECONDS
         until = now + (min(3 * (now - self._resumed), PATIENCE_SECONDS) if is_pressing else PATIENCE_SECONDS)
-        while self.engine.quiet_seconds() < QUIET_SECONDS and (left := until - time.monotonic()) > 0:  # noqa: ASYNC110
+        while not self._awaited and self.engine.quiet_seconds() < QUIET_SECONDS:
+            if (left := until - time.monotonic()) <= 0:
+                break
             await asyncio.sleep(min(left, QUIET_SECONDS))
         self._resumed = time.monotonic()
 
     def _breath(self) -> Breathe:
         """For work in a thread, beside others that answer somebody."""
-        return Breath() if self._in_background else hold_on
+        return Breath() if self._in_background and not self._awaited else hold_on
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -182,15 +185,21 @@ class Worker:
 
     async def drain(self, tenant: str | None = None) -> None:
         """Work until nothing is left that can be done now, and wait for what others have in hand."""
-        await self.engine.index_all()
-        while True:
-            if await self.run_one(tenant):
-                continue
-            due = await self.engine.next_job(tenant)
-            if due is None:
-                return
+        self._awaited += 1
+        try:
+            await self.engine.index_all()
+            while await self.run_one(tenant) or await self._is_coming(tenant):
+                pass
+        finally:
+            self._awaited -= 1
+
+    async def _is_coming(self, tenant: str | None) -> bool:
+        """Whether there is still something to do later, or in hand elsewhere; after a moment."""
+        due = await self.engine.next_job(tenant)
+        if due is not None:
             wait = (due - self.clock.now()).total_seconds()
             await asyncio.sleep(min(max(wait, 0.01), 0.25))
+        return due is not None
 
     async def run_one(self, tenant: str | None = None, *, politely: bool = False) -> bool:
         """Do one job, `politely` in the writers' pauses. False when there was none."""

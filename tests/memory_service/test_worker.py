@@ -315,6 +315,21 @@ def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.Monke
     assert slept == [pytest.approx(0.0012), pytest.approx(0.004), pytest.approx(0.01)], "and never for long"
 
 
+async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.worker.PATIENCE_SECONDS", 3_600.0)
+    async with palaver.open(url(tmp_path), embedder=None) as store:
+        monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
+        talk = await store.conversation()
+        await talk_on(talk, 300)
+        await store.engine.index_all()
+        await asyncio.sleep(0.1)  # the worker waits for a pause by now
+        async with asyncio.timeout(120):
+            await store.settle()
+        assert len(spans(await talk.summaries())) > 5
+
+
 async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     breaths: list[int] = []
     monkeypatch.setattr(Breath, "__call__", lambda _: breaths.append(1))
@@ -325,5 +340,6 @@ async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monke
         assert not breaths, "who waits for it wants it done"
     async with palaver.open(url(tmp_path), embedder=None) as store:
         await talk_on(await store.conversation("another"), 60)
-        await store.settle()
-    assert len(breaths) > 60
+        async with asyncio.timeout(120):
+            while len(breaths) < 60:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from itertools import accumulate
-from typing import Protocol
+from typing import Literal, Protocol
 
 EMAIL, PHONE, CARD, IBAN, IP = "email", "phone", "card", "iban", "ip"
 NATIONAL_ID, API_KEY, PASSWORD, TOKEN, PRIVATE_KEY = "national id", "api key", "password", "token", "private key"
@@ -441,7 +441,8 @@ def _pem(match: re.Match[str]) -> Span:
 class Rule:
     """A pattern proposes, a check decides. Earlier rules in the table are more specific than later ones.
 
-    A text that has not so many figures, or none of the words, is not searched: most texts have neither.
+    A text that has not so many figures, or none of the words, is not searched: most texts have neither. Where a match
+    can only begin with one of the words, or with a number, no other place is looked at.
     """
 
     kind: str
@@ -449,13 +450,14 @@ class Rule:
     check: Check
     figures: int = 0
     words: tuple[str, ...] = ()
+    begins: Literal["anywhere", "word", "number"] = "anywhere"
 
 
 def _clause(kind: str, words: Iterable[str], link: str, value: str, check: Check) -> Rule:
     """A rule for a value that one of the words announces. A placeholder announces nothing."""
     words = tuple(words)
     pattern = rf"(?<!\[)(?:{_announcing(words)})(?![a-zA-Z\]])(?:{link}){value}"
-    return Rule(kind, re.compile(pattern, re.IGNORECASE), check, words=words)
+    return Rule(kind, re.compile(pattern, re.IGNORECASE), check, words=words, begins="word")
 
 
 def _ascii(*parts: str, flags: int = 0) -> re.Pattern[str]:
@@ -485,7 +487,7 @@ _PREFIXES = (
 
 RULES = (
     Rule(PRIVATE_KEY, _ascii(r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"), _pem, words=("-----begin",)),
-    Rule(TOKEN, _ascii(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+"), _always, words=("eyj",)),
+    Rule(TOKEN, _ascii(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+"), _always, words=("eyj",), begins="word"),
     Rule(API_KEY, _ascii(rf"(?<![\w-])(?:{_PREFIXES})(?![\w-])"), _when(_random), figures=1),
     Rule(
         IBAN,
@@ -502,11 +504,23 @@ RULES = (
         _iban,
         figures=2,
     ),
-    Rule(CARD, _ascii(_ALONE, r"\d{13,19}(?![\w-])"), _when(_card), figures=13),
-    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{1,4}(?!\d)"), _when(_card), figures=13),
-    Rule(CARD, _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}\1\d{3}(?!\d)"), _when(_card), figures=19),
-    Rule(CARD, _ascii(_ALONE, r"3\d{3}([ -])\d{6}\1\d{4,5}(?!\d)"), _when(_card), figures=14),
-    Rule(CARD, _ascii(_ALONE, r"\d{8}[ -]\d{8}(?!\d)"), _when(_card), figures=16),
+    Rule(CARD, _ascii(_ALONE, r"\d{13,19}(?![\w-])"), _when(_card), figures=13, begins="number"),
+    Rule(
+        CARD,
+        _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{1,4}(?!\d)"),
+        _when(_card),
+        figures=13,
+        begins="number",
+    ),
+    Rule(
+        CARD,
+        _ascii(_ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}\1\d{3}(?!\d)"),
+        _when(_card),
+        figures=19,
+        begins="number",
+    ),
+    Rule(CARD, _ascii(_ALONE, r"3\d{3}([ -])\d{6}\1\d{4,5}(?!\d)"), _when(_card), figures=14, begins="number"),
+    Rule(CARD, _ascii(_ALONE, r"\d{8}[ -]\d{8}(?!\d)"), _when(_card), figures=16, begins="number"),
     Rule(
         NATIONAL_ID,  # FR
         _ascii(
@@ -515,13 +529,16 @@ RULES = (
         ),
         _when(_nir),
         figures=14,
+        begins="number",
     ),
-    Rule(NATIONAL_ID, _ascii(_ALONE, r"(?=\d{3}-\d\d-)", _SSN_FORM), _always, figures=9),  # US
+    Rule(NATIONAL_ID, _ascii(_ALONE, r"(?=\d{3}-\d\d-)", _SSN_FORM), _always, figures=9, begins="number"),  # US
     Rule(
         NATIONAL_ID,
         _ascii(rf"(?<!\w)(?:{_either(_SSN)})", _ANNOUNCED, f"(?P<value>{_SSN_FORM})", flags=re.IGNORECASE),
         _when(_anything),
         figures=9,
+        words=tuple(_SSN),
+        begins="word",
     ),
     Rule(NATIONAL_ID, _ascii(r"(?<!\w)", _NINO_FORM), _when(_nino), figures=6),  # UK
     Rule(
@@ -529,12 +546,15 @@ RULES = (
         _ascii(rf"(?<!\w)(?:{_either(_NINO)})", _ANNOUNCED, f"(?P<value>{_NINO_FORM})", flags=re.IGNORECASE),
         _when(_nino),
         figures=6,
+        words=tuple(_NINO),
+        begins="word",
     ),
     Rule(
         NATIONAL_ID,  # ES
         _ascii(_ALONE, r"(?:\d{8}|\d{1,2}\.\d{3}\.\d{3})(?:-?[A-Za-z]| [A-Z])(?!\w)"),
         _when(_dni),
         figures=7,
+        begins="number",
     ),
     Rule(NATIONAL_ID, _ascii(_ALONE, r"[XYZxyz]-?\d{7}-?[A-Za-z](?!\w)"), _when(_dni), figures=7),
     Rule(
@@ -542,6 +562,7 @@ RULES = (
         re.compile(r"(?<=:)//[^\s:/@]{0,64}:(?P<value>[^\s/@\[]{1,128})@"),
         _when(_anything),
         words=("//",),
+        begins="word",
     ),
     _clause(API_KEY, _KEYS, f"{_LINK}|{_BLANK}", _LONG_VALUE, _secret),
     _clause(TOKEN, _TOKENS, f"{_LINK}|{_BLANK}", _LONG_VALUE, _secret),
@@ -553,6 +574,7 @@ RULES = (
         ),
         _when(_anything),
         words=("passphrase", "password"),
+        begins="word",
     ),
     _clause(PASSWORD, (*_PASSWORDS, "pw"), _LINK, _FREE_VALUE, _password),
     _clause(PASSWORD, ("pass",), r"(?P<filler>)(?P<colon>[:=]) ?", _FREE_VALUE, _password),
@@ -579,7 +601,7 @@ RULES = (
         _email,
         words=("@",),
     ),
-    Rule(IP, _ascii(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.[a-z\d]|-\w)"), _ipv4, figures=4),
+    Rule(IP, _ascii(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\w|\.[a-z\d]|-\w)"), _ipv4, figures=4, begins="number"),
     Rule(
         IP,
         _ascii(rf"(?<![\w:.])[0-9A-Fa-f:]{{3,39}}+(?:(?<=:){_OCTET}(?:\.{_OCTET}){{3}})?(?![\w:])"),
@@ -592,21 +614,30 @@ RULES = (
         _ascii(rf"(?<![\w+])(?:\+|00){_SEPARATOR}?\d(?:{_SEPARATOR}{{0,3}}\d){{6,14}}(?!\w)"),
         _phone(_international),
         figures=7,
+        begins="number",
     ),
     Rule(
         PHONE,
         _ascii(_APART, rf"(?<!\d )\(?0(?:{_SEPARATOR}{{0,2}}\d){{8,11}}(?! ?\d)(?!\w)"),
         _phone(_national),
         figures=9,
+        begins="number",
     ),
     Rule(
         PHONE,  # US
         _ascii(_APART, r"(?:1[ .-])?(?:\([2-9][0-8]\d\) ?|[2-9][0-8]\d[ .-])[2-9]\d\d[ .-]\d{4}(?![\w-])"),
         _phone(_anything),
         figures=10,
+        begins="number",
     ),
-    Rule(PHONE, _ascii(_APART, r"8[ -]?\(?\d{3}\)?[ -]\d{3}-\d\d-\d\d(?!\w)"), _phone(_anything), figures=11),  # RU
-    Rule(PHONE, _ascii(_APART, r"[679]\d\d \d\d \d\d \d\d(?!\w)"), _phone(_anything), figures=9),  # ES
+    Rule(
+        PHONE,
+        _ascii(_APART, r"8[ -]?\(?\d{3}\)?[ -]\d{3}-\d\d-\d\d(?!\w)"),
+        _phone(_anything),
+        figures=11,
+        begins="number",
+    ),  # RU
+    Rule(PHONE, _ascii(_APART, r"[679]\d\d \d\d \d\d \d\d(?!\w)"), _phone(_anything), figures=9, begins="number"),  # ES
     Rule(
         PHONE,
         re.compile(
@@ -615,37 +646,55 @@ RULES = (
         ),
         _phone(_announced),
         figures=7,
+        words=(*_PHONES, *_CALLS),
+        begins="word",
     ),
 )
 
 
-# ── Which rules may find something ───────────────────────────────────────────────────────────────────────────────────
+# ── Where a rule may find something ──────────────────────────────────────────────────────────────────────────────────
 
 # Letters that a pattern takes for another one although their small letter is not that one: with one of them in a text,
 # looking for words in its small letters would overlook some. A test finds them among all letters.
 _ODD_LETTERS = re.compile("[İıſ\u1c80-\u1c88]")
-# A rule with its words, each as the parts that must all be there.
-_Sought = tuple[Rule, tuple[tuple[str, ...], ...]]
+_NUMBER = re.compile(r"(?<![0-9])[0-9]|[+(]")
+# Words by their first part, and the parts that must be somewhere besides.
+_Words = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _promising(rules: Sequence[_Sought], text: str) -> Iterator[Rule]:
-    """The rules that need nothing that the text has not."""
-    figures = sum(map(text.count, "0123456789"))
-    known = text.isascii() or not _ODD_LETTERS.search(text)
-    small = text.lower() if known else ""
-    for rule, words in rules:
-        if figures >= rule.figures and (not words or not known or _has_one(small, words)):
-            yield rule
+class _Looked:
+    """What a look over a text tells about where the rules may find something."""
+
+    def __init__(self, text: str) -> None:
+        self.figures = sum(map(text.count, "0123456789"))
+        self.small = text.lower() if text.isascii() or not _ODD_LETTERS.search(text) else None
+        self.numbers = [number.start() for number in _NUMBER.finditer(text)] if self.figures else []
+
+    def places(self, rule: Rule, words: _Words) -> list[int] | None:
+        """Where a match may begin; None: anywhere."""
+        if self.figures < rule.figures:
+            return []
+        if rule.begins == "number":
+            return self.numbers
+        if not words or self.small is None:
+            return None
+        found = _beginnings(self.small, words)
+        return found if rule.begins == "word" or not found else None
 
 
-def _has_one(small: str, words: tuple[tuple[str, ...], ...]) -> bool:
-    for parts in words:
-        for part in parts:
-            if part not in small:
-                break
-        else:
-            return True
-    return False
+def _beginnings(small: str, words: _Words) -> list[int]:
+    found = []
+    for first, others in words:
+        if first in small and all(part in small for part in others):
+            at = small.find(first)
+            while at >= 0:
+                found.append(at)
+                at = small.find(first, at + 1)
+    return sorted(found)
+
+
+def _as_parts(words: Iterable[str]) -> _Words:
+    return tuple((first, tuple(others)) for first, *others in (word.split("_") for word in words))
 
 
 # ── One text ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -685,14 +734,22 @@ def replaced(text: str, findings: Iterable[Finding]) -> str:
     return "".join((*parts, text[at:]))
 
 
-def _found(rule: Rule, text: str) -> Iterator[Finding]:
-    at = 0
-    while match := rule.pattern.search(text, at):
+def _found(rule: Rule, text: str, places: Iterable[int] | None = None) -> Iterator[Finding]:
+    at, left = 0, None if places is None else iter(places)
+    while match := rule.pattern.search(text, at) if left is None else _next(rule.pattern, text, at, left):
         span = rule.check(match)
         at = match.start() + 1
         if span and not _touches_placeholder(text, *span):
             at = max(at, span[1])
             yield Finding(rule.kind, *span)
+
+
+def _next(pattern: re.Pattern[str], text: str, at: int, places: Iterator[int]) -> re.Match[str] | None:
+    """The next match that begins at one of the places, not before `at`."""
+    for place in places:
+        if place >= at and (match := pattern.match(text, place)):
+            return match
+    return None
 
 
 def _touches_placeholder(text: str, start: int, end: int) -> bool:
@@ -709,9 +766,7 @@ class RuleRedactor:
     def __init__(self, kinds: frozenset[str] = ALL) -> None:
         if unknown := kinds - ALL:
             raise ValueError(f"unknown kinds: {', '.join(sorted(unknown))}")
-        self._rules: tuple[_Sought, ...] = tuple(
-            (rule, tuple(tuple(word.split("_")) for word in rule.words)) for rule in RULES if rule.kind in kinds
-        )
+        self._rules = tuple((rule, _as_parts(rule.words)) for rule in RULES if rule.kind in kinds)
 
     def redact(self, text: str) -> Redacted:
         """`text` without what the rules find. Done again on the result, it changes nothing."""
@@ -726,7 +781,10 @@ class RuleRedactor:
         return Redacted(text, ())
 
     def _scan(self, text: str) -> tuple[Finding, ...]:
-        return merged(finding for rule in _promising(self._rules, text) for finding in _found(rule, text))
+        looked = _Looked(text)
+        return merged(
+            finding for rule, words in self._rules for finding in _found(rule, text, looked.places(rule, words))
+        )
 
 
 def _moved_back(more: Iterable[Finding], earlier: Sequence[Finding]) -> Iterator[Finding]:
