@@ -320,14 +320,16 @@ async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
 ) -> None:
     monkeypatch.setattr("palaver.worker.PATIENCE_SECONDS", 3_600.0)
     async with palaver.open(url(tmp_path), embedder=None) as store:
-        monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
+        quiet = [1.0]
+        monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: quiet[0])
         talk = await store.conversation()
-        await talk_on(talk, 300)
-        await store.engine.index_all()
-        await asyncio.sleep(0.1)  # the worker waits for a pause by now
+        await talk_on(talk, 1_000)
         async with asyncio.timeout(120):
+            while not await talk.summaries():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            quiet[0] = 0.0  # in the middle of a job: the rest of it waits for a pause that never comes
             await store.settle()
-        assert len(spans(await talk.summaries())) > 5
+        assert len(spans(await talk.summaries())) > 30
 
 
 async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
