@@ -415,12 +415,11 @@ class Desk:
     ) -> Draft:
         role = clean_role(role)
         stored, is_parts = encode_content(content)
-        calls = encode_calls(tool_calls) if tool_calls else None
-        results = encode_results(tool_results) if tool_results else None
+        calls, results = encode_calls(tool_calls), encode_results(tool_results)
         _check_roles(role, calls, results)
         check_size(stored, calls, results)
-        usage = NO_USAGE if tokens is None else clean_usage(tokens)
-        text = words(decode_content(stored, True)) if is_parts else stored
+        usage = clean_usage(tokens)
+        text = words(decode_content(stored, is_parts))
         return Draft(
             id=id,
             role=role,
@@ -429,15 +428,15 @@ class Desk:
             is_parts=is_parts,
             tool_calls=calls,
             tool_results=results,
-            attachments=encode_attachments(attachments, role) if attachments else None,
-            sources=encode_sources(sources) if sources else None,
+            attachments=encode_attachments(attachments, role),
+            sources=encode_sources(sources),
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
-            model=None if model is None else clean_name("model", model),
-            adapter=None if adapter is None else clean_name("adapter", adapter),
-            finish_reason=None if finish_reason is None else clean_name("finish_reason", finish_reason),
-            metadata=None if metadata is None else clean_mapping("metadata", metadata),
-            idempotency_key=None if idempotency_key is None else clean_name("idempotency_key", idempotency_key),
+            model=optional_name("model", model),
+            adapter=optional_name("adapter", adapter),
+            finish_reason=optional_name("finish_reason", finish_reason),
+            metadata=clean_mapping("metadata", metadata),
+            idempotency_key=optional_name("idempotency_key", idempotency_key),
             created=None if created is None else clean_moment("created", created),
             salt=new_salt(),
             token_count=self.measure(text, calls, results),

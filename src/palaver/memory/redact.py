@@ -631,12 +631,12 @@ RULES = (
         begins="number",
     ),
     Rule(
-        PHONE,
+        PHONE,  # RU
         _ascii(_APART, r"8[ -]?\(?\d{3}\)?[ -]\d{3}-\d\d-\d\d(?!\w)"),
         _phone(_anything),
         figures=11,
         begins="number",
-    ),  # RU
+    ),
     Rule(PHONE, _ascii(_APART, r"[679]\d\d \d\d \d\d \d\d(?!\w)"), _phone(_anything), figures=9, begins="number"),  # ES
     Rule(
         PHONE,

@@ -101,11 +101,8 @@ def _foreign(word: str) -> list[str]:
 
 def passages(text: str) -> tuple[str, ...]:
     """The stems of each segment of `text` that has any, joined by spaces."""
-    pieces = segments(text)
-    if len(pieces) == 1:  # most turns
-        joined = " ".join(terms(text))
-        return (joined,) if joined else ()
-    return tuple(filter(None, (" ".join(terms(piece)) for piece in pieces)))
+    stems = (" ".join(terms(segment)) for segment in segments(text))
+    return tuple(joined for joined in stems if joined)
 
 
 def segments(text: str) -> list[str]:

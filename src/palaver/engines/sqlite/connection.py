@@ -28,7 +28,7 @@ Row = tuple[Any, ...]
 
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 READERS = 4
-# Where reads take less than this, as of late, a thread costs as much: to wake one and to be woken by it.
+# A disk that takes less than this, as of late, is not worth a thread: to wake one and to be woken by it costs as much.
 AT_ONCE_SECONDS, WEIGHT = 0.001, 1 / 16
 LEFT_TO_THREADS = 256  # reads, before it is tried again
 # A second writer waits this long for the first; appends take well under a millisecond each.

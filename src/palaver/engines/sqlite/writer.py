@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 import apsw
 
 from palaver import errors
-from palaver.engines.sqlite.connection import Address, Owner, Tx, Work, prepare, translated
+from palaver.engines.sqlite.connection import (
+    AT_ONCE_SECONDS,
+    WEIGHT,
+    Address,
+    Owner,
+    Tx,
+    Work,
+    prepare,
+    translated,
+)
 from palaver.engines.sqlite.gaps import clear_gaps
 from palaver.identity import micros
 from palaver.ports import Clock
@@ -31,11 +40,9 @@ SCRUB_RETRY_SECONDS = 1.0
 SCRUB_WAIT_MILLISECONDS = 1_000
 SCRUB_TRIES = 10
 CHECKPOINT_PAGES = 1_000
-# A disk whose commits take less than this is not worth a thread: to wake one and to be woken by it costs as much.
-AT_ONCE_SECONDS = 0.001
 # A loop that took longer than this to come to the writes it was asked for, for each of them, has other things to do.
 BUSY_SECONDS = 0.0001
-UNKNOWN_SECONDS, WEIGHT = 2 * AT_ONCE_SECONDS, 1 / 16
+UNKNOWN_SECONDS = 2 * AT_ONCE_SECONDS
 
 
 @dataclass(slots=True, eq=False)

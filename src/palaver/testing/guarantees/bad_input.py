@@ -217,6 +217,8 @@ async def roles_are_checked(db: Database) -> None:
             await talk.append("tool", "x")
         async with refused(InvalidInput, field="role"):
             await talk.append_open("tool")
+        async with refused(InvalidInput, field="content"):
+            await talk.append_open("assistant", content="x")
         async with refused(InvalidInput, field="role"):
             await talk.history(roles=["robot"])
 
