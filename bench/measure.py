@@ -173,11 +173,11 @@ async def in_turns(
 
 
 async def settle(store: palaver.Store) -> None:
-    """The text index, which follows an append in batches, is up to date now: a search always finds it so.
+    """Have the text index brought up to date, which follows an append in batches: as every search does it first.
 
     Summaries, notes and vectors are not waited for: they are memory's work, done in the writers' pauses.
     """
-    await store.search("zzz ")
+    await store.engine.index_all()
 
 
 # ---- showing -------------------------------------------------------------------------------------------------------

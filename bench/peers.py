@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import palaver
-from bench.measure import Bench, Result, Skipped, Slice, in_turns, settle
+from bench.measure import Bench, Result, Rounds, Skipped, Slice, in_turns, settle
 from bench.raw import Raw
 
 READ = 20
@@ -21,7 +21,7 @@ class Peer(Protocol):
     async def append(self, content: str) -> Any: ...
     async def read(self) -> Any: ...
     async def settle(self) -> Any:
-        """Do what was put off, so that it burdens nobody else. Only ours puts anything off; `append` measures that."""
+        """Do what was put off. Only ours puts anything off."""
 
 
 class RawPeer(Peer):
@@ -114,11 +114,12 @@ async def open_langgraph(path: Path) -> AsyncIterator[Peer]:
 
 Opener = Callable[[Path], AbstractAsyncContextManager[Peer]]
 BASELINE, THAN = "raw", "raw apsw, FULL"
+CAPPED = "LangGraph AsyncSqliteSaver"  # its file grows with the square of the turns
 PEERS: dict[str, Opener] = {
     BASELINE: open_raw,
     "palaver": open_ours,
     "openai-agents SQLiteSession": open_agents,
-    "LangGraph AsyncSqliteSaver": open_langgraph,
+    CAPPED: open_langgraph,
 }
 
 
@@ -148,24 +149,39 @@ async def _measure(bench: Bench, peers: dict[str, Peer]) -> list[Result]:
         after=lambda: asyncio.gather(*(peer.settle() for peer in peers.values())),
     )
     reads = await in_turns(slices, {name: _read(peer, bench.sizes.reads) for name, peer in peers.items()})
-    others = [name for name in peers if name != BASELINE]
-    stored = count * (slices + 1)
+    lasting = await in_turns(
+        bench.sizes.slices,
+        {name: _append_all(peer) for name, peer in peers.items() if name != CAPPED},
+        material=lambda: bench.texts.messages(bench.sizes.slice),
+    )
+    stored, more = count * (slices + 1), bench.sizes.slice * (bench.sizes.slices + 1)
     return [
-        *(
-            appends.speed("peers", f"{name}: append, {stored} turns", count, name, BASELINE, than=THAN)
-            for name in others
-        ),
-        *(
-            reads.speed("peers", f"{name}: read {READ}", bench.sizes.reads, name, BASELINE, than=THAN)
-            for name in others
-        ),
+        *_speeds(appends, f"append, {stored} turns", count),
+        *_speeds(reads, f"read {READ}", bench.sizes.reads),
+        *_speeds(lasting, f"append until indexed, {more:,} turns more", bench.sizes.slice),
     ]
+
+
+def _speeds(rounds: Rounds, what: str, count: int) -> list[Result]:
+    others = [name for name in rounds.taken if name != BASELINE]
+    return [rounds.speed("peers", f"{name}: {what}", count, name, BASELINE, than=THAN) for name in others]
 
 
 def _append(peer: Peer) -> Slice:
     async def slice(messages: Sequence[str]) -> None:
         for message in messages:
             await peer.append(message)
+
+    return slice
+
+
+def _append_all(peer: Peer) -> Slice:
+    """With what it puts off."""
+    append = _append(peer)
+
+    async def slice(messages: Sequence[str]) -> None:
+        await append(messages)
+        await peer.settle()
 
     return slice
 

@@ -180,6 +180,27 @@ async def test_the_text_index_follows_by_itself(store: Store, talk: Conversation
     await eventually(is_indexed)
 
 
+async def test_what_a_search_has_indexed_is_not_due_any_more(store: Store, talk: Conversation) -> None:
+    writer = await writer_at_rest(store, FAST)
+    times: list[int] = []
+    chores = writer.chores
+
+    def counted(tx: Tx) -> int:
+        times.append(1)
+        return chores(tx)
+
+    writer.chores = counted
+    with writer._gate:
+        writer._chores_due = writing.CHORES_AT - 2
+    await talk.append("user", "peanuts")
+    assert [one.conversation.key for one in await store.search("peanuts")] == ["x"]
+    assert len(times) == 1
+    assert writer._chores_due == 1, "the writing that the search itself asked for"
+    await talk.append("user", "walnuts")
+    assert len(times) == 1
+    assert await store.search("walnuts")
+
+
 async def test_the_log_of_sqlite_stays_short(
     store: Store, talk: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +238,17 @@ async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: S
         await cut
     assert not any(writer._brief.values())
     assert (await talk.append("user", "kept")).seq == 0
+
+
+async def test_a_write_that_is_cancelled_when_another_has_done_it_is_written(store: Store, talk: Conversation) -> None:
+    writer = await writer_at_rest(store, FAST)
+    cut = asyncio.create_task(talk.append("user", "kept"))
+    await asyncio.sleep(0)  # it is waiting for others now
+    writer._write_brief(asyncio.get_running_loop())  # as another does who comes back before it
+    cut.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    assert [turn.text for turn in await talk.history()] == ["kept"]
 
 
 async def test_a_write_that_is_cancelled_when_the_thread_has_it_complains_to_nobody(

@@ -445,12 +445,12 @@ class Desk:
 
     def measure(self, *texts: str | None) -> int:
         """What the words and the tool fields of a turn weigh."""
-        counted = "\n".join(text for text in texts if text)
+        counted = "\n".join(filter(None, texts))
         return self.count(counted) if counted else 0
 
 
 def check_size(*texts: str | None) -> None:
-    size = sum(len(text.encode()) for text in texts if text)
+    size = len("".join(filter(None, texts)).encode())
     if size > MAX_CONTENT:
         raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
 

@@ -36,23 +36,41 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 # Random bytes, drawn in bulk: one at a time each costs a system call, and the lock of the interpreter with it.
-_drawn: list[bytes] = []
-os.register_at_fork(after_in_child=_drawn.clear)
+_salts: list[bytes] = []
+_endings: list[str] = []  # of ids
+os.register_at_fork(after_in_child=_salts.clear)
+os.register_at_fork(after_in_child=_endings.clear)
 
 
 def new_salt() -> bytes:
     while True:
         try:
-            return _drawn.pop()
+            return _salts.pop()
         except IndexError:
-            data = os.urandom(SALT_BYTES * 256)
-            _drawn.extend(data[at : at + SALT_BYTES] for at in range(0, len(data), SALT_BYTES))
+            _salts.extend(_random(SALT_BYTES))
 
 
 def new_id() -> str:
     """A ULID with fresh randomness: one that counts up within a millisecond would differ only where `stamp` writes."""
-    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(new_salt()[:10], "big")
-    return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    now, pairs = time.time_ns() // 1_000_000, _PAIRS
+    while True:
+        try:
+            ending = _endings.pop()
+        except IndexError:
+            _endings.extend(map(_letters, _random(10)))
+        else:
+            high = pairs[now >> 40] + pairs[now >> 30 & 1023] + pairs[now >> 20 & 1023]
+            return high + pairs[now >> 10 & 1023] + pairs[now & 1023] + ending
+
+
+def _random(size: int) -> list[bytes]:
+    data = os.urandom(size * 256)
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def _letters(data: bytes) -> str:
+    number = int.from_bytes(data, "big")
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(len(data) * 8 - 10, -1, -10)])
 
 
 def stamp(id: str, seq: int) -> str:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 # OpenAI's own names, also behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
@@ -72,7 +71,7 @@ def _counting(name: str) -> Counter:
         words = () if len(text) > LONGEST_TEXT or "\n" in text else text.split()
         if not words or " ".join(words) != text:  # there is other space, or more of it
             return int(table.count(text))
-        return first(words[0]) + sum(map(later, islice(words, 1, None)))
+        return first(words[0]) + sum(map(later, words[1:]))
 
     return count
 

@@ -146,9 +146,9 @@ class SQLiteEngine:
 
     async def index_all(self) -> None:
         """A search sees everything that was stored before it."""
-        more = bool(await self.readers.run(text_index.backlog))
+        more = bool(await self.readers.run_brief(text_index.backlog))
         while more:
-            more = await self.writer.submit(text_index.index_batch) == text_index.BATCH
+            more = await self.writer.submit_chores() == text_index.BATCH
 
     async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
         return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))
@@ -512,4 +512,4 @@ def _is_brief(batch: Append) -> bool:
     if batch.replaces is not None or len(batch.drafts) > BRIEF_TURNS:
         return False
     texts = [text for one in batch.drafts for text in (one.content, one.tool_calls, one.tool_results, one.sources)]
-    return sum([len(text) for text in texts if text]) <= BRIEF_CHARACTERS
+    return sum(map(len, filter(None, texts))) <= BRIEF_CHARACTERS

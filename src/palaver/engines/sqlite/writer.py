@@ -49,16 +49,15 @@ UNKNOWN_SECONDS = 2 * AT_ONCE_SECONDS
 class _Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    asked: float = field(default_factory=time.perf_counter)
+    asked: float
+    future: asyncio.Future[Any] = field(init=False)  # by which the thread tells: of one that it has
     result: Any = None
     error: BaseException | None = None
-    was_brief: bool = False  # done without the thread, which tells by the future
+    was_brief: bool = False  # done without the thread
 
 
 def _new_job(work: Work[Any]) -> _Job:
-    loop = asyncio.get_running_loop()
-    return _Job(work, loop, loop.create_future())
+    return _Job(work, asyncio.get_running_loop(), time.perf_counter())
 
 
 def _is_busy(jobs: Sequence[_Job]) -> bool:
@@ -114,6 +113,14 @@ class Writer(Owner):
             self._queue_up([*self._brief.pop(job.loop, ()), job])  # nothing overtakes what was asked for before it
         return job.future
 
+    def submit_chores(self) -> asyncio.Future[int]:
+        """Them now, for who cannot wait for a quiet moment; once more when they have not come to their end."""
+        return self.submit(self._chores_at_once)
+
+    def _chores_at_once(self, tx: Tx) -> int:
+        self._chores_due = 0
+        return self.chores(tx)
+
     async def submit_brief(self, work: Work[T]) -> T:
         """The same for a write that takes less time than its commit."""
         if self.pace > AT_ONCE_SECONDS:
@@ -151,6 +158,7 @@ class Writer(Owner):
 
     def _queue_up(self, jobs: Iterable[_Job]) -> None:
         for job in jobs:
+            job.future = job.loop.create_future()
             self._under_way += 1
             self._queue.put(job)
 
@@ -165,7 +173,7 @@ class Writer(Owner):
             waiting = self._brief.get(job.loop, [])
             if job in waiting:
                 waiting.remove(job)
-            else:  # the thread has it, and tells nobody
+            elif not job.was_brief:  # the thread has it, and tells nobody
                 job.future.cancel()
             if not waiting:
                 self._brief.pop(job.loop, None)
