@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import palaver
 from palaver import Store
 from palaver.engines.sqlite import connection
-from palaver.engines.sqlite.connection import Readers, Tx
+from palaver.engines.sqlite.connection import Readers, Tx, Work
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.errors import DatabaseCorrupt, EngineError, StoreClosed
 
@@ -114,6 +115,32 @@ async def test_a_connection_that_cannot_be_had_is_told_by_a_thread(
         async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
             await store.stats()
     assert "palaver-writer" not in [thread.name for thread in threading.enumerate()]
+
+
+async def test_a_page_needs_no_thread_and_what_may_look_far_does(
+    store: Store, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await store.conversation("x")
+    for n in range(70):
+        await talk.append("user", f"number {n}")
+    first = (await talk.history(1_000))[0]
+    in_threads: list[object] = []
+    run = readers.run
+
+    async def counted(work: Work[Any]) -> Any:
+        in_threads.append(work)
+        return await run(work)
+
+    monkeypatch.setattr(readers, "run", counted)
+    assert [turn.seq for turn in await talk.history()] == list(range(20, 70))
+    assert [turn.seq for turn in await talk.history(3, after=first)] == [1, 2, 3]
+    assert not in_threads
+    assert len(await talk.history(65)) == 65
+    assert len(await talk.history(3, roles=["user"])) == 3
+    assert len(await talk.history(3, participants=["user"])) == 3
+    assert await talk.history(3, until=first.created) == []
+    assert len(await talk.history(3, since=first.created)) == 3
+    assert len(in_threads) == 5
 
 
 async def test_a_brief_read_sees_what_was_just_written(store: Store) -> None:

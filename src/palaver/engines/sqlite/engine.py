@@ -90,7 +90,7 @@ from palaver.ports import (
 T = TypeVar("T")
 
 BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768
-BRIEF_READING = 16_000  # tokens
+BRIEF_READING, BRIEF_PAGE = 16_000, 64  # tokens; turns
 
 
 @asynccontextmanager
@@ -163,7 +163,8 @@ class SQLiteEngine:
         return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
 
     async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
-        return await self.readers.run(lambda tx: turns.history(tx, scope, conversation, query))
+        run = self.readers.run_brief if _is_page(query) else self.readers.run
+        return await run(lambda tx: turns.history(tx, scope, conversation, query))
 
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn:
         return await self.readers.run_brief(lambda tx: turns.turn(tx, scope, conversation, id))
@@ -513,3 +514,9 @@ def _is_brief(batch: Append) -> bool:
         return False
     texts = [text for one in batch.drafts for text in (one.content, one.tool_calls, one.tool_results, one.sources)]
     return sum(map(len, filter(None, texts))) <= BRIEF_CHARACTERS
+
+
+def _is_page(query: History) -> bool:
+    """Whether no more rows are looked at than a few, which are returned."""
+    filters = (query.since, query.until, query.participants, query.roles)
+    return query.limit <= BRIEF_PAGE and all(one is None for one in filters)
