@@ -44,9 +44,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Speed and size, as ratios to a baseline.")
     parser.add_argument("--only", default=",".join(SUITES), help=f"some of: {','.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, about a minute")
+    parser.add_argument(
+        "--on", type=Path, default=RESULTS, metavar="FOLDER", help="measure the disk under this folder (default: here)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON and no table")
     chosen = parser.parse_args()
     chosen.suites = [name.strip() for name in chosen.only.split(",")]
+    if not chosen.on.is_dir() and chosen.on != RESULTS:
+        parser.error(f"--on: {chosen.on} is not a folder")
     unknown = set(chosen.suites) - SUITES.keys()
     if unknown:
         parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
@@ -62,7 +67,7 @@ def main() -> None:
     chosen = arguments()
     RESULTS.mkdir(exist_ok=True)
     # The files to measure are made beside the results: /tmp is often memory, where an fsync costs nothing.
-    results = asyncio.run(measure(chosen.suites, QUICK if chosen.quick else FULL, RESULTS, Console(stderr=True)))
+    results = asyncio.run(measure(chosen.suites, QUICK if chosen.quick else FULL, chosen.on, Console(stderr=True)))
     text = as_json(results)
     file = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     file.write_text(text + "\n")

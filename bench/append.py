@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import statistics
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,15 +21,33 @@ SYNCS = Goal(0.15, at_least=False, of="value")
 
 
 async def run(bench: Bench) -> list[Result]:
+    *speeds, cost = await _speeds(bench, "FULL", (SINGLE, None, MANY, MANY))
     return [
-        *await _speeds(bench, "FULL", (SINGLE, None, MANY, MANY)),
+        *speeds,
+        cost,
+        _fsync(bench, cost.baseline),
         *await _speeds(bench, "NORMAL", (None,) * 4),
         await _fsyncs(bench, writers=1),
         await _fsyncs(bench, bench.sizes.writers, SYNCS),
     ]
 
 
-async def _speeds(bench: Bench, synchronous: str, goals: Sequence[Goal | None]) -> list[Result]:
+def _fsync(bench: Bench, raw: float | None) -> Figure:
+    """What every durable write waits for, whoever makes it."""
+    pages, page = 1_000, b"p" * 4_096
+    taken: list[float] = []
+    with open(bench.folder / "disk", "w+b", buffering=0) as file:
+        file.write(page * pages)
+        os.fsync(file.fileno())
+        for number in range(pages):
+            os.pwrite(file.fileno(), page, number * len(page))
+            started = time.perf_counter()
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - started)
+    return Figure("append", "an fsync of this disk", statistics.median(taken) * 1_000_000, "µs", raw, "a raw insert")
+
+
+async def _speeds(bench: Bench, synchronous: str, goals: Sequence[Goal | None]) -> list[Figure]:
     raw = Raw(bench.folder / f"raw-{synchronous}.db", synchronous)
     count = bench.sizes.slice
     async with palaver.open(bench.url(f"append-{synchronous}.db", synchronous), embedder=None) as store:
