@@ -88,7 +88,7 @@ class Prompter:
     engine: Engine
     recaller: Recaller
     counter: Counter
-    _frozen: OrderedDict[Any, tuple[_Found, ...]] = field(default_factory=OrderedDict)
+    _frozen: OrderedDict[Any, tuple[tuple[_Found, ...], str]] = field(default_factory=OrderedDict)
     _previous: OrderedDict[Any, list[int]] = field(default_factory=OrderedDict)
     _counters: dict[str, Remembering] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class Prompter:
         context = assemble(material, options, count)
         if options.preview:
             return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
-        self._freeze(asked, offered, context)
+        self._freeze(asked, offered, note, context)
         if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
         return self._compared(scope, conversation, options, context)
@@ -144,19 +144,21 @@ class Prompter:
     ) -> tuple[list[tuple[_Found, Recalled]], str]:
         if not options.wants_recall or not asked.text.strip():
             return [], "off" if not options.wants_recall else "nothing to look for"
-        found = self._frozen.get(asked.key) if asked.is_again else None
-        if found is None:
-            found = await self._look(scope, options, reading.info, asked.text)
-        return await self._quoted(scope, options, found, asked.text), self.recaller.note
+        kept = self._frozen.get(asked.key) if asked.is_again else None
+        found, note = kept or await self._look(scope, options, reading.info, asked.text)
+        return await self._quoted(scope, options, found, asked.text), note
 
-    def _freeze(self, asked: _Asked, offered: list[tuple[_Found, Recalled]], context: Context) -> None:
+    def _freeze(self, asked: _Asked, offered: list[tuple[_Found, Recalled]], note: str, context: Context) -> None:
         """What is quoted for a message stays so through its tool rounds: they must not change what stands before."""
         if not asked.is_again:
             quoted = {id for block in context.explanation.blocks if block.kind == "recalled" for id in block.turn_ids}
             kept = tuple(replace(one, turn=what.turn.id) for one, what in offered if what.turn.id in quoted)
-            _keep(self._frozen, asked.key, kept)
+            _keep(self._frozen, asked.key, (kept, note))
 
-    async def _look(self, scope: Scope, options: Options, info: ConversationInfo, text: str) -> tuple[_Found, ...]:
+    async def _look(
+        self, scope: Scope, options: Options, info: ConversationInfo, text: str
+    ) -> tuple[tuple[_Found, ...], str]:
+        """What speaks to the text, and how it was looked for."""
         where = where_of(options.recall_scope, info)
         ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES)
         profile, scores = ranking.profile, ranking.scores
@@ -167,10 +169,11 @@ class Prompter:
         chosen, standings = list(dict.fromkeys([*offered.tolist(), *standing])), set(standing)
         parts = zip(*(values[chosen].round(4).tolist() for values in scores.named.values()), strict=True)
         columns = (chosen, profile.tid[chosen].tolist(), scores.total[chosen].tolist(), parts)
-        return tuple(
+        found = (
             _Found(tid, total, dict(zip(scores.named, values, strict=True)), i in standings)
             for i, tid, total, values in zip(*columns, strict=True)
         )
+        return tuple(found), ranking.note
 
     async def _quoted(
         self, scope: Scope, options: Options, found: tuple[_Found, ...], text: str

@@ -153,7 +153,7 @@ class Recaller:
         self._matrices: OrderedDict[int, _Matrix] = OrderedDict()
         self._samples: OrderedDict[tuple[Scope, Where], _Sample] = OrderedDict()
         self._lock = asyncio.Lock()
-        self.out_of_reach = False  # whether the embedder failed to answer the last question
+        self.note = self._how(answered=True)  # of the last question; a ranking has its own
 
     async def rank(
         self, scope: Scope, where: Where, text: str, most: int, *, since: int | None = None, until: int | None = None
@@ -169,14 +169,14 @@ class Recaller:
         near = await self._cosines(scope, where, query, known, lexical)
         outside = _outside(known.profile, since, until)
         scores, order = await asyncio.to_thread(_ranked, known.profile, query, lexical, near, most, outside)
-        return Ranking(known.profile, scores, order, self.note, near)
+        self.note = note = self._how(answered=near.asked is not None)
+        return Ranking(known.profile, scores, order, note, near)
 
-    @property
-    def note(self) -> str:
+    def _how(self, *, answered: bool) -> str:
         if self.embedder is None:
             how = "none is in use" if embedder_available() else 'pip install "palaver[local]"'
             return f"by words alone: no embedder ({how})"
-        if self.out_of_reach:
+        if not answered:
             return f"by words alone: {self.embedder.name} could not answer"
         return f"by words and meaning ({self.embedder.name})"
 
@@ -247,9 +247,7 @@ class Recaller:
         try:  # before the vectors are fetched: a service may tell its dimensions with its first answer
             asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
         except ModelUnavailable:
-            self.out_of_reach = True
             return _Near()
-        self.out_of_reach = False
         sample = await self._sample(scope, where, lexical.passages) if lexical.passages > MANY else None
         if sample is not None:
             return await self._nearest(scope, where, known, lexical, sample, asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
-from palaver.errors import InvalidInput
+from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.recall import fuse
 from palaver.testing import HashEmbedder
 
@@ -249,3 +250,37 @@ async def test_explain_says_by_what_means_it_looked(tmp_path: Path) -> None:
             explanation = (await talk.build_context(1_000)).explain()
             assert told in explanation.recall
             assert told in str(explanation)
+
+
+class HalfTheTime(HashEmbedder):
+    """Does not answer questions about the weather."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        if any("weather" in text for text in texts):
+            raise ModelUnavailable(self.name, "the service is down")
+        return await super().embed(texts)
+
+
+async def test_explain_speaks_of_its_own_question_and_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with palaver.open(url(tmp_path), embedder=HalfTheTime(), worker=False) as store:
+        talk = await store.conversation("t")
+        await talk.append("user", PEANUTS)
+        recaller = store.parts.prompter.recaller
+        found, go_on = asyncio.Event(), asyncio.Event()
+        quotes = recaller.quotes
+
+        async def slowly(*given: Any) -> Any:
+            found.set()
+            await go_on.wait()
+            return await quotes(*given)
+
+        monkeypatch.setattr(recaller, "quotes", slowly)
+        slow = asyncio.create_task(talk.build_context(1_000, query="Which nuts?"))
+        await found.wait()
+        monkeypatch.setattr(recaller, "quotes", quotes)
+        down = await talk.build_context(1_000, query="How is the weather?")
+        go_on.set()
+        assert down.explain().recall == "by words alone: hash-32 could not answer"
+        assert (await slow).explain().recall == "by words and meaning (hash-32)"
