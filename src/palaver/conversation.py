@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
@@ -434,11 +434,16 @@ class Conversation:
 
     # ---- what is known of the conversation
 
-    async def update(self, **fields: Any) -> ConversationInfo:
-        """Change title, workspace, agent, model, participants, metadata, settings or ttl."""
+    async def update(self, *, expected_updated: datetime | str | None = None, **fields: Any) -> ConversationInfo:
+        """Change title, workspace, agent, model, participants, metadata, settings or ttl.
+
+        With `expected_updated` (of the info that was read), only when nothing has changed since: `UpdateConflict`.
+        """
         self._store.require(WRITE)
         await self._require_owner()
         changes = self._store.changes(fields)
+        if expected_updated is not None:
+            changes = replace(changes, expected_updated=clean_moment("expected_updated", expected_updated))
         self.info = await self._engine.update(self._scope, self.id, changes)
         return self.info
 

@@ -14,6 +14,7 @@
     │   └── TurnGone
     ├── Conflict                       somebody else moved the thread on; read again, then decide
     │   ├── AppendConflict             expected one sequence number, found another
+    │   ├── UpdateConflict             the conversation has changed since it was read
     │   ├── IdempotencyConflict        the same key with other content
     │   ├── TurnSuperseded             the turn to replace was replaced already
     │   ├── StreamSealed               the stream was committed, aborted or taken over
@@ -125,6 +126,13 @@ class AppendConflict(Conflict):
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
         super().__init__(f"the thread moved on: expected the next seq to be {expected}, found {found}")
+
+
+class UpdateConflict(Conflict):
+    def __init__(self, *, expected: int, found: int) -> None:
+        """Both are microseconds since 1970."""
+        self.expected, self.found = expected, found
+        super().__init__(f"the conversation has changed: last updated at {found} and not, as expected, at {expected}")
 
 
 class IdempotencyConflict(Conflict):

@@ -72,6 +72,7 @@ class Changes:
     ttl: int | None = None
     salt: bytes = b""
     if_untitled: bool = False  # change nothing where somebody has given a title
+    expected_updated: int | None = None  # refuse when it has been changed since
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,6 +91,22 @@ def test_an_append_can_insist_on_what_it_saw(client: httpx.Client, talk: str) ->
     assert (late.status_code, late.json()["expected"], late.json()["found"]) == (409, 0, 1)
 
 
+def test_a_change_can_insist_on_what_it_saw(client: httpx.Client, talk: str) -> None:
+    etag = client.get(talk).headers["etag"]
+    first = client.patch(talk, json={"metadata": {"a": 1}}, headers={"If-Match": etag})
+    late = client.patch(talk, json={"metadata": {"b": 2}}, headers={"If-Match": etag})
+    assert (first.status_code, late.status_code) == (200, 412)
+    assert late.json()["expected"] < late.json()["found"]
+    assert ok(client.get(talk))["metadata"] == {"a": 1}
+    now = first.headers["etag"]
+    assert client.patch(talk, json={"metadata": {"b": 2}}, headers={"If-Match": now}).status_code == 200
+    assert client.patch(talk, json={"title": "Any"}, headers={"If-Match": "*"}).status_code == 200
+    for other in ('"abc"', "7", '"1.2.3"', f"W/{now}", '"9999999999999999999.1"'):
+        refused = client.patch(talk, json={"title": "No"}, headers={"If-Match": other})
+        assert (refused.status_code, refused.json()["field"]) == (412, "If-Match")
+    assert ok(client.get(talk))["title"] == "Any"
+
+
 def test_a_page_that_did_not_change_is_not_sent_again(client: httpx.Client, talk: str) -> None:
     for path in (talk, f"{talk}/turns"):
         etag = client.get(path).headers["etag"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -11,8 +13,8 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from palaver.conversation import Conversation
-from palaver.errors import AppendConflict
-from palaver.identity import micros
+from palaver.errors import AppendConflict, UpdateConflict
+from palaver.identity import micros, moment
 from palaver.model import ConversationInfo
 from palaver.server import wire
 from palaver.server.auth import Caller
@@ -21,6 +23,7 @@ from palaver.server.services import Services
 from palaver.store import Store
 
 ID = {"max_length": 512, "min_length": 1}
+_ETAG = re.compile(r'"?([0-9]{1,17})\.([0-9]{1,15})"?')
 
 
 # Coroutines, though they wait for nothing: FastAPI runs plain functions in a thread, which costs more than the verb.
@@ -99,15 +102,27 @@ def tagged(value: Any, info: ConversationInfo, known: str | None, links: Mapping
 
 def expected_by(if_match: str | None, expected_seq: int | None) -> int | None:
     """The next seq that a client expects, said in either way."""
+    seen = _seen(if_match)
+    return expected_seq if seen is None else seen[1]
+
+
+def unchanged_since(if_match: str | None) -> datetime | None:
+    """When what a client saw was last changed."""
+    seen = _seen(if_match)
+    return None if seen is None else moment(seen[0])
+
+
+def _seen(if_match: str | None) -> tuple[int, int] | None:
+    """The two numbers of an ETag. None when any will do."""
     if if_match is None or if_match.strip() == "*":
-        return expected_seq
-    seq = if_match.strip().strip('"').rpartition(".")[2]
-    if not (seq.isascii() and seq.isdigit()) or len(seq) > 15:
+        return None
+    found = _ETAG.fullmatch(if_match.strip())
+    if found is None:
         raise Refused(412, "If-Match is none of the ETags of this server", field="If-Match")
-    return int(seq)
+    return int(found[1]), int(found[2])
 
 
-def moved_on(if_match: str | None, conflict: AppendConflict) -> Exception:
+def moved_on(if_match: str | None, conflict: AppendConflict | UpdateConflict) -> Exception:
     """What a conflict is called by one who used If-Match."""
     if if_match is None:
         return conflict

@@ -165,7 +165,13 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
             scope,
             conversation=id,
             fields=sorted(changes.fields),
-            changes=as_json({**_details(changes), "if_untitled": changes.if_untitled}),
+            changes=as_json(
+                {
+                    **_details(changes),
+                    "if_untitled": changes.if_untitled,
+                    "expected_updated": changes.expected_updated,
+                }
+            ),
             words=title,
             size=size,
         )

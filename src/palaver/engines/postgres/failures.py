@@ -29,6 +29,7 @@ from palaver.errors import (
     TurnGone,
     TurnNotFound,
     TurnSuperseded,
+    UpdateConflict,
 )
 from palaver.identity import from_json
 
@@ -45,6 +46,7 @@ OURS: dict[str, Callable[..., PalaverError]] = {
     "PV014": StreamSealed,
     "PV015": StreamMoved,
     "PV016": AlreadyImported,
+    "PV017": lambda expected, found: UpdateConflict(expected=int(expected), found=int(found)),
     "PV021": PermissionDenied,
     "PV031": InvalidInput,
     "PV032": lambda field, size, limit, unit: TooLarge(field, size=int(size), limit=int(limit), unit=unit),

@@ -8,7 +8,7 @@ from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.forgetting import bury, expired_thread
 from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
 from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
-from palaver.errors import ConversationNotFound
+from palaver.errors import ConversationNotFound, UpdateConflict
 from palaver.identity import canonical_json, genesis, new_salt
 from palaver.model import ConversationInfo, Found, Match, Scope
 from palaver.ports import Changes, ConversationSpec, Listing, Search
@@ -91,6 +91,8 @@ def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
 
 def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
     thread = open_thread(tx, scope, id)
+    if changes.expected_updated not in (None, thread.updated):
+        raise UpdateConflict(expected=changes.expected_updated, found=thread.updated)
     row = tx.one(Q.details, cid=thread.cid)
     assert row is not None
     *stored, title_pid = row

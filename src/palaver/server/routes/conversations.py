@@ -9,10 +9,22 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from palaver.errors import InvalidInput
+from palaver.errors import InvalidInput, UpdateConflict
 from palaver.listing import group_by_date
 from palaver.server import schemas, wire
-from palaver.server.edge import IfNoneMatch, Reply, StoreOf, Talk, given, items, path_to, tagged
+from palaver.server.edge import (
+    IfMatch,
+    IfNoneMatch,
+    Reply,
+    StoreOf,
+    Talk,
+    given,
+    items,
+    moved_on,
+    path_to,
+    tagged,
+    unchanged_since,
+)
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
 Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
@@ -83,9 +95,12 @@ async def get_conversation(talk: Talk, if_none_match: IfNoneMatch = None) -> Res
     return tagged(wire.conversation(talk.info), talk.info, if_none_match, {})
 
 
-async def update_conversation(talk: Talk, body: schemas.ChangedConversation) -> Response:
+async def update_conversation(talk: Talk, body: schemas.ChangedConversation, if_match: IfMatch = None) -> Response:
     """Change title, workspace, agent, model, participants, metadata, settings or ttl; what is not named stays."""
-    info = await talk.update(**given(body))
+    try:
+        info = await talk.update(expected_updated=unchanged_since(if_match), **given(body))
+    except UpdateConflict as conflict:
+        raise moved_on(if_match, conflict) from None
     return tagged(wire.conversation(info), info, None, {})
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from palaver.errors import InvalidInput, UpdateConflict
+from palaver.identity import micros
 from palaver.model import ConversationInfo
 from palaver.store import Store
 from palaver.testing.fakes import FakeClock
-from palaver.testing.kit import Database, guarantee
+from palaver.testing.kit import Database, guarantee, refused
 
 
 @guarantee
@@ -96,6 +98,25 @@ async def an_update_changes_what_it_names(db: Database) -> None:
         assert (found.title, found.agent, found.metadata, found.participants) == ("newer", None, {"a": 1}, ("ada",))
         updates = [event.payload["fields"] for event in await talk.audit(kinds=["update"])]
         assert updates == [["agent", "title"], ["title"]]
+
+
+@guarantee
+async def an_update_can_insist_on_what_was_read(db: Database) -> None:
+    """With expected_updated, an update is made only when nothing has changed since; the error has both times."""
+    async with db.open() as store:
+        talk = await store.conversation("k", title="old")
+        read = talk.info.updated
+        changed = await talk.update(expected_updated=read, title="new")
+        async with refused(UpdateConflict, expected=micros(read), found=micros(changed.updated)):
+            await talk.update(expected_updated=read, title="newer")
+        assert (await store.get(talk.id)).info.title == "new"
+        await talk.append("user", "one")
+        async with refused(UpdateConflict, expected=micros(changed.updated)):
+            await talk.update(expected_updated=changed.updated.isoformat(), title="newer")
+        await talk.update(expected_updated=(await talk.refresh()).updated, title="newest")
+        assert (await store.get(talk.id)).info.title == "newest"
+        async with refused(InvalidInput, field="expected_updated"):
+            await talk.update(expected_updated=7, title="none")  # type: ignore[arg-type]
 
 
 @guarantee

@@ -153,7 +153,8 @@ BEGIN
 END $$;
 
 -- update_conversation: new values for the named fields. `words` are the stems of a new title. What is for a conversation
--- `if_untitled` comes from a job, and changes nothing where somebody has given a title
+-- `if_untitled` comes from a job, and changes nothing where somebody has given a title. With `expected_updated`, only
+-- when nothing has changed since
 CREATE OR REPLACE FUNCTION palaver_api.update_conversation(who jsonb, conversation text, fields text[], changes jsonb,
   words text DEFAULT NULL, size integer DEFAULT 0) RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -166,6 +167,9 @@ DECLARE
   from_a_job boolean := coalesce((changes ->> 'if_untitled')::boolean, false);
 BEGIN
   PERFORM require_owner(me, c.owner);
+  IF (changes ->> 'expected_updated')::bigint <> c.updated THEN
+    PERFORM fail('PV017', changes ->> 'expected_updated', c.updated::text);
+  END IF;
   IF from_a_job AND c.title IS NOT NULL THEN
     RETURN NEXT c;
     RETURN;
