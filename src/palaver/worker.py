@@ -8,7 +8,6 @@ with the type of its error after the last try.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
 
-from palaver.breath import Breath, Breathe, hold_on, strolling
+from palaver.breath import Breathe, hold_on, strolling
 from palaver.diagnostics import CleanTexts, Recording
 from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
 from palaver.filing import Files
 from palaver.identity import new_salt
+from palaver.manners import Manners
 from palaver.memory import working_memory
 from palaver.memory.apply import redacted_calls, redacted_results
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
@@ -60,9 +60,6 @@ SPAN_TOKENS = 8_000  # of turns in one summary, at most
 READ_TOKENS, READ_MOST = 2 * SPAN_TOKENS, 2_000_000  # of unsummarised turns: at first, and where that tells too little
 TRIES, FIRST_DELAY, LAST_DELAY = 6, 1_000_000, 60_000_000  # 1, 2, 4, 8 … seconds
 IDLE_SECONDS = 1.0
-QUIET_SECONDS = 0.25  # so long must nobody have written
-PATIENCE_SECONDS = 10.0  # for that
-PRESSING_SECONDS = 60.0  # after so long without a pause long enough for all that there is to do
 SUMMARIZER_SECONDS = 60.0
 FILES_AT_ONCE = 10
 TITLE_TURNS = 6  # a title is made from how the conversation began
@@ -120,12 +117,10 @@ class Worker:
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     clean_texts: CleanTexts = field(init=False)
-    _in_background: bool = False
-    _awaited: int = 0  # by so many, who wait until everything is done
-    _busy_since: float = field(default_factory=time.monotonic)
-    _resumed: float = field(default_factory=time.monotonic)
+    manners: Manners = field(init=False)
 
     def __post_init__(self) -> None:
+        self.manners = Manners(self.engine)
         self.clean_texts = CleanTexts(lambda: self.redactor.redact)
 
     @property
@@ -139,7 +134,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work for ever: at once when there is news, and now and then in any case."""
-        self._in_background = True
+        self.manners.in_background = True
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
@@ -155,28 +150,10 @@ class Worker:
     async def _work_off(self) -> None:
         """Do what is due."""
         while await self._is_due():
-            await self._let_writers_go_first()
+            await self.manners.let_writers_go_first()
             if not await self.run_one(politely=True):
                 return
-        self._busy_since = time.monotonic()
-
-    async def _let_writers_go_first(self) -> None:
-        """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then.
-
-        Where there are no pauses it would fall behind for ever: after a minute it takes a quarter of the time.
-        """
-        now = time.monotonic()
-        is_pressing = now - self._busy_since > PRESSING_SECONDS
-        until = now + (min(3 * (now - self._resumed), PATIENCE_SECONDS) if is_pressing else PATIENCE_SECONDS)
-        while not self._awaited and self.engine.quiet_seconds() < QUIET_SECONDS:
-            if (left := until - time.monotonic()) <= 0:
-                break
-            await asyncio.sleep(min(left, QUIET_SECONDS))
-        self._resumed = time.monotonic()
-
-    def _breath(self) -> Breathe:
-        """For work in a thread, beside others that answer somebody."""
-        return Breath() if self._in_background and not self._awaited else hold_on
+        self.manners.nothing_left()
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -185,13 +162,10 @@ class Worker:
 
     async def drain(self, tenant: str | None = None) -> None:
         """Work until nothing is left that can be done now, and wait for what others have in hand."""
-        self._awaited += 1
-        try:
+        with self.manners.awaited():
             await self.engine.index_all()
             while await self.run_one(tenant) or await self._is_coming(tenant):
                 pass
-        finally:
-            self._awaited -= 1
 
     async def _is_coming(self, tenant: str | None) -> bool:
         """Whether there is still something to do later, or in hand elsewhere; after a moment."""
@@ -331,9 +305,9 @@ class Worker:
         name = self.embedder.name if self.embedder else NO_EMBEDDER
         while batch := await self.engine.to_embed(name, EMBED_BATCH, job):
             if politely:
-                await self._let_writers_go_first()
+                await self.manners.let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
-            marks = await asyncio.to_thread(_marks, batch, self._breath())
+            marks = await asyncio.to_thread(_marks, batch, self.manners.breath())
             passages = tuple((one.pid, one.turn) for one in batch)
             made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
             await self.engine.put_embedded(name, made)
@@ -379,7 +353,7 @@ class Worker:
             force = False
             await self._widen(scope, conversation, settings)
             if politely:
-                await self._let_writers_go_first()
+                await self.manners.let_writers_go_first()
         await self._retire(scope, conversation)
         return written
 
@@ -449,7 +423,7 @@ class Worker:
         self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
     ) -> tuple[str, str]:
         """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
-        stand_in = OfflineSummarizer(self.counter, self._breath())
+        stand_in = OfflineSummarizer(self.counter, self.manners.breath())
         try:
             writer = self._writer(scope, info) or stand_in
         except PalaverError:  # no key, no such model, a missing extra
@@ -570,7 +544,7 @@ class Worker:
             clean = [self.clean(turn) for turn in turns]
             if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
                 continue
-            read = await asyncio.to_thread(working_memory.update, before, clean, self._breath())
+            read = await asyncio.to_thread(working_memory.update, before, clean, self.manners.breath())
             noted = await self._noted(read, clean)
             after = replace(noted, through_seq=found.position - 1)
             draft = MemoryDraft(

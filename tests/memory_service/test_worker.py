@@ -11,9 +11,9 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.breath import Breath
+from palaver.manners import Breath, Manners
 from palaver.testing import FakeClock, HashEmbedder
-from palaver.worker import LEASE, TRIES, Worker
+from palaver.worker import LEASE, TRIES
 
 from .helpers import Gate, Watched, spans, talk_on, traces, url
 
@@ -272,10 +272,10 @@ async def test_between_two_summaries_the_worker_lets_writers_go_first(
         await store.engine.index_all()
         worker, written = store.parts.worker, []
 
-        async def give_way(_: Worker) -> None:
+        async def give_way(_: Manners) -> None:
             written.append(len(await talk.summaries()))
 
-        monkeypatch.setattr(Worker, "_let_writers_go_first", give_way)
+        monkeypatch.setattr(Manners, "let_writers_go_first", give_way)
         while await worker.run_one(politely=True):
             pass
         level_0 = spans(await talk.summaries())
@@ -287,8 +287,8 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for pauses, but not for ever: the patience here is longer than the test."""
-    monkeypatch.setattr("palaver.worker.PATIENCE_SECONDS", 3_600.0)
-    monkeypatch.setattr("palaver.worker.PRESSING_SECONDS", 0.0)
+    monkeypatch.setattr("palaver.manners.PATIENCE_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.manners.PRESSING_SECONDS", 0.0)
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
         talk = await store.conversation()
@@ -306,8 +306,8 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
 
 def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
-    monkeypatch.setattr("palaver.breath.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr("palaver.breath.time.sleep", slept.append)
+    monkeypatch.setattr("palaver.manners.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("palaver.manners.time.sleep", slept.append)
     breathe = Breath(0.0)
     for step in (0.0004, 0.0004, 0.0004, 0.004, 0.0001, 5.0):
         now[0] += step
@@ -318,7 +318,7 @@ def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.Monke
 async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.worker.PATIENCE_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.manners.PATIENCE_SECONDS", 3_600.0)
     async with palaver.open(url(tmp_path), embedder=None) as store:
         quiet = [1.0]
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: quiet[0])
