@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -574,7 +574,6 @@ async def open(
         talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
         stack.push_async_callback(talking.models.aclose)
         keeper = blobs or _blobs(url, engine, files)
-        doer = Worker(engine, counter, ids, clock, redactor, embed, summarizer, extractor, talking.models, meter)
         parts = Parts(
             engine=engine,
             blobs=keeper,
@@ -583,23 +582,45 @@ async def open(
             ids=ids,
             prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
             clock=clock,
-            worker=replace(doer, files=Files(engine, keeper)),
+            worker=Worker(
+                engine,
+                counter,
+                ids,
+                clock,
+                chosen_redactor=redactor,
+                embedder=embed,
+                summarizer=summarizer,
+                extractor=extractor,
+                models=talking.models,
+                meter=meter,
+                files=Files(engine, keeper),
+            ),
             talking=talking,
             meter=meter,
             stream_lease=_clean_seconds("stream_lease", stream_lease),
             stream_flush=_clean_seconds("stream_flush", stream_flush),
         )
         store = Store(parts, scope)
-        if not isinstance(engine, SignIn) or not engine.is_nobody:
-            await engine.seal_expired()
-            await store.delete_doomed_blobs()
-            stack.push_async_callback(_stop, asyncio.create_task(_reap(engine, stream_lease), name="palaver-reaper"))
-            if sweep_every is not None:
-                sweeper = _sweep(store, _clean_seconds("sweep_every", sweep_every), retention_minutes)
-                stack.push_async_callback(_stop, asyncio.create_task(sweeper, name="palaver-sweeper"))
-        if worker:
-            stack.push_async_callback(_stop, asyncio.create_task(_work(store), name="palaver-worker"))
+        for name, work in await _chores(store, sweep_every, retention_minutes, worker):
+            stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
         yield store
+
+
+async def _chores(
+    store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
+) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Put in order what others left behind, and say what is to go on while the store is open."""
+    engine, found = store.engine, []
+    if not isinstance(engine, SignIn) or not engine.is_nobody:
+        every = None if sweep_every is None else _clean_seconds("sweep_every", sweep_every)
+        await engine.seal_expired()
+        await store.delete_doomed_blobs()
+        found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
+        if every is not None:
+            found.append(("palaver-sweeper", _sweep(store, every, retention_minutes)))
+    if worker:
+        found.append(("palaver-worker", _work(store)))
+    return found
 
 
 async def _work(store: Store) -> None:
