@@ -272,7 +272,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRows:
-    """The shapes of turns. `fresh` rows replace what was known; others come after it."""
+    """The shapes of turns. `fresh` rows replace what was known; others come after it, or have a mark of late."""
 
     stamp: tuple[int, ...]
     fresh: bool

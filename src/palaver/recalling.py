@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from palaver.errors import ModelUnavailable
 from palaver.model import Fact, FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
-from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, Where
+from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, ProfileRows, Where
 from palaver.recall.terms import terms
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ MAX_PROFILES, MAX_VECTOR_BYTES = 32, 256 * 1024 * 1024
 MAX_QUERY = 20_000  # characters; a longer one is cut, and recall looks at its beginning anyway
 MAX_POSTINGS = 20_000  # passages per stem; a word that is everywhere says little
 MANY = 5_000  # passages: from here on an engine may be asked for the nearest vectors, instead of for all
+STANDING = 7  # the place of a mark in a shape
 SAMPLE, NEAREST, BY_WORDS = 1_000, 500, 500  # vectors that stand for the rest; turns by meaning; turns by their words
 
 
@@ -54,12 +55,16 @@ class _Known:
         conversations = np.unique(profile.conversation).tolist()
         return cls(profile, stamp, through, order, profile.tid[order], conversations)
 
-    def unknown(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Those that are not in the profile yet."""
+    def with_news(self, news: ProfileRows) -> _Known:
+        """With the turns that are not in the profile yet, and what is new of those that are."""
         import numpy as np
 
-        _, there = self.indices(np.array([row[0] for row in rows], np.int64))
-        return [row for row, known in zip(rows, there.tolist(), strict=True) if not known]
+        places, there = self.indices(np.array([row[0] for row in news.rows], np.int64))
+        rows = list(zip(map(_shape, news.rows), there.tolist(), strict=True))
+        profile = self.profile.marked(places, [row[STANDING] for row, known in rows if known])
+        if there.all():
+            return replace(self, profile=profile, stamp=news.stamp, through=news.through)
+        return _Known.of(profile.extended([row for row, known in rows if not known]), news.stamp, news.through)
 
     def indices(self, tids: Any) -> tuple[Any, Any]:
         """Where these turns stand in the profile, and which of them do."""
@@ -228,10 +233,8 @@ class Recaller:
         )
         if known is None or rows.fresh:
             known = _Known.of(Profile.build([_shape(row) for row in rows.rows]), rows.stamp, rows.through)
-        elif new := known.unknown(rows.rows):
-            known = _Known.of(known.profile.extended([_shape(row) for row in new]), rows.stamp, rows.through)
         else:
-            known = replace(known, through=rows.through)
+            known = known.with_news(rows)
         self._profiles[key] = known
         while len(self._profiles) > MAX_PROFILES:
             self._profiles.popitem(last=False)

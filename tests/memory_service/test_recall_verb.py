@@ -14,6 +14,7 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.errors import InvalidInput, ModelUnavailable
+from palaver.ports import ProfileRows, Where
 from palaver.recall import fuse
 from palaver.testing import HashEmbedder
 
@@ -250,6 +251,37 @@ async def test_explain_says_by_what_means_it_looked(tmp_path: Path) -> None:
             explanation = (await talk.build_context(1_000)).explain()
             assert told in explanation.recall
             assert told in str(explanation)
+
+
+async def test_a_new_standing_instruction_is_learned_without_reading_everything_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk = await store.conversation("t")
+        await talk_on(talk, 60)
+        await store.settle()
+        recaller, where = store.parts.prompter.recaller, Where(conversation=talk.id)
+        told: list[ProfileRows] = []
+        profile = store.engine.profile
+
+        async def noted(*given: Any) -> ProfileRows:
+            told.append(await profile(*given))
+            return told[-1]
+
+        monkeypatch.setattr(store.engine, "profile", noted)
+        before = await recaller.rank(store.scope, where, "soup", 5)
+        said = await talk.append("user", "From now on, always answer in French.")
+        unmarked = await recaller.rank(store.scope, where, "soup", 5)
+        await store.settle()
+        marked = await recaller.rank(store.scope, where, "soup", 5)
+        again = await recaller.rank(store.scope, where, "soup", 5)
+        assert [one.fresh for one in told] == [True, False, False, False]
+        assert len(told[0].rows) == 60
+        assert [len(one.rows) for one in told[1:]] == [1, 1 + len(before.standing(60)), 0]
+        assert unmarked.standing(60) == before.standing(60), "what somebody has in hand does not change"
+        for ranking in (marked, again):
+            standing = await recaller.turns(store.scope, ranking, ranking.standing(60))
+            assert said.id in [turn.id for turn in standing.values()]
 
 
 class HalfTheTime(HashEmbedder):

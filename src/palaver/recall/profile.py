@@ -5,8 +5,8 @@ A turn is named by its index, which stays the same when newer turns are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,14 @@ class Profile:
         for name in columns.keys() - {"actors"}:
             columns[name] = np.concatenate((getattr(self, name), columns[name]))
         return Profile(**columns, links=followed(self.links, _places(columns)))
+
+    def marked(self, places: Ints, standing: Sequence[int]) -> Profile:
+        """With these marks at these indices."""
+        if not len(places):
+            return self
+        marks = self.standing.copy()
+        marks[places] = standing
+        return replace(self, standing=marks)
 
     @property
     def has_assistant(self) -> bool:

@@ -667,7 +667,8 @@ WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 DELETE FROM facts WHERE cid = :cid
 
 -- mark: a standing instruction or a preference
-INSERT INTO marks (tid, standing) SELECT t.tid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
+INSERT INTO marks (tid, cid, standing)
+SELECT t.tid, t.cid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
 ON CONFLICT (tid) DO UPDATE SET standing = max(standing, excluded.standing)
 
 -- bump_marked: so that cached profiles learn of the marks
@@ -678,7 +679,7 @@ WHERE cid IN (SELECT t.cid FROM turns t JOIN json_each(:tids) j ON t.tid = j.val
 DELETE FROM marks WHERE tid = :tid
 
 -- drop_marks: with the conversation
-DELETE FROM marks WHERE tid IN (SELECT tid FROM turns WHERE cid = :cid)
+DELETE FROM marks WHERE cid = :cid
 
 -- drop_vectors_of_turn: its turn is forgotten
 DELETE FROM embeddings WHERE tid = :tid
@@ -699,7 +700,8 @@ UPDATE conversations SET passage_count = 0, passage_terms = 0 WHERE passage_coun
 
 -- recall_stamp: what tells whether a cached profile still holds
 SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
-  count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.cid), 0), coalesce(sum(c.cid * c.cid), 0)
+  count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid), 0), coalesce(sum(c.cid * c.cid), 0),
+  coalesce(sum(c.marked), 0)
 FROM conversations c WHERE {where}
 
 -- shape: what recall knows of a turn, without its words
@@ -710,6 +712,10 @@ t.tid, t.cid, t.position, t.created, max(t.token_count, t.attachments IS NOT NUL
 SELECT {shape} FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
+
+-- profile_marked: the same of those with a mark, by their conversations, whatever the planner thinks
+SELECT {shape} FROM conversations c CROSS JOIN marks m ON m.cid = c.cid CROSS JOIN turns t ON t.tid = m.tid
+WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid <= :after
 
 -- newest_turn: the last number that was given out
 SELECT coalesce(max(tid), 0) FROM turns

@@ -24,16 +24,20 @@ def _params(tx: Tx, scope: Scope, where: Where) -> dict[str, Any]:
 
 
 def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
-    """The turns that came after `after`; all of them when something else changed since the stamp `known`."""
+    """The turns that came after `after`, and those with a mark when there are new marks; all of them when something
+    else changed since the stamp `known`."""
     params = _params(tx, scope, where)
-    passages, terms, *stamp = tx.all(Q.recall_stamp, **params)[0]
-    fresh = known != tuple(stamp)
+    passages, terms, *rest, marked = tx.all(Q.recall_stamp, **params)[0]
+    stamp = (*rest, marked)
+    fresh = known is None or known[:-1] != stamp[:-1]
     few = not fresh and tx.all(Q.newest_turn)[0][0] - after < NEWS
     rows = tx.all(Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
     newest = max((row[0] for row in rows), default=0 if fresh else after)
+    if not fresh and known != stamp:
+        rows += tx.all(Q.profile_marked, after=after, **params)
     pending = tx.all(Q.first_pending, end=END, **params)[0][0]
     return ProfileRows(
-        stamp=tuple(stamp),
+        stamp=stamp,
         fresh=fresh,
         rows=rows,
         through=min(newest, pending - 1),

@@ -22,8 +22,8 @@ CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RET
   RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created,
     greatest((t).token_count, ((t).attachments IS NOT NULL)::integer), (t).role, (t).actor, coalesce(standing, 0), (t).status);
 
--- profile: the shape of every turn, without its words: those after `after`; all of them when something else changed since
--- the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for
+-- profile: the shape of every turn, without its words: those after `after`, and those with a mark when there are new marks
+-- (the last number of the stamp); all of them when something else changed since the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for
 -- several, the stamp holds how much each has, so that any new turn makes the answer a whole one
 CREATE OR REPLACE FUNCTION palaver_api.profile(who jsonb, known bigint[], after bigint, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
@@ -37,17 +37,21 @@ DECLARE
   newest bigint;
 BEGIN
   SELECT coalesce(array_agg(c.cid), '{}'), coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
-    ARRAY[count(*), coalesce(sum(c.revision + c.marked), 0), coalesce(sum(c.cid), 0)::bigint,
+    ARRAY[count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid), 0)::bigint,
       coalesce(sum(hashint8(c.cid)::bigint), 0),
-      CASE WHEN conversation IS NULL THEN coalesce(sum(c.next_seq + c.next_n), 0) ELSE 0 END]
+      CASE WHEN conversation IS NULL THEN coalesce(sum(c.next_seq + c.next_n), 0) ELSE 0 END, coalesce(sum(c.marked), 0)]
   INTO cids, passages, terms, stamp FROM looked_at(me, conversation, owner) AS c;
-  fresh := known IS DISTINCT FROM stamp;
+  fresh := known[:5] IS DISTINCT FROM stamp[:5] OR cardinality(known) <> 6;
   IF fresh THEN
     SELECT json_agg(shape(t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
     FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
     WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
   ELSE  -- by their numbers, whatever the planner thinks: the rest need not be looked at
-    WITH new AS MATERIALIZED (SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid > after)
+    WITH new AS MATERIALIZED (
+      SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid > after
+      UNION ALL
+      SELECT o AS t, o.* FROM marks k JOIN turns o ON o.tenant = k.tenant AND o.tid = k.tid
+      WHERE known[6] <> stamp[6] AND k.tenant = me.tenant AND k.cid = ANY (cids) AND k.tid <= after)
     SELECT json_agg(shape(t.t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
     FROM new t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
     WHERE t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
