@@ -272,7 +272,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRows:
-    """The shapes of turns. `fresh` rows replace what was known; others come after it, or have a mark of late."""
+    """The shapes of turns. `fresh` rows replace what was known; others are new, or have a mark of late."""
 
     stamp: tuple[int, ...]
     fresh: bool
@@ -280,6 +280,7 @@ class ProfileRows:
     through: int  # up to this number nothing is missing; after it, the next reading repeats some rows
     passages: int
     terms: int
+    total: int | None = None  # how many there are; where one may be missing that came late
 
 
 class Postings(NamedTuple):

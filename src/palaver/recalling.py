@@ -59,8 +59,9 @@ class _Known:
         """With the turns that are not in the profile yet, and what is new of those that are."""
         import numpy as np
 
-        places, there = self.indices(np.array([row[0] for row in news.rows], np.int64))
-        rows = list(zip(map(_shape, news.rows), there.tolist(), strict=True))
+        found = {row[0]: _shape(row) for row in news.rows}
+        places, there = self.indices(np.array(list(found), np.int64))
+        rows = list(zip(found.values(), there.tolist(), strict=True))
         profile = self.profile.marked(places, [row[STANDING] for row, known in rows if known])
         if there.all():
             return replace(self, profile=profile, stamp=news.stamp, through=news.through)
@@ -231,10 +232,11 @@ class Recaller:
         rows = await self.engine.profile(
             scope, where, known.stamp if known else None, known.through if known is not None else 0
         )
-        if known is None or rows.fresh:
+        known = known.with_news(rows) if known is not None and not rows.fresh else None
+        if known is not None and rows.total not in (None, len(known.profile)):  # one came late, and is missing
+            rows, known = await self.engine.profile(scope, where, None, 0), None
+        if known is None:
             known = _Known.of(Profile.build([_shape(row) for row in rows.rows]), rows.stamp, rows.through)
-        else:
-            known = known.with_news(rows)
         self._profiles[key] = known
         while len(self._profiles) > MAX_PROFILES:
             self._profiles.popitem(last=False)

@@ -74,7 +74,7 @@ ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "history": ({"most": 20}, {"conversations_by_id", "turns_active"}),
     "events": ({"after": 5, "most": 100}, {"conversations_by_id", "events_pkey"}),
     "postings": ({"stems": ["last"], "most": 1_000, "conversation": None}, {"passages_terms"}),
-    "profile": ({"known": None, "after": 0}, {"conversations_by_id"}),
+    "profile": ({"known": None}, {"conversations_by_id"}),
 }
 
 
@@ -84,3 +84,15 @@ async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -
     plans = await explained.call(function, **{"conversation": explained.talk.id, **args})
     assert NEVER.findall(plans) == []
     assert indexes <= set(USED.findall(plans)), plans
+
+
+async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns(explained: Explained) -> None:
+    """Whatever others have written since: nothing of it is looked at."""
+    who = Caller(None, palaver.store.SystemClock()).who(explained.scope)  # type: ignore[arg-type]
+    async with explained.connection.transaction():
+        asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
+        stamp = await explained.connection.fetchval(asked, who, explained.talk.id)
+    plans = await explained.call("profile", conversation=explained.talk.id, known=stamp)
+    assert NEVER.findall(plans) == []
+    assert {"conversations_by_id", "turns_by_seq"} <= set(USED.findall(plans)), plans
+    assert "tid >" not in plans, plans

@@ -16,15 +16,16 @@ from palaver.ports import Nearest, Postings, ProfileRows, VectorRows, Where
 
 class RecallVerbs(Caller):
     async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
-        args = {"known": None if known is None else list(known), "after": after}
+        args = {"known": None if known is None else list(known)}
         (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
         return ProfileRows(
             stamp=tuple(row["stamp"]),
             fresh=row["fresh"],
             rows=from_json(row["shapes"] or "[]"),
-            through=row["through"],
+            through=0,
             passages=row["passages"],
             terms=row["terms"],
+            total=row["stamp"][-1],
         )
 
     async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:

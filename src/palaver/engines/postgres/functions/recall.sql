@@ -22,43 +22,58 @@ CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RET
   RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created,
     greatest((t).token_count, ((t).attachments IS NOT NULL)::integer), (t).role, (t).actor, coalesce(standing, 0), (t).status);
 
--- profile: the shape of every turn, without its words: those after `after`, and those with a mark when there are new marks
--- (the last number of the stamp); all of them when something else changed since the stamp `known`. Numbers of turns grow in the order of commits inside one conversation, and not across them: for
--- several, the stamp holds how much each has, so that any new turn makes the answer a whole one
-CREATE OR REPLACE FUNCTION palaver_api.profile(who jsonb, known bigint[], after bigint, conversation text DEFAULT NULL,
-  owner text DEFAULT NULL)
-RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, through bigint, passages bigint, terms bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+-- profiled: the shape of every turn, without its words. To one who knows them (whose stamp differs only in its last three
+-- numbers) just the newest of the conversations that have changed since, twice as many as there are new ones, and those
+-- with a mark when there are new marks; all of them to anybody else.
+--
+-- Numbers of turns, and times, grow in the order of commits inside one conversation, and not across them: one that came
+-- late may be missing. The last number of the stamp is how many there are, so that it is noticed. Being STABLE, this looks
+-- at one snapshot
+CREATE OR REPLACE FUNCTION palaver.profiled(me palaver.asker, known bigint[], conversation text, owner text)
+RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, passages bigint, terms bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  late bigint := 5000000;  -- microseconds that a transaction takes, at most, without being missed at first
   cids bigint[];
-  pending bigint;
-  newest bigint;
+  changed bigint[];
+  total bigint;
 BEGIN
-  SELECT coalesce(array_agg(c.cid), '{}'), coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
+  SELECT coalesce(array_agg(c.cid), '{}'), array_agg(c.cid) FILTER (WHERE c.updated > known[6] - late),
+    coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0), coalesce(sum(c.turn_count), 0),
     ARRAY[count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid), 0)::bigint,
-      coalesce(sum(hashint8(c.cid)::bigint), 0),
-      CASE WHEN conversation IS NULL THEN coalesce(sum(c.next_seq + c.next_n), 0) ELSE 0 END, coalesce(sum(c.marked), 0)]
-  INTO cids, passages, terms, stamp FROM looked_at(me, conversation, owner) AS c;
-  fresh := known[:5] IS DISTINCT FROM stamp[:5] OR cardinality(known) <> 6;
+      coalesce(sum(hashint8(c.cid)::bigint), 0), coalesce(sum(c.marked), 0), coalesce(max(c.updated), 0)]
+  INTO cids, changed, passages, terms, total, stamp FROM looked_at(me, conversation, owner) AS c;
+  SELECT total - count(*) INTO total FROM streams s JOIN turns t ON t.tenant = s.tenant AND t.tid = s.tid
+  WHERE s.tenant = me.tenant AND s.cid = ANY (cids) AND t.active = 1;
+  stamp := stamp || total;
+  fresh := known[:4] IS DISTINCT FROM stamp[:4] OR cardinality(known) <> cardinality(stamp);
   IF fresh THEN
-    SELECT json_agg(shape(t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
+    SELECT json_agg(shape(t, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
     FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
     WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
-  ELSE  -- by their numbers, whatever the planner thinks: the rest need not be looked at
+  ELSE
     WITH new AS MATERIALIZED (
-      SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid > after
+      SELECT o.* FROM unnest(changed) AS n (cid) CROSS JOIN LATERAL (
+        SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.cid = n.cid
+        ORDER BY o.seq DESC LIMIT 16 + 2 * greatest(total - known[7], 0)) AS o
       UNION ALL
       SELECT o AS t, o.* FROM marks k JOIN turns o ON o.tenant = k.tenant AND o.tid = k.tid
-      WHERE known[6] <> stamp[6] AND k.tenant = me.tenant AND k.cid = ANY (cids) AND k.tid <= after)
-    SELECT json_agg(shape(t.t, m.standing) ORDER BY t.cid, t.position)::text, max(t.tid) INTO shapes, newest
+      WHERE known[5] <> stamp[5] AND k.tenant = me.tenant AND k.cid = ANY (cids))
+    SELECT json_agg(shape(t.t, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
     FROM new t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
-    WHERE t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
+    WHERE t.active = 1 AND t.status = 'complete';
   END IF;
-  SELECT min(s.tid) INTO pending FROM streams s WHERE s.tenant = me.tenant AND s.cid = ANY (cids);
-  through := least(coalesce(newest, CASE WHEN fresh THEN 0 ELSE after END), pending - 1);
   RETURN NEXT;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.profile(who jsonb, known bigint[], conversation text DEFAULT NULL,
+  owner text DEFAULT NULL)
+RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, passages bigint, terms bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who);
+BEGIN
+  RETURN QUERY SELECT * FROM profiled(me, known, conversation, owner);
 END $$;
 
 -- stem_postings: the turn and the length of every passage of this tenant that holds a stem; the newest `most` of them. It

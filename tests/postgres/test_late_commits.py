@@ -1,0 +1,29 @@
+"""A turn that is committed after younger ones were read: recall learns of it all the same."""
+
+from __future__ import annotations
+
+import palaver
+from palaver.engines.postgres import rows, transports
+from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.transports import as_json
+from palaver.ports import Where
+
+
+async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, postgres_url: str) -> None:
+    async with palaver.open(postgres_url, user="ada", embedder=None, worker=False) as store:
+        slow, quick = await store.conversation("slow"), await store.conversation("quick")
+        recaller, where = store.parts.prompter.recaller, Where(owner="ada")
+        await quick.append("user", "first")
+        assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
+        who = Caller(None, store.parts.clock).who(store.scope)  # type: ignore[arg-type]
+        drafts = as_json([rows.draft_json(slow._draft("user", "late"))])
+        async with transports.connected(postgres_database) as connection, connection.transaction():
+            append = "SELECT * FROM palaver_api.append(who => $1, conversation => $2, drafts => $3)"
+            await connection.fetch(append, who, slow.id, drafts)
+            await quick.append("user", "second")
+            profile = (await recaller.rank(store.scope, where, "x", 5)).profile
+            assert len(profile) == 2
+        found = (await recaller.rank(store.scope, where, "x", 5)).profile
+        assert len(found) == 3
+        late = set(found.tid.tolist()) - set(profile.tid.tolist())
+        assert late < set(range(max(profile.tid.tolist()))), "its number is lower than one that was known"
