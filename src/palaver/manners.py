@@ -35,7 +35,6 @@ class Manners:
     """Of one worker. Nobody is let go first while somebody waits for it to be done."""
 
     engine: Engine
-    in_background: bool = False
     _awaited: int = 0  # by so many
     _busy_since: float = field(default_factory=time.monotonic)
     _resumed: float = field(default_factory=time.monotonic)
@@ -67,4 +66,4 @@ class Manners:
 
     def breath(self) -> Breathe:
         """For work in a thread, beside others that answer somebody."""
-        return Breath() if self.in_background and not self._awaited else hold_on
+        return hold_on if self._awaited else Breath()

@@ -116,6 +116,7 @@ class Worker:
     models: ModelBook | None = None
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
+    in_background: bool = False  # beside others that answer somebody
     clean_texts: CleanTexts = field(init=False)
     manners: Manners = field(init=False)
 
@@ -134,7 +135,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work for ever: at once when there is news, and now and then in any case."""
-        self.manners.in_background = True
+        self.in_background = True
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
@@ -154,6 +155,9 @@ class Worker:
             if not await self.run_one(politely=True):
                 return
         self.manners.nothing_left()
+
+    def _breath(self) -> Breathe:
+        return self.manners.breath() if self.in_background else hold_on
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -307,7 +311,7 @@ class Worker:
             if politely:
                 await self.manners.let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
-            marks = await asyncio.to_thread(_marks, batch, self.manners.breath())
+            marks = await asyncio.to_thread(_marks, batch, self._breath())
             passages = tuple((one.pid, one.turn) for one in batch)
             made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
             await self.engine.put_embedded(name, made)
@@ -423,7 +427,7 @@ class Worker:
         self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
     ) -> tuple[str, str]:
         """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
-        stand_in = OfflineSummarizer(self.counter, self.manners.breath())
+        stand_in = OfflineSummarizer(self.counter, self._breath())
         try:
             writer = self._writer(scope, info) or stand_in
         except PalaverError:  # no key, no such model, a missing extra
@@ -544,7 +548,7 @@ class Worker:
             clean = [self.clean(turn) for turn in turns]
             if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
                 continue
-            read = await asyncio.to_thread(working_memory.update, before, clean, self.manners.breath())
+            read = await asyncio.to_thread(working_memory.update, before, clean, self._breath())
             noted = await self._noted(read, clean)
             after = replace(noted, through_seq=found.position - 1)
             draft = MemoryDraft(

@@ -253,6 +253,35 @@ async def test_explain_says_by_what_means_it_looked(tmp_path: Path) -> None:
             assert told in str(explanation)
 
 
+async def test_recall_goes_on_when_the_last_vector_is_gone(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        one, other = await store.conversation("one"), await store.conversation("other")
+        await one.append("user", PEANUTS)
+        said_last = await other.append("user", "Good evening.")
+        await store.settle()
+        assert PEANUTS in await said(one, "peanuts", scope="tenant")
+        assert await said(other, "evening") == ["Good evening."]
+        await other.forget(said_last)
+        assert await said(other, "evening") == []
+        await one.reset()
+        assert await said(one, "peanuts") == []
+        assert await said(other, "peanuts", scope="tenant") == []
+        await one.append("user", "And walnuts.")
+        await store.settle()
+        assert "And walnuts." in await said(one, "walnuts", scope="tenant")
+
+
+async def test_many_turns_that_have_no_vector_yet_are_found_by_their_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.recalling.MANY", 10)
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await store.conversation("t")
+        await talk_on(talk, 30)
+        await talk.append("user", PEANUTS)
+        assert (await said(talk, "peanuts"))[0] == PEANUTS
+
+
 async def test_a_new_standing_instruction_is_learned_without_reading_everything_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

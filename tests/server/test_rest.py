@@ -101,7 +101,12 @@ def test_a_change_can_insist_on_what_it_saw(client: httpx.Client, talk: str) -> 
     now = first.headers["etag"]
     assert client.patch(talk, json={"metadata": {"b": 2}}, headers={"If-Match": now}).status_code == 200
     assert client.patch(talk, json={"title": "Any"}, headers={"If-Match": "*"}).status_code == 200
-    for other in ('"abc"', "7", '"1.2.3"', f"W/{now}", '"9999999999999999999.1"'):
+    for one in (f'"1.0", {now}', f"W/{now}"):
+        late = client.patch(talk, json={"title": "Late"}, headers={"If-Match": one})
+        assert (late.status_code, late.json().get("field")) == (412, None)
+    now = client.get(talk).headers["etag"]
+    assert client.patch(talk, json={"title": "Any"}, headers={"If-Match": f'"1.0", W/{now}'}).status_code == 200
+    for other in ('"abc"', "7", '"1.2.3"', '"9999999999999999999.1"'):
         refused = client.patch(talk, json={"title": "No"}, headers={"If-Match": other})
         assert (refused.status_code, refused.json()["field"]) == (412, "If-Match")
     assert ok(client.get(talk))["title"] == "Any"

@@ -23,7 +23,7 @@ from palaver.server.services import Services
 from palaver.store import Store
 
 ID = {"max_length": 512, "min_length": 1}
-_ETAG = re.compile(r'"?([0-9]{1,17})\.([0-9]{1,15})"?')
+_ETAG = re.compile(r'(?:W/)?"?([0-9]{1,17})\.([0-9]{1,15})"?')  # weak: by a proxy that compressed the answer
 
 
 # Coroutines, though they wait for nothing: FastAPI runs plain functions in a thread, which costs more than the verb.
@@ -113,13 +113,14 @@ def unchanged_since(if_match: str | None) -> datetime | None:
 
 
 def _seen(if_match: str | None) -> tuple[int, int] | None:
-    """The two numbers of an ETag. None when any will do."""
+    """The two numbers of an ETag; of several the latest, since no other can be of today. None when any will do."""
     if if_match is None or if_match.strip() == "*":
         return None
-    found = _ETAG.fullmatch(if_match.strip())
-    if found is None:
+    found = [_ETAG.fullmatch(one.strip()) for one in if_match.split(",")]
+    seen = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    if not seen:
         raise Refused(412, "If-Match is none of the ETags of this server", field="If-Match")
-    return int(found[1]), int(found[2])
+    return max(seen)
 
 
 def moved_on(if_match: str | None, conflict: AppendConflict | UpdateConflict) -> Exception:

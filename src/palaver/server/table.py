@@ -101,7 +101,7 @@ FACES: tuple[Face, ...] = (
     _face("Store.get Conversation.refresh", f"GET {CONVERSATION}", conversations.get_conversation,
           schemas.Conversation, C, also=(304,)),
     _face("Conversation.update Conversation.rename", f"PATCH {CONVERSATION}", conversations.update_conversation,
-          schemas.Conversation, C, also=(409,)),
+          schemas.Conversation, C, also=(409, 412)),
     _face("Conversation.forget", f"DELETE {CONVERSATION}", conversations.delete_conversation, None, C, status=204,
           also=(202,)),
     _face("Conversation.reset", f"POST {CONVERSATION}/reset", conversations.reset_conversation, schemas.Conversation,

@@ -85,7 +85,7 @@ def _halves(floats: str) -> Any:
 
 def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
     pairs = _pairs(numbers)
-    halves = _halves(floats).reshape(len(pairs), -1)
+    halves = _halves(floats).reshape(len(pairs), -1) if len(pairs) else ()
     return [(eid, tid, half.tobytes()) for (eid, tid), half in zip(pairs.tolist(), halves, strict=True)]
 
 

@@ -519,4 +519,4 @@ def _is_brief(batch: Append) -> bool:
 def _is_page(query: History) -> bool:
     """Whether no more rows are looked at than a few, which are returned."""
     filters = (query.since, query.until, query.participants, query.roles)
-    return query.limit <= BRIEF_PAGE and all(one is None for one in filters)
+    return query.limit <= BRIEF_PAGE and not query.include_superseded and all(one is None for one in filters)

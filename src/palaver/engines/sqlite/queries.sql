@@ -667,8 +667,7 @@ WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 DELETE FROM facts WHERE cid = :cid
 
 -- mark: a standing instruction or a preference
-INSERT INTO marks (tid, cid, standing)
-SELECT t.tid, t.cid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
+INSERT INTO marks (tid, standing) SELECT t.tid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
 ON CONFLICT (tid) DO UPDATE SET standing = max(standing, excluded.standing)
 
 -- bump_marked: so that cached profiles learn of the marks
