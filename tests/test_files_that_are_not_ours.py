@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -341,3 +342,19 @@ async def test_bytes_that_could_not_be_scrubbed_for_want_of_space_are_pending_an
         assert not any(b"zqbcdfghjklmnp" in data for data in contents(tmp_path).values())
         await talk.append("user", "still here")
         await talk.verify()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:///a%00b.db", "sqlite:///a\0b.db", 5, None])
+async def test_an_address_that_cannot_be_one_is_refused_by_name(url: Any, tmp_path: Path) -> None:
+    with pytest.raises(palaver.InvalidInput) as caught:
+        async with palaver.open(url):
+            pass
+    assert caught.value.field == "url"
+
+
+@pytest.mark.parametrize("options", [{"retention_minutes": -1}, {"retention_minutes": "x"}, {"scope": 5}])
+async def test_a_store_is_not_opened_with_what_it_cannot_mean(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(palaver.InvalidInput) as caught:
+        async with palaver.open(f"sqlite:///{tmp_path}/a.db", sweep_every=60, **options):
+            pass
+    assert caught.value.field == next(iter(options))

@@ -121,6 +121,21 @@ def test_errors_are_those_of_the_library(store: Any) -> None:
         talk.no_such_verb()
 
 
+def test_recall_is_a_list(store: Any) -> None:
+    talk = store.conversation("k")
+    talk.append("user", "I bought figs and dates.")
+    hits = talk.recall("figs")
+    assert [hit.turn.text for hit in hits] == ["I bought figs and dates."]
+    assert (len(hits), hits[0].turn.role) == (1, "user")
+
+
+def test_a_conversation_can_be_named_by_its_blocking_self(store: Any) -> None:
+    talk = store.conversation("k")
+    talk.append("user", "Hello.")
+    assert store.requests(conversation=talk) == []
+    assert store.generate(conversation=talk, message="What did I say?").role == "assistant"
+
+
 def test_another_scope_is_a_blocking_store_too(store: Any) -> None:
     other = store.scoped(palaver.Scope("acme", "bob"))
     store.conversation("ada's")

@@ -151,7 +151,7 @@ class Conversation:
 
     async def append_many(self, turns: Iterable[Mapping[str, Any]], *, expected_seq: int | None = None) -> list[Turn]:
         """Store several turns in one transaction: all of them or none."""
-        items = list(turns)
+        items = list(turns) if isinstance(turns, Iterable) else [turns]
         if len(items) > MAX_BATCH:
             raise TooLarge("turns", size=len(items), limit=MAX_BATCH, unit="turns")
         if not all(isinstance(item, Mapping) for item in items):
@@ -388,7 +388,7 @@ class Conversation:
             after=None if after is None else _turn_id("after", after),
             since=None if since is None else clean_moment("since", since),
             until=None if until is None else clean_moment("until", until),
-            include_superseded=include_superseded,
+            include_superseded=bool(include_superseded),
             participants=None if participants is None else _names("participants", participants),
             roles=None if roles is None else tuple(clean_role(role) for role in _names("roles", roles)),
         )
@@ -985,8 +985,8 @@ def _turn_id(field: str, turn: object) -> str:
 
 
 def _names(field: str, values: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise InvalidInput(field, "must be a list of names, not one text")
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(field, "must be a list of names")
     return tuple(clean_name(field, value) for value in values)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +41,7 @@ MAX_PARTICIPANTS = 1_000
 MAX_ATTACHMENTS = 10  # files of a message
 MAX_TOOL_FILES = 100  # of a tool turn, which has one for each result that is too long
 MAX_FILE = 50_000_000  # bytes
+MAX_DEPTH = 100  # of lists and objects in one another: whoever reads them goes down as deep
 MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 
 # An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
@@ -128,7 +129,7 @@ def same_request(draft: Draft, stored: Draft) -> bool:
     """Whether a retry says what the first call said. Counters, clocks and the ids of uploads may differ."""
     return _files(draft) == _files(stored) and all(
         getattr(draft, name) == getattr(stored, name)
-        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "metadata")
+        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "sources", "metadata")
     )
 
 
@@ -172,6 +173,8 @@ def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
         text = canonical_json(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
         raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        raise InvalidInput(field, f"has more than {MAX_DEPTH} lists or objects in one another")
     if "null" in text and not _finite(value):
         raise InvalidInput(field, "holds NaN or an infinite number, which JSON does not have")
     if _NUL_ESCAPE.search(text):
@@ -181,13 +184,24 @@ def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
     return text
 
 
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for one in level for inner in _inside(one)]
+    return bool(level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | set | frozenset) else ()
+
+
 def _finite(value: object) -> bool:
     """Whether every number is one that JSON has; the encoder writes `null` for the others."""
     if isinstance(value, float):
         return math.isfinite(value)
-    if isinstance(value, Mapping):
-        return all(_finite(one) for one in value.values())
-    return not isinstance(value, list | tuple | set | frozenset) or all(_finite(one) for one in value)
+    return all(map(_finite, _inside(value)))
 
 
 def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str | None:
@@ -344,7 +358,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
     """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
     if not attachments:
         return None
-    if not all(isinstance(one, Attachment) for one in attachments):
+    if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput("attachments", "must be a list of what attach() returned")
     rows = [
         {

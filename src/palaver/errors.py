@@ -132,7 +132,7 @@ class UpdateConflict(Conflict):
     def __init__(self, *, expected: int, found: int) -> None:
         """Both are microseconds since 1970."""
         self.expected, self.found = expected, found
-        super().__init__(f"the conversation has changed: last updated at {found} and not, as expected, at {expected}")
+        super().__init__("the conversation has changed since it was read; read it again, then decide")
 
 
 class IdempotencyConflict(Conflict):

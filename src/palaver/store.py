@@ -79,7 +79,7 @@ from palaver.ports import (
     Token,
 )
 from palaver.prompting import Prompter
-from palaver.recall.terms import last_word, terms
+from palaver.recall.terms import last_word, title_terms
 from palaver.recalling import Recaller
 from palaver.streaming import HeldBack
 from palaver.talking import GenerateSettings, Talking, open_talking
@@ -200,7 +200,7 @@ class Store:
     async def find(self, key: str, *, owner: str | None = None) -> Conversation:
         """The conversation with the app's own name `key`; unlike `conversation`, this never creates one."""
         self.require(READ)
-        owner = (self.scope.user or "") if owner is None else owner
+        owner = (self.scope.user or "") if owner is None else _clean_owner(owner)
         return Conversation(self, await self.engine.find_conversation(self.scope, owner, clean_name("key", key)))
 
     async def get(self, id: str) -> Conversation:
@@ -244,7 +244,7 @@ class Store:
         limit = clean_limit("limit", limit, MAX_READ)
         listing = Listing(
             limit=limit + 1,
-            owner=owner,
+            owner=None if owner is None else _clean_owner(owner),
             workspace=optional_name("workspace", workspace),
             agent=optional_name("agent", agent),
             before=None if cursor is None else decode_cursor(cursor),
@@ -257,7 +257,7 @@ class Store:
         """Conversations with these words in their title or text. The last word may be the beginning of one."""
         self.require(READ)
         text = clean_text("text", text)
-        stems = list(dict.fromkeys(terms(text)))[:64]
+        stems = list(dict.fromkeys(title_terms(text)))[:64]
         if not stems:
             return []
         query = Search(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
@@ -493,10 +493,21 @@ def _clean_participants(value: object) -> tuple[str, ...]:
     return names
 
 
+def _clean_owner(value: object) -> str:
+    """A person's name; the application itself is ''."""
+    return "" if value == "" else clean_name("owner", value)
+
+
 def clean_scope(scope: Scope) -> Scope:
+    if not isinstance(scope, Scope):
+        raise InvalidInput("scope", f"must be a palaver.Scope, not {type(scope).__name__}")
     clean_name("tenant", scope.tenant)
     optional_name("user", scope.user)
     optional_name("workspace", scope.workspace)
+    if scope.sight not in ("own", "workspace", "tenant"):
+        raise InvalidInput("sight", "must be own, workspace or tenant")
+    if not isinstance(scope.rights, frozenset):
+        raise InvalidInput("rights", "must be a frozenset of rights")
     return scope
 
 
@@ -613,6 +624,8 @@ async def _chores(
     engine, found = store.engine, []
     if not isinstance(engine, SignIn) or not engine.is_nobody:
         every = None if sweep_every is None else _clean_seconds("sweep_every", sweep_every)
+        if retention_minutes is not None:
+            _minutes(retention_minutes)
         await engine.seal_expired()
         await store.delete_doomed_blobs()
         found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
@@ -634,6 +647,8 @@ async def _work(store: Store) -> None:
 
 def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
     """The engine that a URL names. `home` is who it works for, where it may work for one only."""
+    if not isinstance(url, str):
+        raise InvalidInput("url", f"must be text, not {type(url).__name__}")
     given = {name: value for name, value in options.items() if value is not None}
     scheme = urlsplit(url).scheme
     if scheme in ("supabase+https", "supabase+http"):

@@ -14,7 +14,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -75,14 +75,14 @@ class Blocking:
 
         @functools.wraps(value)
         def verb(*args: Any, **kwargs: Any) -> Any:
-            args = tuple(arg._target if isinstance(arg, Blocking) else arg for arg in args)
-            return self._face(value(*args, **kwargs))
+            args = tuple(map(_bare, args))
+            return self._face(value(*args, **{name: _bare(arg) for name, arg in kwargs.items()}))
 
         return verb
 
     def _face(self, value: Any) -> Any:
-        if isinstance(value, Coroutine):
-            return self._face(self._portal.call(value))
+        if isinstance(value, Awaitable):
+            return self._face(self._portal.call(value if isinstance(value, Coroutine) else _wait(value)))
         if isinstance(value, FACED):
             return Blocking(self._portal, value)
         if isinstance(value, AsyncIterator):
@@ -114,6 +114,14 @@ class Blocking:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._portal.call(self._target.__aexit__(kind, problem, trace))
+
+
+def _bare(value: Any) -> Any:
+    return value._target if isinstance(value, Blocking) else value
+
+
+async def _wait(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def _enter(manager: AbstractAsyncContextManager[T]) -> T:

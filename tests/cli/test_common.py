@@ -71,6 +71,15 @@ def test_a_tenant_and_a_user_see_their_own(ok, cli, lines, monkeypatch):
     assert [turn["content"] for turn in lines("show", "notes")] == ["Elsewhere."]
 
 
+@pytest.mark.parametrize("option", ["--user", "--tenant", "--db"])
+def test_an_option_with_nothing_in_it_is_not_taken_for_everybody(ok, cli, option):
+    ok("append", "notes", "user", "Hello", "--user", "ada")
+    for words in (["ls", option, ""], [option, "", "ls"]):
+        result = cli(*words)
+        assert result.exit_code == 2
+        assert "must not be empty" in result.stderr
+
+
 def test_a_key_of_several_owners_must_be_told_apart(ok, cli, lines):
     ok("append", "notes", "user", "Ada's.", "--user", "ada")
     assert [turn["content"] for turn in lines("show", "notes")] == ["Ada's."]

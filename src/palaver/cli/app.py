@@ -24,9 +24,21 @@ USER_HELP = "Person to act as; without one, the application, which sees its whol
 JSON_HELP = "Print JSON: one document, or one line per item."
 PANEL = "Common options"
 
-Db = Annotated[str | None, typer.Option("--db", metavar="URL", help=DB_HELP, rich_help_panel=PANEL)]
-Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help=TENANT_HELP, rich_help_panel=PANEL)]
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help=USER_HELP, rich_help_panel=PANEL)]
+
+def _said(value: str | None) -> str | None:
+    """Not `--user "$WHO"` with nothing in it, which would mean everybody."""
+    if value == "":
+        raise typer.BadParameter("must not be empty: name one, or leave it out")
+    return value
+
+
+Db = Annotated[str | None, typer.Option("--db", metavar="URL", callback=_said, help=DB_HELP, rich_help_panel=PANEL)]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="NAME", callback=_said, help=TENANT_HELP, rich_help_panel=PANEL)
+]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", callback=_said, help=USER_HELP, rich_help_panel=PANEL)
+]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=PANEL)]
 # An argument that many commands take.
 Name = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id or its key.", show_default=False)]

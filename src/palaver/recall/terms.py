@@ -84,6 +84,11 @@ def terms(text: str) -> list[str]:
     return found
 
 
+def title_terms(text: str) -> list[str]:
+    """The same of a title, or of what is looked for; where it has nothing but stop words, those."""
+    return terms(text) or _WORD.findall(text.lower())
+
+
 def _foreign(word: str) -> list[str]:
     if not _UNSPACED.search(word):
         return [_stem(word[:MAX_TERM])]

@@ -11,7 +11,7 @@ from palaver.engines.postgres.transports import unhex
 from palaver.engines.rows import TurnRow, conversation, event
 from palaver.identity import from_json
 from palaver.model import ConversationInfo, Event, Turn
-from palaver.recall.terms import passages, terms
+from palaver.recall.terms import passages, title_terms
 
 Row = Mapping[str, Any]
 INFO = (
@@ -97,7 +97,7 @@ def file_words(text: str) -> list[tuple[str, int, str | None]]:
 
 
 def title_words(title: str | None) -> tuple[int, str | None]:
-    stems = terms(title) if title else []
+    stems = title_terms(title) if title else []
     return _placed(stems) if stems else (0, None)
 
 

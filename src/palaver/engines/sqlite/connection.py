@@ -47,8 +47,10 @@ class Address:
     def parse(cls, url: str) -> Address:
         """`sqlite:///relative.db`, `sqlite:////absolute.db`, with `?synchronous=NORMAL&busy_timeout=5000`."""
         parts = urlsplit(url)
-        if parts.netloc or not parts.path.lstrip("/"):
+        if parts.netloc or not parts.path.lstrip("/") or "%00" in url or "\0" in url:
             raise errors.InvalidInput("url", "an SQLite URL is sqlite:///relative.db or sqlite:////absolute.db")
+        if parts.path == "/:memory:":
+            raise errors.InvalidInput("url", "a database that is gone when the block ends is memory:")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         synchronous = options.pop("synchronous", "FULL").upper()
         if synchronous not in ("FULL", "NORMAL"):

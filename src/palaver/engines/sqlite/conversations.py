@@ -25,9 +25,12 @@ def get(tx: Tx, scope: Scope, id: str) -> ConversationInfo:
 
 def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
     row = tx.one(Q.find_key, tenant=scope.tenant, owner=owner, key=key)
-    if row is None:
-        raise ConversationNotFound(key)
-    return get(tx, scope, row[1])
+    try:
+        if row is not None:
+            return get(tx, scope, row[1])
+    except ConversationNotFound:
+        pass  # somebody else's: not even its id is told
+    raise ConversationNotFound(key)
 
 
 def info(tx: Tx, cid: int) -> ConversationInfo:

@@ -17,7 +17,7 @@ from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.thread import Q, Thread
 from palaver.identity import canonical_json, digest
-from palaver.recall.terms import ANALYZER, passages, terms
+from palaver.recall.terms import ANALYZER, passages, title_terms
 
 BATCH = 500
 
@@ -226,7 +226,7 @@ def _text(turn: TurnRow) -> str:
 
 
 def _title_terms(title: str) -> str:
-    return " ".join(terms(title))
+    return " ".join(title_terms(title))
 
 
 def _words(thread: Thread) -> str:

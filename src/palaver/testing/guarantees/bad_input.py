@@ -12,6 +12,7 @@ from palaver.drafts import (
     MAX_ATTACHMENTS,
     MAX_BATCH,
     MAX_CONTENT,
+    MAX_DEPTH,
     MAX_FILE,
     MAX_METADATA,
     MAX_NAME,
@@ -200,6 +201,35 @@ async def what_is_no_json_is_refused(db: Database) -> None:
 
 
 @guarantee
+async def nesting_is_limited(db: Database) -> None:
+    """A hundred lists or objects in one another are taken, and can be read; more are refused."""
+    async with unchanged(db) as (_, talk):
+        for depth in (MAX_DEPTH + 1, 480, 990, 5_000):
+            async with refused(InvalidInput, field="metadata"):
+                await talk.append("user", "x", metadata=_nested(depth))
+            async with refused(InvalidInput, field="metadata"):
+                await talk.update(metadata=_nested(depth))
+            async with refused(InvalidInput, field="tool_calls"):
+                await talk.append("assistant", "x", tool_calls=[{"id": "c", "name": "n", "arguments": _nested(depth)}])
+            async with refused(InvalidInput, field="content"):
+                await talk.append("user", [{"type": "text", "text": "x", "more": _nested(depth)}])
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        turn = await talk.append("user", "x", metadata=_nested(MAX_DEPTH))
+        assert (await talk.turn(turn)).metadata == turn.metadata
+        assert turn.metadata == _nested(MAX_DEPTH)
+        calls = [{"id": "c", "name": "n", "arguments": _nested(MAX_DEPTH - 2)}]
+        assert (await talk.append("assistant", "", tool_calls=calls)).tool_calls[0].arguments == _nested(MAX_DEPTH - 2)
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"a": None}
+    for _ in range(depth - 1):
+        found = {"a": found, "b": 1}
+    return found
+
+
+@guarantee
 async def roles_are_checked(db: Database) -> None:
     """A role is one of four; tool calls belong to assistants, and results to tools, who must bring some."""
     call, result = {"id": "c", "name": "n"}, {"id": "c", "content": "x"}
@@ -246,9 +276,26 @@ async def values_of_another_kind_are_refused(db: Database) -> None:
         for field, value in WRONG:
             async with refused(InvalidInput, field=field):
                 await talk.append(**{"role": "assistant", "content": "x", field.partition(".")[0]: value})
-        for turns in (["x"], [None], [5]):
+        for turns in (["x"], [None], [5], None, 5, "x"):
             async with refused(InvalidInput, field="turns"):
                 await talk.append_many(turns)  # type: ignore[arg-type]
+
+
+@guarantee
+async def names_and_lists_are_checked_where_they_narrow_a_choice(db: Database) -> None:
+    """A filter that is no name, or no list of names, is refused by name; it does not come back from the database."""
+    async with unchanged(db) as (store, talk):
+        for field, attempt in (
+            ("roles", talk.history(roles=5)),  # type: ignore[arg-type]
+            ("participants", talk.history(participants=5)),  # type: ignore[arg-type]
+            ("kinds", talk.audit(kinds=5)),  # type: ignore[arg-type]
+            ("owner", store.conversations(owner=2**70)),  # type: ignore[arg-type]
+            ("owner", store.conversations(owner="\ud800")),
+            ("owner", store.conversations(owner=[])),  # type: ignore[arg-type]
+            ("owner", store.find("k", owner=5)),  # type: ignore[arg-type]
+        ):
+            async with refused(InvalidInput, field=field):
+                await attempt
 
 
 WRONG: tuple[tuple[str, Any], ...] = (
@@ -269,6 +316,7 @@ WRONG: tuple[tuple[str, Any], ...] = (
     ("tokens.prompt", {"prompt": -1}),
     ("tokens.completion", {"completion": "5"}),
     ("attachments", ["some id"]),
+    ("attachments", 5),
     ("sources", "https://example.org"),
     ("sources", ["https://example.org"]),
     ("tool_calls", "look"),

@@ -150,3 +150,13 @@ async def the_whole_is_the_owners(db: Database) -> None:
             async with refused(PermissionDenied, right=ADMIN):
                 await attempt
         assert len(await talk.history()) == 1
+
+
+@guarantee
+async def a_key_of_somebody_else_is_as_unknown_as_none(db: Database) -> None:
+    """Whoever may not see a conversation hears the same of its key as of one that never was: not even its id."""
+    async with db.open(user="ada") as ada, db.open(user="eve") as eve:
+        await ada.conversation("payroll")
+        for key in ("payroll", "no-such-key"):
+            async with refused(ConversationNotFound, conversation=key):
+                await eve.find(key, owner="ada")

@@ -51,6 +51,22 @@ async def titles_are_searched(db: Database) -> None:
 
 
 @guarantee
+async def a_title_of_small_words_is_found(db: Database) -> None:
+    """A title with none but words that a search passes over is found by them, as long as it has it."""
+    async with db.open() as store:
+        talk = await store.conversation("k", title="To Do")
+        await (await store.conversation("other", title="What to do in Norway")).append("user", "What can we do?")
+        assert await keys(store, "to do") == ["k"]
+        assert await keys(store, "do") == ["k"]
+        assert await keys(store, "the who") == []
+        await talk.rename("The Who")
+        assert await keys(store, "to do") == []
+        assert await keys(store, "The Who") == ["k"]
+        await talk.rename(None)
+        assert await keys(store, "the who") == []
+
+
+@guarantee
 async def only_what_is_shown_is_found(db: Database) -> None:
     """A search finds turns of the active view, and follows switches, streams and aborts."""
     async with db.open() as store:
