@@ -9,12 +9,13 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, InvalidInput
+from palaver.errors import AttachmentNotFound, DatabaseFull, EngineError, EngineUnavailable, InvalidInput
 from palaver.identity import file_hash
 
 if TYPE_CHECKING:
@@ -184,4 +185,6 @@ def _translated(path: str, *, written: bool = False) -> Iterator[None]:
     except (ValueError, TypeError):  # which of them depends on the call
         raise InvalidInput("path", "leads out of the folder") from None
     except (BaseError, OSError) as problem:
+        if f"os error {ENOSPC}" in str(problem) or getattr(problem, "errno", None) == ENOSPC:
+            raise DatabaseFull("no space left for files; nothing was written") from None
         raise EngineUnavailable(f"the files are out of reach ({type(problem).__name__})") from None

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -70,7 +80,7 @@ from palaver.model import (
     WorkingMemory,
 )
 from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
-from palaver.prompting import options_of, where_of
+from palaver.prompting import OPTIONS, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.recalling import MAX_QUERY
 from palaver.streaming import LOST, TurnWriter
@@ -166,8 +176,8 @@ class Conversation:
         return turns
 
     def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> Draft:
-        if fields and (unknown := fields.keys() - TURN_FIELDS):
-            raise InvalidInput(sorted(unknown)[0], f"is not a field of a turn; those are {', '.join(TURN_FIELDS)}")
+        if fields:
+            _known(fields, TURN_FIELDS, "a field of a turn")
         role = clean_role(role)
         if role == "system":
             self._store.require(SYSTEM)
@@ -272,6 +282,7 @@ class Conversation:
         """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
         id = _turn_id("turn", turn)
         self._store.require(WRITE)
+        _known(final, SEAL_FIELDS, "known at the end of a stream")
         stored = await self.turn(id)
         if self.redacts and stored.status == "pending":
             if stored.text and id not in self._store.parts.held_back:
@@ -686,6 +697,7 @@ class Conversation:
         policy, model, preview. See docs/context.md.
         """
         self._store.require(READ)
+        _known(options, OPTIONS, "an option of build_context")
         return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
 
     async def _build_context(self, options: Options) -> Context:
@@ -930,6 +942,16 @@ TURN_FIELDS = (
     "actor", "created", "metadata", "tool_calls", "tool_results", "attachments", "sources", "tokens", "model",
     "adapter", "finish_reason", "idempotency_key",
 )  # fmt: skip
+
+
+SEAL_FIELDS = ("tokens", "model", "adapter", "finish_reason", "tool_calls", "sources", "metadata")
+
+
+def _known(given: Mapping[str, Any], names: Collection[str], what: str) -> None:
+    """A slip of the pen is no silent loss."""
+    for name in given:
+        if name not in names:
+            raise InvalidInput(name, f"is not {what}; those are {', '.join(names)}")
 
 
 def audit_query(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -361,6 +362,9 @@ def options_of(
         **{name: _whole(name, value) for name, value in given.items() if value is not None},
     )
     return with_budget(options, token_budget, char_budget)
+
+
+OPTIONS = tuple(inspect.signature(options_of).parameters)
 
 
 def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:

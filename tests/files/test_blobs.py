@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from errno import ENOSPC
 from pathlib import Path
 
 import httpx
 import pytest
+from obstore.exceptions import GenericError
 from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import TAKEN
 
 import palaver
 from palaver import drafts
-from palaver.blobs import FolderBlobs, open_blobs
+from palaver.blobs import FolderBlobs, _translated, open_blobs
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
 from palaver.ports import Blobs
 from palaver.testing.fakes import FakeClock
@@ -68,6 +70,12 @@ async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_ad
     with pytest.raises(EngineUnavailable) as problem:
         await open_blobs("s3://files?endpoint=http://127.0.0.1:9&region=x").get("a/b/c")
     assert "127.0.0.1" not in str(problem.value)
+
+
+@pytest.mark.parametrize("problem", [GenericError("Unable to write (os error 28)"), OSError(ENOSPC, "No space left")])
+def test_a_full_disk_is_told_as_one(problem: Exception) -> None:
+    with pytest.raises(palaver.DatabaseFull, match="no space left"), _translated("a/b"):
+        raise problem
 
 
 async def test_what_a_killed_writer_left_half_written_is_removed(tmp_path: Path) -> None:

@@ -267,6 +267,10 @@ async def unknown_fields_are_refused(db: Database) -> None:
             await talk.update(owner="bob")
         async with refused(InvalidInput, field="tile"):
             await store.conversation("new", tile="x")
+        async with refused(InvalidInput, field="tokens"):
+            await talk.build_context(tokens=1_000)
+        async with refused(InvalidInput, field="token"):
+            await talk.append_commit("0" * 26, token={"prompt": 1})
 
 
 @guarantee
