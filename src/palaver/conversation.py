@@ -384,7 +384,8 @@ class Conversation:
         roles: Iterable[str] | None = None,
         include_summaries: bool = False,
     ) -> list[Any]:
-        """The latest turns of the active view, oldest first; after a cursor, the ones that follow it.
+        """The latest turns of the active view, oldest first; after a cursor, the ones that follow it; between two, the
+        latest.
 
         Cursors are turns or their ids. `since` is inclusive, `until` is not. An empty list of participants or roles
         means nobody. With `include_superseded`, everything that was ever said, in order of arrival. With
@@ -420,7 +421,7 @@ class Conversation:
         return found
 
     async def turn(self, turn: Turn | str) -> Turn:
-        """One turn, as it is now, whatever its state."""
+        """One turn, as it is now: in the view or superseded, complete, pending or aborted."""
         self._store.require(READ)
         return await self._engine.turn(self._scope, self.id, _turn_id("turn", turn))
 
@@ -432,7 +433,7 @@ class Conversation:
         return await self._engine.matches(self._scope, query) if stems else []
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
-        """The places with more than one version: at one turn's place, or everywhere."""
+        """The versions at one turn's place; without a turn, of every place where one is out of the view."""
         self._store.require(READ)
         id = None if turn is None else _turn_id("turn", turn)
         return await self._engine.branches(self._scope, self.id, id)

@@ -115,7 +115,7 @@ class ConversationGone(Gone):
 class TurnGone(Gone):
     def __init__(self, turn: str) -> None:
         self.turn = turn
-        super().__init__(f"turn {turn!r} was forgotten; a retry cannot bring it back")
+        super().__init__(f"turn {turn!r} was forgotten, and nothing brings it back")
 
 
 class Conflict(PalaverError):
