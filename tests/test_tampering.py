@@ -72,8 +72,9 @@ async def fill(talk: Conversation) -> None:
     await talk.append_chunk(pending, 1, "written")
 
 
-def opened(folder: Path) -> Any:
-    return palaver.open(f"sqlite:///{folder}/c.db?synchronous=NORMAL", tenant="acme", user="ada", stream_lease=3_600)
+def opened(folder: Path, **options: Any) -> Any:
+    url = f"sqlite:///{folder}/c.db?synchronous=NORMAL"
+    return palaver.open(url, tenant="acme", user="ada", stream_lease=3_600, **options)
 
 
 def writing(folder: Path) -> apsw.Connection:

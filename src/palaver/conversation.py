@@ -50,9 +50,11 @@ from palaver.drafts import (
 from palaver.errors import (
     AttachmentNotFound,
     InvalidInput,
+    RowUnreadable,
     ScrubPending,
     StreamMoved,
     TooLarge,
+    VerificationFailed,
 )
 from palaver.files import kinds
 from palaver.files.sandbox import check_archive
@@ -911,9 +913,12 @@ class Conversation:
         self._store.require(READ)
         verifier = Verifier()
         files: list[str] = []
-        async for page in self._engine.records(self._scope, self.id):
-            await asyncio.to_thread(verifier.feed, page)
-            files.extend(record.row["id"] for record in page if record.kind == "attachment")
+        try:
+            async for page in self._engine.records(self._scope, self.id):
+                await asyncio.to_thread(verifier.feed, page)
+                files.extend(record.row["id"] for record in page if record.kind == "attachment")
+        except RowUnreadable as problem:
+            raise VerificationFailed(self.id, problem.row, "it holds bytes that are no text") from None
         verified = verifier.finish()
         for id in files:
             await self.read_attachment(id)

@@ -38,6 +38,7 @@
         ├── SchemaMissing
         ├── DatabaseTooNew
         ├── DatabaseCorrupt
+        │   └── RowUnreadable          one row, which it names; the others can still be read
         ├── DatabaseReadOnly
         ├── DatabaseFull
         └── NotADatabase               a file that is something else
@@ -267,6 +268,18 @@ class DatabaseTooNew(EngineError):
 
 class DatabaseCorrupt(EngineError):
     """The file is damaged. Restore a backup, or try `palaver doctor`."""
+
+
+class RowUnreadable(DatabaseCorrupt):
+    """Somebody changed a row so that nothing can be made of it. `conversation` is its id, where it is known."""
+
+    def __init__(self, row: str, conversation: str | None = None) -> None:
+        self.row, self.conversation = row, conversation
+        where = row if conversation is None else f"conversation {conversation}, {row}"
+        super().__init__(
+            f"{where}: it was damaged and cannot be read. `palaver verify` lists what was changed; "
+            "a backup has it as it was"
+        )
 
 
 class DatabaseReadOnly(EngineError):

@@ -147,6 +147,27 @@ async def changed(scene: Scene, table: str, column: str, row: str, value: Any) -
         return problem.row.split()[0] in ("turn", "event", "conversation", "attachment", "attachments")
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("conversations", name) for name in ("participants", "metadata", "settings")),
+        *(("turns", name) for name in ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata")),
+    ],
+)
+async def test_json_that_was_damaged_is_named_by_whoever_reads_it(scene: Scene, table: str, column: str) -> None:
+    talk = await scene.store.get(scene.id)
+    row = "TRUE" if table == "conversations" else "seq = 3"  # a turn in parts
+    async with scene.undone(table):
+        where = f"tenant = 'acme' AND cid = {scene.cid} AND {row}"
+        await scene.villain.execute(f"UPDATE palaver.{table} SET {column} = 'z\"secret\":1}}' WHERE {where}")
+        with pytest.raises(palaver.RowUnreadable, match="`palaver verify`") as told:
+            await (scene.store.conversations() if table == "conversations" else talk.history())
+        found = await scene.verdict()
+        assert found is not None
+        assert (told.value.conversation, told.value.row) == (scene.id, found.row)
+        assert "secret" not in str(told.value)
+
+
 async def test_a_row_that_is_gone_is_found_whichever_it_is(scene: Scene) -> None:
     for table, key in (("turns", "seq"), ("events", "n")):
         rows = await scene.villain.fetch(f"SELECT {key} FROM palaver.{table} WHERE cid = {scene.cid} ORDER BY 1")

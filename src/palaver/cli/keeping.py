@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from palaver.cli.app import Call, command
-from palaver.cli.opening import chosen, creating, existing, sqlite_path
+from palaver.cli.opening import creating, existing, sqlite_path, to_verify
 from palaver.cli.output import complain, counted, emit, note, say, size, table, wire
 from palaver.cli.working import embedder_name
 from palaver.errors import (
@@ -75,7 +75,7 @@ async def verify(
       palaver verify --anchors tips.jsonl
     """
     async with existing(call) as store:
-        talks = await chosen(store, conversations or [])
+        talks = await to_verify(store, conversations or [])
         sound = [await _verified(call, store, talk) for talk in talks]
         if anchors is not None:
             sound += [await _anchored(call, store, line) for line in anchors.read_text().splitlines() if line.strip()]

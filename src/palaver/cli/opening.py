@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from palaver.errors import ConversationNotFound, EngineError, InvalidInput
+from palaver.conversation import Conversation
+from palaver.errors import ConversationNotFound, EngineError, Gone, InvalidInput, NotFound, RowUnreadable
+from palaver.model import ConversationInfo
 from palaver.store import open as open_store
 
 if TYPE_CHECKING:
     from palaver.cli.app import Call
-    from palaver.conversation import Conversation
-    from palaver.model import ConversationInfo
     from palaver.store import Store
 
 PAGE = 1_000
@@ -129,3 +130,50 @@ async def chosen(store: Store, names: list[str]) -> list[Conversation]:
     if names:
         return [await find(store, name) for name in names]
     return [await store.get(info.id) async for info in every_conversation(store)]
+
+
+# ---- to be verified ------------------------------------------------------------------------------------------------
+
+
+async def to_verify(store: Store, names: list[str]) -> list[Conversation]:
+    """Like `chosen`, with those whose own row cannot be read."""
+    if names:
+        return [await _find_damaged(store, name) for name in names]
+    try:
+        return await chosen(store, [])
+    except RowUnreadable:
+        return [talk async for talk in _one_by_one(store)]
+
+
+async def _find_damaged(store: Store, name: str) -> Conversation:
+    """Like `find`. Where it would look through all of them, one that is damaged may be another than is meant."""
+    for look in (store.get, store.find):
+        try:
+            return await _even_damaged(store, look(name))
+        except ConversationNotFound:
+            continue
+    return await find(store, name)
+
+
+async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
+    """A list of ids needs nothing else of a row."""
+    after = ""
+    while tips := await store.engine.tips(store.scope, after, PAGE):
+        for tip in tips:
+            try:
+                yield await _even_damaged(store, store.get(tip.conversation))
+            except (NotFound, Gone):
+                continue  # of those that were deleted, the end of the log is still there
+        after = tips[-1].conversation
+
+
+async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conversation:
+    """A conversation of which nothing but the id is known can still be verified."""
+    try:
+        return await looking
+    except RowUnreadable as problem:
+        if problem.conversation is None:
+            raise
+        now = datetime.now(UTC)
+        info = ConversationInfo(id=problem.conversation, tenant=store.scope.tenant, owner="", created=now, updated=now)
+        return Conversation(store, info)

@@ -7,11 +7,17 @@ from typing import Any
 import msgspec
 
 from palaver.drafts import Draft, decode_attachments, decode_calls, decode_content, decode_results
-from palaver.identity import from_json, moment
+from palaver.errors import RowUnreadable
+from palaver.identity import moment
 from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
 from palaver.tree import Node
 
 Row = tuple[Any, ...]
+# What the making of a value raises when its row was damaged: not JSON, or JSON of another form, or no such time.
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, OverflowError)
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_mapping = msgspec.json.Decoder(dict[str, Any]).decode
+_mappings = msgspec.json.Decoder(tuple[dict[str, Any], ...]).decode
 
 
 def who(scope: Scope) -> dict[str, Any]:
@@ -27,28 +33,31 @@ def lag(oldest: int | None, now: int) -> float:
 def conversation(row: Row) -> ConversationInfo:
     (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
     turn_count, token_count, next_seq, last_event, ttl, expires_at, created, updated = rest
-    return ConversationInfo(
-        id=id,
-        tenant=tenant,
-        owner=owner,
-        key=key,
-        workspace=workspace,
-        agent=agent,
-        model=model,
-        title=title,
-        preview=preview,
-        participants=tuple(from_json(participants)),
-        metadata=from_json(metadata) if metadata else {},
-        settings=from_json(settings) if settings else {},
-        turn_count=turn_count,
-        token_count=token_count,
-        next_seq=next_seq,
-        last_event=last_event,
-        ttl=None if ttl is None else ttl / 1_000_000,
-        expires_at=None if expires_at is None else moment(expires_at),
-        created=moment(created),
-        updated=moment(updated),
-    )
+    try:
+        return ConversationInfo(
+            id=id,
+            tenant=tenant,
+            owner=owner,
+            key=key,
+            workspace=workspace,
+            agent=agent,
+            model=model,
+            title=title,
+            preview=preview,
+            participants=_names(participants),
+            metadata=_mapping(metadata) if metadata else {},
+            settings=_mapping(settings) if settings else {},
+            turn_count=turn_count,
+            token_count=token_count,
+            next_seq=next_seq,
+            last_event=last_event,
+            ttl=None if ttl is None else ttl / 1_000_000,
+            expires_at=None if expires_at is None else moment(expires_at),
+            created=moment(created),
+            updated=moment(updated),
+        )
+    except DAMAGED:
+        raise RowUnreadable("conversation", id) from None
 
 
 class TurnRow(msgspec.Struct):
@@ -109,33 +118,45 @@ class TurnRow(msgspec.Struct):
 
     def turn(self, conversation: str) -> Turn:
         """By place, in the order of the fields: half the time of names, and a context is made of hundreds."""
-        return Turn(
-            self.id,
-            conversation,
-            self.seq,
-            self.position,
-            self.role,
-            self.actor,
-            decode_content(self.content or "", True) if self.is_parts else self.content or "",
-            moment(self.created),
-            self.status,  # type: ignore[arg-type]
-            decode_calls(self.tool_calls) if self.tool_calls else (),
-            decode_results(self.tool_results) if self.tool_results else (),
-            decode_attachments(self.attachments, self.id) if self.attachments else (),
-            tuple(from_json(self.sources)) if self.sources else (),
-            usage(self.prompt_tokens, self.completion_tokens),
-            self.token_count,
-            self.model,
-            self.adapter,
-            self.finish_reason,
-            from_json(self.metadata) if self.metadata else {},
-            self.idempotency_key,
-            self.parent,
-            self.slot or self.id,
-            self.active == 1,
-            self.superseded_by,
-            self.content_hash.hex() if self.content_hash else None,
-        )
+        try:
+            return Turn(
+                self.id,
+                conversation,
+                self.seq,
+                self.position,
+                self.role,
+                self.actor,
+                decode_content(self.content or "", True) if self.is_parts else self.content or "",
+                moment(self.created),
+                self.status,  # type: ignore[arg-type]
+                decode_calls(self.tool_calls) if self.tool_calls else (),
+                decode_results(self.tool_results) if self.tool_results else (),
+                decode_attachments(self.attachments, self.id) if self.attachments else (),
+                _mappings(self.sources) if self.sources else (),
+                usage(self.prompt_tokens, self.completion_tokens),
+                self.token_count,
+                self.model,
+                self.adapter,
+                self.finish_reason,
+                _mapping(self.metadata) if self.metadata else {},
+                self.idempotency_key,
+                self.parent,
+                self.slot or self.id,
+                self.active == 1,
+                self.superseded_by,
+                self.content_hash.hex() if self.content_hash else None,
+            )
+        except DAMAGED:
+            raise RowUnreadable(turn_name(self.id, self.seq), conversation) from None
+
+
+def turn_name(id: object, seq: object) -> str:
+    """What `verify` calls it."""
+    return f"turn {id} (seq {seq})"
+
+
+def event_name(n: object) -> str:
+    return f"event {n}"
 
 
 def usage(prompt: int | None, completion: int | None) -> TokenUsage | None:
@@ -149,14 +170,17 @@ def node(row: Row) -> Node:
 
 def event(row: Row, conversation: str) -> Event:
     n, kind, turn, actor, at, payload, content_hash, hash = row
-    return Event(
-        n=n,
-        conversation=conversation,
-        kind=kind,
-        actor=actor,
-        at=moment(at),
-        turn=turn,
-        payload=from_json(payload) if payload else {},
-        content_hash=content_hash.hex() if content_hash else None,
-        hash=hash.hex(),
-    )
+    try:
+        return Event(
+            n=n,
+            conversation=conversation,
+            kind=kind,
+            actor=actor,
+            at=moment(at),
+            turn=turn,
+            payload=_mapping(payload) if payload else {},
+            content_hash=content_hash.hex() if content_hash else None,
+            hash=hash.hex(),
+        )
+    except DAMAGED:
+        raise RowUnreadable(event_name(n), conversation or None) from None

@@ -17,9 +17,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakSet
 
 import apsw
+import msgspec
 
 from palaver import errors
 from palaver.engines.migrate import migrations
+from palaver.engines.sqlite.damage import unreadable
 from palaver.identity import micros
 from palaver.ports import Clock
 
@@ -33,6 +35,7 @@ AT_ONCE_SECONDS, WEIGHT = 0.001, 1 / 16
 LEFT_TO_THREADS = 256  # reads, before it is tried again
 # A second writer waits this long for the first; appends take well under a millisecond each.
 BUSY_MILLISECONDS = 30_000
+UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)  # raised by what reads a row that was damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ def translated(path: Path) -> Iterator[None]:
         raise _cannot_open(path) from problem
     except apsw.IOError as problem:
         raise _io_error(path, problem) from problem
+    except UNREADABLE:  # from where nobody knows which row it is
+        raise errors.DatabaseCorrupt(f"a row of {path} is damaged: `palaver verify` names it") from None
 
 
 def _cannot_open(path: Path) -> errors.EngineError:
@@ -214,11 +219,24 @@ class Tx:
     removed_terms: set[str] = field(default_factory=set)
 
     def one(self, sql: str, **values: Any) -> Row | None:
-        rows = self.db.execute(sql, values).fetchall()
+        try:
+            rows = self.db.execute(sql, values).fetchall()
+        except UnicodeDecodeError:
+            raise unreadable(self.db, sql, values) from None
         return rows[0] if rows else None
 
     def all(self, sql: str, **values: Any) -> list[Row]:
-        return self.db.execute(sql, values).fetchall()
+        try:
+            return self.db.execute(sql, values).fetchall()
+        except UnicodeDecodeError:
+            raise unreadable(self.db, sql, values) from None
+
+    def each(self, sql: str, **values: Any) -> Iterator[Row]:
+        """Like `all`, for who may not want all of them."""
+        try:
+            yield from self.db.execute(sql, values)
+        except UnicodeDecodeError:
+            raise unreadable(self.db, sql, values) from None
 
     def run(self, sql: str, **values: Any) -> None:
         self.db.execute(sql, values)
@@ -295,7 +313,7 @@ class Readers(Owner):
         elif self._here is not None and not self._closed and self._in_use.acquire(blocking=False):
             try:
                 return self._read_here(self._here, work)
-            except apsw.Error:  # a thread runs into it again, and tells
+            except (apsw.Error, *UNREADABLE):  # a thread runs into it again, and tells
                 pass
             finally:
                 self._in_use.release()

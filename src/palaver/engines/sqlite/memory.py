@@ -42,7 +42,7 @@ def _tail(tx: Tx, cid: int, conversation: str, limits: Limits, summarized: int) 
     turns: list[Turn] = []
     left = limits.budget
     end = -1 if limits.summarised is None else summarized
-    for row in tx.db.execute(Q.tail, {"cid": cid}):
+    for row in tx.each(Q.tail, cid=cid):
         turn = TurnRow(*row)
         if turn.status != "complete":
             continue
@@ -122,7 +122,7 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
     revision, position, *_ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
     turns: list[Turn] = []
-    for row in tx.db.execute(Q.span, {"cid": cid, "from": position, "through": END}):
+    for row in tx.each(Q.span, **{"cid": cid, "from": position, "through": END}):
         turn = TurnRow(*row)
         if turn.status == "pending" or tokens < 0:
             break

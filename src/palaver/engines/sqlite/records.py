@@ -10,9 +10,10 @@ import apsw
 from palaver.engines.rows import who
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
+from palaver.engines.sqlite.damage import unreadable
 from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.thread import Q, Thread, find
-from palaver.errors import AlreadyImported, ConversationGone, InvalidInput
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
 from palaver.identity import from_json
 from palaver.model import ConversationInfo, Scope, Stats
 from palaver.ports import Record, RecordKind
@@ -36,20 +37,30 @@ def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
         ("attachment", Q.attachment_records),
     ]
     for kind, sql in sources:
-        yield from _pages(tx, kind, sql, cid)
+        try:
+            yield from _pages(tx, kind, sql, cid)
+        except RowUnreadable as problem:
+            raise RowUnreadable(problem.row, conversation) from None
 
 
 def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record]]:
+    """Also the rows before one that cannot be read: one of them may be wrong as well, and is the first then."""
     cursor = tx.db.execute(sql, {"cid": cid})
     page: list[Record] = []
-    for row in cursor:
-        names = [column[0] for column in cursor.description]
-        page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
-        if len(page) == PAGE:
-            yield page
-            page = []
+    problem = None
+    try:
+        for row in cursor:
+            names = [column[0] for column in cursor.description]
+            page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
+            if len(page) == PAGE:
+                yield page
+                page = []
+    except UnicodeDecodeError:
+        problem = unreadable(tx.db, sql, {"cid": cid})
     if page:
         yield page
+    if problem:
+        raise problem
 
 
 def _portable(row: dict[str, Any]) -> dict[str, Any]:

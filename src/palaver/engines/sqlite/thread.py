@@ -12,7 +12,14 @@ from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sql import Queries
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.watch import JOBS
-from palaver.errors import AttachmentNotFound, ConversationGone, ConversationNotFound, TurnGone, TurnNotFound
+from palaver.errors import (
+    AttachmentNotFound,
+    ConversationGone,
+    ConversationNotFound,
+    RowUnreadable,
+    TurnGone,
+    TurnNotFound,
+)
 from palaver.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.model import Scope
 from palaver.tree import Node
@@ -202,7 +209,7 @@ class Thread:
 
     def refresh_preview(self) -> None:
         """After the active view changed: the first line of the first thing that a person said."""
-        said = self.tx.db.execute(Q.said_by_users, {"cid": self.cid})
+        said = self.tx.each(Q.said_by_users, cid=self.cid)
         lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in said)
         self.preview = next((line for line in lines if line), None)
 
@@ -216,7 +223,10 @@ def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:
 
 def find(tx: Tx, scope: Scope, id: str) -> Row:
     """The conversation's row, or the reason why there is none. Every verb comes through here."""
-    rows = tx.db.execute(FIND, (id, scope.tenant, scope.sight, scope.user, scope.workspace, tx.now)).fetchall()
+    try:
+        rows = tx.db.execute(FIND, (id, scope.tenant, scope.sight, scope.user, scope.workspace, tx.now)).fetchall()
+    except UnicodeDecodeError:
+        raise RowUnreadable("conversation", id) from None
     if rows:
         return rows[0]
     if tx.one(Q.find_gone, id=id, now=tx.now, **who(scope)):
