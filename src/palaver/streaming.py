@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from palaver.drafts import clean_text
-from palaver.errors import EngineUnavailable, InvalidInput, PalaverError
+from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed
 from palaver.model import TokenUsage, Turn
 from palaver.ports import Chunk
 
@@ -56,12 +56,15 @@ class TurnWriter:
 
     Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
     so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
+
+    It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
     """
 
     def __init__(self, talk: Conversation, role: str, *, flush: float | str, options: Mapping[str, Any]) -> None:
         if flush != "end" and (isinstance(flush, str | bool) or flush < 0):
             raise InvalidInput("flush", 'must be seconds, zero or more, or "end"')
         self.turn: Turn | None = None
+        self._state: Literal["new", "open", "ended"] = "new"
         self._talk, self._role, self._flush, self._options = talk, role, flush, dict(options)
         self._final: dict[str, Any] = {}
         self._stored: list[str] = []
@@ -92,6 +95,8 @@ class TurnWriter:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """What becomes known only at the end. It is stored with the commit."""
+        if self._state == "ended":
+            raise self._refusal()
         given = {
             "tokens": tokens, "model": model, "adapter": adapter, "finish_reason": finish_reason,
             "tool_calls": tool_calls, "sources": sources, "metadata": metadata,
@@ -99,6 +104,8 @@ class TurnWriter:
         self._final.update({name: value for name, value in given.items() if value is not None})
 
     async def write(self, text: str) -> None:
+        if self._state != "open":
+            raise self._refusal()
         if self._failure is not None:
             raise self._failure
         text = clean_text("text", text)
@@ -110,16 +117,28 @@ class TurnWriter:
             if self.turn is not None:
                 self._live.wrote(self._talk.id, self.turn.id, text)
 
+    def _refusal(self) -> PalaverError:
+        """Why nothing is taken outside the block."""
+        if self._state == "new":
+            return InvalidInput("stream", "is not open yet: write inside of `async with talk.stream(…) as out`")
+        if self.turn is not None and self.turn.status != "pending":
+            return StreamSealed(self.turn.id, self.turn.status)
+        return InvalidInput("stream", "has ended, and takes nothing more: talk.stream(…) begins another")
+
     async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
         if self._flush != "end":
             self.turn = await self._talk.append_open(self._role, **self._options)
             self._live.opened(self._talk.id, self.turn.id)
             self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
+        self._state = "open"
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._state = "ended"
         await self._stop_tasks()
         if self._redactor is not None:
             self._buffer.append(self._redactor.finish())

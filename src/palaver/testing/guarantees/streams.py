@@ -7,6 +7,7 @@ import asyncio
 from palaver.conversation import Conversation
 from palaver.errors import InvalidInput, StreamSealed
 from palaver.model import TokenUsage, ToolCall, Turn
+from palaver.streaming import TurnWriter
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, eventually, guarantee, refused
 
@@ -237,6 +238,50 @@ async def late_writes_find_the_stream_sealed(db: Database) -> None:
             await talk.append_abort(done)
         assert await talk.audit() == before
         assert (await talk.turn(cut)).text == "cut"
+
+
+@guarantee
+async def a_writer_takes_nothing_after_its_block(db: Database) -> None:
+    """What is written after the block gets StreamSealed, however the block ended, and changes nothing."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        for flush in (0, 60, "end"):
+            async with talk.stream("assistant", flush=flush) as done:
+                await done.write("done")
+            await _is_sealed(talk, done, "complete")
+            async with refused(KeyError), talk.stream("assistant", flush=flush) as cut:
+                await cut.write("cut")
+                raise KeyError
+            await _is_sealed(talk, cut, "aborted")
+        assert [turn.text for turn in await talk.history()] == ["done"] * 3
+
+
+async def _is_sealed(talk: Conversation, out: TurnWriter, status: str) -> None:
+    assert out.turn is not None
+    before = await talk.audit()
+    async with refused(StreamSealed, turn=out.turn.id, status=status):
+        await out.write("late")
+    async with refused(StreamSealed, turn=out.turn.id, status=status):
+        out.finish(model="late")
+    assert await talk.audit() == before
+
+
+@guarantee
+async def a_writer_writes_one_turn_in_one_block(db: Database) -> None:
+    """A writer refuses what is written before its block, and a second block."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        for flush in (60, "end"):
+            out = talk.stream("assistant", flush=flush)
+            async with refused(InvalidInput, field="stream"):
+                await out.write("early")
+            async with out:
+                await out.write("in time")
+                async with refused(InvalidInput, field="stream"):
+                    await out.__aenter__()
+            async with refused(InvalidInput, field="stream"):
+                await out.__aenter__()
+        assert [turn.text for turn in await talk.history(include_superseded=True)] == ["in time"] * 2
 
 
 @guarantee
