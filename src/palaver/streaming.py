@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from palaver.drafts import clean_text
-from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed
+from palaver.drafts import MAX_CONTENT, clean_text
+from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
 from palaver.model import TokenUsage, Turn
 from palaver.ports import Chunk
 
@@ -70,6 +70,7 @@ class TurnWriter:
         self._stored: list[str] = []
         self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
         self._buffer: list[str] = []
+        self._size = 0  # bytes of all that was written, kept or not
         self._chunk = 0
         self._dirty = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,10 +113,29 @@ class TurnWriter:
         if self._redactor is not None:
             text = self._redactor.feed(text)
         if text:
+            self._size += len(text.encode())
+            if self._size > MAX_CONTENT:
+                raise self._overflow(text)
             self._buffer.append(text)
             self._dirty.set()
             if self.turn is not None:
                 self._live.wrote(self._talk.id, self.turn.id, text)
+
+    def _overflow(self, text: str) -> TooLarge:
+        """Of the piece that is too much, keep what a turn may still hold. The stream has failed and will be aborted."""
+        piece = text.encode()
+        room = max(0, MAX_CONTENT + len(piece) - self._size)
+        self._buffer.append(piece[:room].decode(errors="ignore"))  # without half a character
+        self._failure = TooLarge("content", size=self._size, limit=MAX_CONTENT, unit="bytes")
+        return self._failure
+
+    def _take_rest(self, text: str) -> None:
+        """What the redactor held back until the end."""
+        self._size += len(text.encode())
+        if self._size > MAX_CONTENT:
+            self._overflow(text)
+        else:
+            self._buffer.append(text)
 
     def _refusal(self) -> PalaverError:
         """Why nothing is taken outside the block."""
@@ -141,7 +161,7 @@ class TurnWriter:
         self._state = "ended"
         await self._stop_tasks()
         if self._redactor is not None:
-            self._buffer.append(self._redactor.finish())
+            self._take_rest(self._redactor.finish())
         try:
             if kind is None:
                 await self._commit_or_abort()

@@ -9,7 +9,8 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.errors import InvalidInput, StreamSealed
+from palaver.drafts import MAX_CONTENT
+from palaver.errors import InvalidInput, StreamSealed, TooLarge
 
 from .helpers import talk_on, traces, url
 
@@ -99,6 +100,20 @@ async def test_a_stream_that_is_cut_off_leaves_no_half_of_a_secret(tmp_path: Pat
     with pytest.raises(RuntimeError):
         await interrupted()
     assert traces(tmp_path, MAIL) == traces(tmp_path, "hunter2") == []
+
+
+async def test_what_was_held_back_counts_too_when_a_stream_grows_too_large(store: Store) -> None:
+    talk = await store.conversation(settings=REDACT)
+    text = "x" * (MAX_CONTENT - 1)
+    out = talk.stream("assistant", flush=60)
+    with pytest.raises(TooLarge):  # noqa: PT012
+        async with out:
+            await out.write(text)
+            await out.write("yz")  # no blank: what is kept back at the end is more than there is room for
+    assert out.turn is not None
+    cut = await talk.turn(out.turn)
+    assert (cut.status, cut.text) == ("aborted", text + "y")
+    await talk.verify()
 
 
 async def remote(talk: Conversation, text: str, size: int, *, twice: bool = False) -> palaver.Turn:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from palaver.conversation import Conversation
-from palaver.errors import InvalidInput, StreamSealed
+from palaver.drafts import MAX_CONTENT
+from palaver.errors import InvalidInput, StreamSealed, TooLarge
 from palaver.model import TokenUsage, ToolCall, Turn
 from palaver.streaming import TurnWriter
 from palaver.testing.fakes import FakeClock
@@ -106,6 +107,39 @@ async def _is_cut(talk: Conversation, turn: Turn, text: str) -> None:
     assert (found.status, found.active, found.superseded_by, found.text) == ("aborted", False, found.id, text)
     assert await talk.history() == []
     assert (await talk.refresh()).turn_count == 0
+
+
+@guarantee
+async def a_stream_that_grows_too_large_is_aborted(db: Database) -> None:
+    """The write that goes over the limit gets TooLarge, and the turn is sealed as aborted with all that fits."""
+    pieces = ["ü" * 500_000] * 4 + ["x" * 999_999]  # bytes: one less than the limit
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        for flush in (0, 60, "end"):
+            async with refused(TooLarge, field="content", limit=MAX_CONTENT), talk.stream(flush=flush) as out:
+                for piece in pieces:
+                    await out.write(piece)
+                if flush == 0:
+                    await _seen(talk, "chunk")
+                await out.write("üü")
+            assert out.turn is not None
+            await _is_cut(talk, out.turn, "".join(pieces))
+        await talk.verify()
+
+
+@guarantee
+async def a_stream_that_grew_too_large_is_not_committed(db: Database) -> None:
+    """A writer that goes on after TooLarge gets it again, and no turn with a hole is stored as complete."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        for flush in (60, "end"):
+            async with refused(TooLarge, field="content"), talk.stream(flush=flush) as out:
+                async with refused(TooLarge, field="content", size=MAX_CONTENT + 1):
+                    await out.write("x" * (MAX_CONTENT + 1))
+                async with refused(TooLarge, field="content"):
+                    await out.write("y")
+            assert out.turn is not None
+            await _is_cut(talk, out.turn, "x" * MAX_CONTENT)
 
 
 @guarantee
