@@ -150,3 +150,21 @@ async def test_a_brief_read_sees_what_was_just_written(store: Store) -> None:
         assert (await talk.turn(turn.id)).text == f"number {n}"
         assert (await talk.refresh()).turn_count == n + 1
         assert (await talk.build_context(1_000)).messages[-1]["content"] == f"number {n}"
+
+
+async def test_a_closed_store_in_memory_says_so_and_not_that_its_file_is_gone() -> None:
+    async with palaver.open("memory:", embedder=None, worker=False) as store:
+        talk = await store.conversation("k")
+    with pytest.raises(StoreClosed):
+        await talk.verify()
+
+
+async def test_a_file_that_is_gone_is_told_in_our_words(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "a.db"
+    path.parent.mkdir()
+    async with palaver.open(f"sqlite:///{path}", embedder=None, worker=False) as store:
+        talk = await store.conversation("k")
+        path.parent.rename(tmp_path / "elsewhere")
+        with pytest.raises(EngineError):
+            await talk.verify()
+        (tmp_path / "elsewhere").rename(path.parent)

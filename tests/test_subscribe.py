@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -298,5 +301,23 @@ async def test_closing_the_store_ends_the_watch(database_url: str) -> None:
         subscriber = asyncio.create_task(take(talk, 2))
         await watcher_runs(True)
     assert not watching()
-    subscriber.cancel()
-    await asyncio.gather(subscriber, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(palaver.StoreClosed):
+            await subscriber
+
+
+async def test_one_who_waits_in_another_event_loop_hears_that_the_store_is_closed(tmp_path: Path) -> None:
+    heard: SimpleQueue[Any] = SimpleQueue()
+
+    async def follow(talk: Conversation) -> None:
+        try:
+            async for event in talk.subscribe():
+                heard.put(event.kind)
+        except palaver.StoreClosed as problem:
+            heard.put(problem)
+
+    async with palaver.open(f"sqlite:///{tmp_path}/chat.db", worker=False) as store:
+        talk = await store.conversation("k")
+        threading.Thread(target=lambda: asyncio.run(follow(talk)), daemon=True).start()
+        assert await asyncio.to_thread(heard.get, timeout=PATIENCE) == "create"
+    assert isinstance(await asyncio.to_thread(heard.get, timeout=PATIENCE), palaver.StoreClosed)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 import palaver
 import palaver.sync
 from palaver.testing import CountingIds, FakeClock
+
+PATIENCE = 60  # seconds after which something that should happen has not
 
 
 @pytest.fixture
@@ -205,6 +208,49 @@ def test_a_subscription_that_outlives_its_store_makes_no_noise(url: str) -> None
         events = store.conversation("k").subscribe()
         assert next(events).kind == "create"
     del events
+
+
+def test_a_subscription_in_another_thread_ends_when_the_store_is_closed(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: SimpleQueue[Any] = SimpleQueue()
+
+    def follow(talk: Any) -> None:
+        try:
+            for event in talk.subscribe():
+                heard.put(event.kind)
+        except palaver.StoreClosed as problem:
+            heard.put(problem)
+
+    with palaver.sync.open(url) as store:
+        thread = threading.Thread(target=follow, args=[store.conversation("k")], daemon=True)
+        thread.start()
+        assert heard.get(timeout=PATIENCE) == "create"
+    assert isinstance(heard.get(timeout=PATIENCE), palaver.StoreClosed)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert caplog.records == []  # what the event loop could not tell anybody
+
+
+def test_whoever_waits_when_the_portal_closes_is_answered() -> None:
+    portal, heard, begun = palaver.sync.Portal(), SimpleQueue[Any](), threading.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            portal.call(never())
+        except palaver.StoreClosed as problem:
+            heard.put(problem)
+
+    threading.Thread(target=call, daemon=True).start()
+    assert begun.wait(PATIENCE)
+    portal.close()
+    assert isinstance(heard.get(timeout=PATIENCE), palaver.StoreClosed)
+    with pytest.raises(palaver.StoreClosed):
+        portal.call(never())
 
 
 @pytest.mark.parametrize("kind", [palaver.Store, palaver.Conversation, palaver.TurnWriter])

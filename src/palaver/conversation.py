@@ -876,7 +876,8 @@ class Conversation:
     async def subscribe(self, after: int = 0) -> AsyncIterator[Event]:
         """Every event with a number above `after`, from the log and then live, without a gap and without a double.
 
-        Ends after the event that deletes the conversation. A slow reader reads later; nobody waits for it.
+        Ends after the event that deletes the conversation; raises `StoreClosed` when the store is closed meanwhile. A
+        slow reader reads later; nobody waits for it.
         """
         self._store.require(READ)
         seen = clean_limit("after", after, 2**53)

@@ -573,7 +573,7 @@ class Signal(Protocol):
     """Tells a reader that there may be something new."""
 
     async def wait(self) -> None:
-        """Return when something may have changed since the last return."""
+        """Return when something may have changed since the last return. Raises StoreClosed when nothing will again."""
         ...
 
 

@@ -15,7 +15,8 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -35,25 +36,42 @@ class Portal:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._closed = False
+        self._gate = threading.RLock()  # whoever gets in before it closes is answered
         self._thread = threading.Thread(target=self.loop.run_forever, name="palaver-sync", daemon=True)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self.loop.is_closed():
-            work.close()
-            raise StoreClosed
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        with self._gate:
+            if self._closed:
+                work.close()
+                raise StoreClosed
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
+        except CancelledError:
+            if self._closed:
+                raise StoreClosed from None
+            raise
         except BaseException:
             future.cancel()  # a KeyboardInterrupt here must not leave the work running there
             raise
 
     def close(self) -> None:
-        self.call(self.loop.shutdown_asyncgens())  # a subscription that somebody still holds
+        with self._gate:
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+    async def _wind_up(self) -> None:
+        """As `asyncio.run` does: what other threads still wait for, then what somebody holds half read."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
 
 
 class Blocking:
@@ -103,8 +121,9 @@ class Blocking:
                     return
                 yield self._face(value)
         finally:
-            if hasattr(source, "aclose") and not self._portal.loop.is_closed():
-                self._portal.call(_close(source))
+            if hasattr(source, "aclose"):
+                with suppress(StoreClosed):  # it was closed with the store
+                    self._portal.call(_close(source))
 
     def __enter__(self) -> Blocking:
         self._portal.call(_enter(self._target))

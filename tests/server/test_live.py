@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -12,7 +13,9 @@ import pytest
 from tests.server.conftest import Running, Sent, events, ok, running, text_of, until
 
 import palaver.sync
-from palaver.errors import EngineUnavailable
+from palaver.errors import EngineUnavailable, StoreClosed
+from palaver.server.frames import Point
+from palaver.server.live import Closed, Hub
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(40)]
@@ -398,3 +401,20 @@ def test_two_answers_at_once_resume_each_at_its_place(answering: Running, provid
             assert one.data["from"] == len(texts.get(one.data["turn"], ""))
             texts[one.data["turn"]] = texts.get(one.data["turn"], "") + one.data["text"]
     assert sorted(texts.values()) == sorted([WHOLE, "".join(WORDS[::-1])])
+
+
+async def test_readers_are_told_when_the_store_is_closed_under_them(database_url: str) -> None:
+    async with AsyncExitStack() as readers:
+        async with palaver.open(database_url, worker=False) as store:
+            talk = await store.conversation("k")
+            channel = await readers.enter_async_context(Hub(store).channel(talk.info.tenant, talk.id))
+            frames = channel.follow(Point(), silence=60)
+            await anext(frames)
+            rest = asyncio.create_task(last_of(frames))
+        with pytest.raises(Closed) as closed:
+            await asyncio.wait_for(rest, 60)
+        assert isinstance(closed.value.__cause__, StoreClosed)
+
+
+async def last_of(frames: AsyncIterator[Any]) -> Any:
+    return [frame async for frame in frames][-1]

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 
-from palaver.errors import EngineUnavailable, TurnNotFound
+from palaver.errors import EngineUnavailable, StoreClosed, TurnNotFound
 from palaver.identity import stamped_seq
 from palaver.model import Event, Scope, Turn
-from palaver.ports import Audit
+from palaver.ports import Audit, Signal
 from palaver.server.frames import TOLD_WITH_TURN, Frame, Point, Teller, Telling
 from palaver.store import Store
 
@@ -86,11 +86,15 @@ class Channel:
         finally:
             self.close()
 
-    async def _relay(self, signal: object) -> None:
-        while True:
-            await signal.wait()  # type: ignore[attr-defined]
-            self._log_grew = True
-            self._wake.set()
+    async def _relay(self, signal: Signal) -> None:
+        try:
+            while True:
+                await signal.wait()
+                self._log_grew = True
+                self._wake.set()
+        except StoreClosed as problem:  # before the server is: the readers are told
+            self._failure = problem
+            self.close()
 
     async def _round(self) -> None:
         if self._log_grew or self._has_unknown_writers():

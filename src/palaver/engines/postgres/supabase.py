@@ -35,6 +35,7 @@ from palaver.errors import (
     PalaverError,
     PermissionDenied,
     SchemaMissing,
+    StoreClosed,
     TokenRefused,
 )
 from palaver.identity import from_json
@@ -78,6 +79,7 @@ async def open_supabase(
             yield engine if token is None and not project.trusted else await engine.signed_in(token)
         finally:
             await hub.close()
+            project.closed = True
 
 
 def _address(url: str) -> str:
@@ -116,9 +118,12 @@ class Project:
 
     def __init__(self, client: AsyncClient, trusted: bool) -> None:
         self.client, self.trusted = client, trusted
+        self.closed = False
 
     async def bearer(self, token: Token | None) -> str | None:
         """What a request says who it is from; None: the key itself."""
+        if self.closed:
+            raise StoreClosed
         if token is None:
             if self.trusted:
                 return None

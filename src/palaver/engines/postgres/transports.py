@@ -85,6 +85,8 @@ class AsyncpgTransport:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
+        if self.closed:
+            raise StoreClosed
         with translated():
             async with (
                 (self.replica or self.pool).acquire() as connection,

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import asyncpg
 
 from palaver.engines.postgres.transports import address
+from palaver.engines.waker import Waker
+from palaver.errors import StoreClosed
 from palaver.identity import canonical_json, digest, from_json
 
 JOBS = "*jobs*"  # the name under which a worker waits for work
@@ -23,20 +26,6 @@ GATHER = 0.005  # seconds
 QUICK, SLOW, SAFE = 0.05, 1.0, 5.0  # seconds between two looks: after news, in silence, and beside notifications
 BATCH = 200  # names in one notification, which may have 8,000 bytes
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
-
-
-class Waker:
-    """The Signal of one subscriber. A wake-up that comes while nobody waits is kept."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-        self._event.clear()
 
 
 class Hub:
@@ -50,9 +39,12 @@ class Hub:
         self._listener: asyncio.Task[None] | None = None
         self._pause = QUICK
         self._voice: Any = None
+        self._closed = False
 
     @asynccontextmanager
     async def watch(self, conversation: str) -> AsyncIterator[Waker]:
+        if self._closed:
+            raise StoreClosed
         waker = Waker()
         name = _name(conversation)
         self._wakers.setdefault(name, set()).add(waker)
@@ -78,6 +70,10 @@ class Hub:
                 self._announcer = asyncio.create_task(self._announce(), name="palaver-notify")
 
     async def close(self) -> None:
+        """Those who wait are told."""
+        self._closed = True
+        for waker in chain(*self._wakers.values()):
+            waker.close()
         await self._deafen()
         if self._announcer is not None:
             await asyncio.gather(self._announcer, return_exceptions=True)

@@ -346,6 +346,8 @@ class Readers(Owner):
         return self._local.db  # type: ignore[no-any-return]
 
     def connect(self) -> apsw.Connection:
+        if self._closed:
+            raise errors.StoreClosed
         return connect(self.address, readonly=True)
 
     def close(self) -> None:

@@ -302,7 +302,8 @@ class SQLiteEngine:
 
     async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
         """All pages come from one snapshot, on a connection of its own."""
-        db = await asyncio.to_thread(self.readers.connect)
+        with translated(self.address.path):
+            db = await asyncio.to_thread(self.readers.connect)
         try:
             with translated(self.address.path):
                 await asyncio.to_thread(lambda: db.execute("BEGIN").fetchall())

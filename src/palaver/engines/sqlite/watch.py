@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import apsw
 
 from palaver.engines.sqlite.connection import Readers
+from palaver.engines.waker import Waker
+from palaver.errors import StoreClosed
 
 JOBS = "*jobs*"  # the name under which a worker waits for work
 QUICK, SLOW = 0.02, 0.25  # seconds between two looks at the file, after news and after a long silence
-
-
-class Waker:
-    """The Signal of one subscriber. A wake-up that comes while nobody waits is kept."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-        self._event.clear()
 
 
 class Hub:
@@ -36,10 +24,13 @@ class Hub:
         self.readers = readers
         self._wakers: dict[str, set[tuple[asyncio.AbstractEventLoop, Waker]]] = {}
         self._poller: asyncio.Task[None] | None = None
+        self._closed = False
 
     @asynccontextmanager
     async def watch(self, conversation: str) -> AsyncIterator[Waker]:
         """A signal for one conversation; for `*jobs*`, one that only this process's own writes set."""
+        if self._closed:
+            raise StoreClosed
         waker = Waker()
         entry = (asyncio.get_running_loop(), waker)
         self._wakers.setdefault(conversation, set()).add(entry)
@@ -52,22 +43,32 @@ class Hub:
             if not self._wakers[conversation]:
                 del self._wakers[conversation]
             if not self._wakers.keys() - {JOBS}:
-                await self.close()
+                await self._rest()
 
     def committed(self, conversations: set[str]) -> None:
         """Called by the writer thread."""
-        for conversation in conversations:
-            for loop, waker in list(self._wakers.get(conversation, ())):
-                try:
-                    loop.call_soon_threadsafe(waker.set)
-                except RuntimeError:
-                    pass  # that loop is closed, and its subscriber with it
+        self._tell_all(conversations, Waker.set)
 
     async def close(self) -> None:
+        """Those who wait are told."""
+        self._closed = True
+        self._tell_all(set(self._wakers), Waker.close)
+        await self._rest()
+
+    def _tell_all(self, conversations: Iterable[str], news: Callable[[Waker], None]) -> None:
+        for conversation in conversations:
+            for loop, waker in list(self._wakers.get(conversation, ())):
+                _tell(loop, news, waker)
+
+    async def _rest(self) -> None:
         poller, self._poller = self._poller, None
-        if poller is not None and poller is not asyncio.current_task():
+        if poller is None or poller is asyncio.current_task():
+            return
+        if poller.get_loop() is asyncio.get_running_loop():
             poller.cancel()
             await asyncio.gather(poller, return_exceptions=True)
+        else:
+            _tell(poller.get_loop(), poller.cancel)
 
     async def _poll(self) -> None:
         db = await asyncio.to_thread(self.readers.connect)
@@ -85,6 +86,13 @@ class Hub:
             if found != seen:
                 seen = found
                 self.committed(set(self._wakers))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        pass  # that loop is closed, and its subscriber with it
 
 
 def _data_version(db: apsw.Connection) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from palaver.errors import InvalidInput, UpdateConflict
+from palaver.errors import InvalidInput, StoreClosed, UpdateConflict
 from palaver.identity import micros
 from palaver.model import ConversationInfo
 from palaver.store import Store
@@ -224,3 +224,14 @@ async def stats_count_what_is_there(db: Database) -> None:
         assert (stats.conversations, stats.turns, stats.events) == (1, 1, 3)
         assert (stats.attachments, stats.attachment_bytes) == (1, 5)
         assert stats.tokens == (await kept.refresh()).token_count > 0
+
+
+@guarantee
+async def a_closed_store_says_so(db: Database) -> None:
+    """What is asked of a conversation after its store was closed gets StoreClosed."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "hello")
+    for late in (talk.append("user", "x"), talk.history(), talk.audit(), talk.verify(), anext(talk.records())):
+        async with refused(StoreClosed):
+            await late

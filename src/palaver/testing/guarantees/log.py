@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from palaver.conversation import Conversation
-from palaver.errors import ConversationGone, InvalidInput
+from palaver.errors import ConversationGone, InvalidInput, StoreClosed
 from palaver.model import Event
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
@@ -74,6 +74,21 @@ async def a_subscription_ends_with_the_conversation(db: Database) -> None:
         assert [event.kind async for event in events] == ["append", "forget"]
         async with refused(ConversationGone):
             await anext(talk.subscribe())
+
+
+@guarantee
+async def a_subscriber_hears_that_the_store_is_closed(db: Database) -> None:
+    """A subscriber gets StoreClosed when the store is closed: one that waits, one that is busy, one that is late."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        waits, busy = talk.subscribe(), talk.subscribe()
+        await anext(waits)
+        waiting = asyncio.ensure_future(anext(waits))
+        await anext(busy)
+    async with asyncio.timeout(60):
+        for late in (waiting, anext(busy), anext(talk.subscribe())):
+            async with refused(StoreClosed):
+                await late
 
 
 @guarantee
