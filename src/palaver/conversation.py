@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 from uuid import uuid4
 
+from msgspec import structs
+
 from palaver.asking import Answered, GenerateEvent, asked_of
 from palaver.audit import Verifier
 from palaver.blobs import STAGED, blob_folder, blob_path
@@ -34,6 +36,7 @@ from palaver.drafts import (
     MAX_BATCH,
     MAX_FILE,
     Draft,
+    check_files,
     check_size,
     clean_count,
     clean_limit,
@@ -43,8 +46,12 @@ from palaver.drafts import (
     clean_role,
     clean_text,
     clean_usage,
+    decode_attachments,
+    decode_content,
+    encode_attachments,
     encode_calls,
     encode_sources,
+    named_files,
     optional_name,
 )
 from palaver.errors import (
@@ -155,10 +162,13 @@ class Conversation:
 
         `fields` are those of a turn: actor, created, metadata, tool_calls, tool_results, attachments, sources, tokens,
         model, adapter, finish_reason, idempotency_key. `replaces` puts it in the place of another turn; with
-        `discard_after` also instead of everything that followed.
+        `discard_after` also instead of everything that followed. Files that the content names are attachments, too.
         """
         self._store.require(WRITE)
-        batch = _batch((self._draft(role, content, **fields),), expected_seq, replaces, discard_after)
+        draft = self._draft(role, content, **fields)
+        if draft.is_parts:
+            draft = await self._with_named_files(draft)
+        batch = _batch((draft,), expected_seq, replaces, discard_after)
         return (await self._stored(batch))[0]
 
     async def append_many(self, turns: Iterable[Mapping[str, Any]], *, expected_seq: int | None = None) -> list[Turn]:
@@ -169,7 +179,9 @@ class Conversation:
         if not all(isinstance(item, Mapping) for item in items):
             raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
         self._store.require(WRITE)
-        batch = _batch(tuple(self._draft(**item) for item in items), expected_seq)
+        drafts = [self._draft(**item) for item in items]
+        drafts = [await self._with_named_files(draft) if draft.is_parts else draft for draft in drafts]
+        batch = _batch(tuple(drafts), expected_seq)
         return await self._stored(batch) if items else []
 
     async def _stored(self, batch: Append) -> list[Turn]:
@@ -188,6 +200,18 @@ class Conversation:
         return self._store.desk.draft(
             self._store.ids(), role, content, actor=self._actor(role) if actor is None else actor, **fields
         )
+
+    async def _with_named_files(self, draft: Draft) -> Draft:
+        """A file that the content names belongs to the turn like those in `attachments`."""
+        given = decode_attachments(draft.attachments, "")
+        known = {one.id for one in given}
+        named = [id for id in named_files(decode_content(draft.content, draft.is_parts)) if id not in known]
+        if not named:
+            return draft
+        check_files(len(given) + len(named), draft.role)
+        ids = [clean_name("content.attachment", id) for id in named]
+        found = [await self._engine.attachment(self._scope, self.id, id) for id in ids]
+        return structs.replace(draft, attachments=encode_attachments([*given, *found], draft.role))
 
     @property
     def redacts(self) -> bool:
@@ -500,7 +524,10 @@ class Conversation:
     async def attach(
         self, data: bytes | Path | str, *, filename: str | None = None, media_type: str | None = None
     ) -> Attachment:
-        """Store a file: bytes, a path, or a `data:` URL. Give the result to `append(attachments=[…])`."""
+        """Store a file: bytes, a path, or a `data:` URL.
+
+        Give the result to `append(attachments=[…])`, or name its id in the content. What no turn takes is swept.
+        """
         self._store.require(WRITE)
         if isinstance(data, str):
             media_type, data = _from_data_url(data, media_type)

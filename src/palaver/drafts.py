@@ -314,6 +314,13 @@ def words(content: Content) -> str:
     return "\n".join(part.text for part in content if isinstance(part, Text))
 
 
+def named_files(content: Content) -> list[str]:
+    """The attachments that images and files of a content stand for, each once."""
+    parts = () if isinstance(content, str) else content
+    ids = (part.attachment for part in parts if isinstance(part, Image | File))
+    return list(dict.fromkeys(id for id in ids if id is not None))
+
+
 def encode_calls(calls: object) -> str | None:
     if not calls:
         return None
@@ -360,6 +367,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
         return None
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput("attachments", "must be a list of what attach() returned")
+    check_files(len(attachments), role)
     rows = [
         {
             "id": one.id,
@@ -370,10 +378,13 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
         }
         for one in attachments
     ]
-    limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
-    if len(rows) > limit:
-        raise TooLarge("attachments", size=len(rows), limit=limit, unit="files")
     return canonical_json(rows)
+
+
+def check_files(count: int, role: Role) -> None:
+    limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
+    if count > limit:
+        raise TooLarge("attachments", size=count, limit=limit, unit="files")
 
 
 def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:

@@ -93,6 +93,14 @@ def test_plain_messages_go_into_a_conversation(ok, lines):
     ]
 
 
+def test_messages_may_name_files_that_are_there(ok, lines, store):
+    file = store.conversation("support/42").attach(b"The gate opens at nine.", filename="note.txt")
+    message = {"role": "user", "content": [{"type": "file", "attachment": file.id}]}
+    ok("import", "-", "--into", "support/42", input=jsonl([message]))
+    [turn] = lines("show", "support/42")
+    assert [one["id"] for one in turn["attachments"]] == [file.id]
+
+
 def test_more_messages_than_one_batch_arrive_in_order(ok, lines):
     texts = [f"message {number}" for number in range(2_300)]
     ok("import", "-", "--into", "long", input=jsonl({"role": "user", "content": text} for text in texts))
@@ -106,6 +114,7 @@ def test_more_messages_than_one_batch_arrive_in_order(ok, lines):
         ({"role": "user", "content": 5}, "content"),
         ({"role": "user", "content": "x", "colour": "red"}, "colour"),
         ({"role": "tool", "content": "x"}, "tool_results"),
+        ({"role": "user", "content": [{"type": "image", "attachment": "nowhere"}]}, "nowhere"),
     ],
 )
 def test_one_bad_message_stops_all_of_them_and_is_named(cli, bad, said):

@@ -327,6 +327,24 @@ def test_all_calls_of_the_conversations_client(server: Running, gpt: openai.Open
         gpt.conversations.retrieve(made.id)
 
 
+@on_each_engine
+def test_what_is_left_of_a_turn_keeps_the_images_that_it_names(server: Running, gpt: openai.OpenAI) -> None:
+    talk = gpt.conversations.create(items=[]).id
+    path = f"/api/conversations/{talk.removeprefix('conv_')}"
+    with server.client() as client:
+        file = client.post(f"{path}/attachments", content=b"The gate opens at nine.").json()
+        calls = [{"id": name, "name": "look", "arguments": {}} for name in "ab"]
+        content = [{"type": "file", "attachment": file["id"]}]
+        turn = {"role": "assistant", "content": content, "tool_calls": calls}
+        assert client.post(f"{path}/turns", json=turn).is_success
+        items = list(gpt.conversations.items.list(talk, order="asc"))
+        gpt.conversations.items.delete(items[-1].id or "", conversation_id=talk)
+        (left,) = client.get(f"{path}/turns").json()["items"]
+        (kept,) = client.get(f"{path}/attachments").json()["items"]
+    assert [one["id"] for one in left["tool_calls"]] == ["a"]
+    assert left["content"][0]["attachment"] == left["attachments"][0]["id"] == kept["id"] != file["id"]
+
+
 def test_items_of_every_kind_come_back_page_by_page(gpt: openai.OpenAI) -> None:
     items: Any = [
         {"type": "message", "role": "developer", "content": "Be brief."},

@@ -68,11 +68,12 @@ async def populate(store: Store, rng: random.Random, conversations: int = 12, tu
 async def say_it_everywhere(talk: Conversation, word: str) -> list[Turn]:
     """The word in every field of turns that can hold it, and in the text index."""
     file = await talk.attach(f"bytes with {word}".encode(), filename=f"{word}.txt")
-    picture = await talk.attach("data:text/plain;base64," + b64encode(word.encode()).decode())
+    data = "data:text/plain;base64," + b64encode(word.encode()).decode()
+    picture, other = await talk.attach(data), await talk.attach(data)
     turns = [
         await talk.append("user", f"so {word} was said", attachments=[file], idempotency_key=f"key-{word}"),
         await talk.append("user", [{"type": "text", "text": word}, {"type": "image", "attachment": picture.id}]),
-        await talk.append("user", "look", attachments=[picture], metadata={word: [word]}),
+        await talk.append("user", "look", attachments=[other], metadata={word: [word]}),
         await talk.append("assistant", "", tool_calls=[{"id": f"c-{word}", "name": "look", "arguments": {"q": word}}]),
         await talk.append("tool", "", tool_results=[{"id": f"c-{word}", "content": {"found": word}}]),
         await talk.append(

@@ -18,6 +18,7 @@ from palaver.model import Scope
 from palaver.server.auth import Caller
 from palaver.server.routes.attachments import disposition
 from palaver.server.settings import ServerSettings
+from palaver.testing.providers import LoopbackProvider
 
 PNG = TAKEN["png"][1]
 
@@ -127,6 +128,35 @@ def test_a_message_takes_ten_files(client: httpx.Client, talk: str) -> None:
     refused = client.post(f"{talk}/turns", json={"role": "user", "content": "x", "attachments": ids})
     assert (refused.status_code, refused.json()["field"], refused.json()["limit"]) == (413, "attachments", 10)
     ok(client.post(f"{talk}/turns", json={"role": "user", "content": "x", "attachments": ids[:10]}), 201)
+
+
+def test_a_file_that_the_content_names_is_the_turns(client: httpx.Client, talk: str) -> None:
+    file, other = upload(client, talk), f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+    body = {"role": "user", "content": ["see", {"type": "image", "attachment": file["id"]}]}
+    missing = client.post(f"{other}/turns", json=body)
+    assert (missing.status_code, missing.json()["attachment"]) == (404, file["id"])
+    turn = ok(client.post(f"{talk}/turns", json={**body, "attachments": [file["id"]]}), 201)
+    assert [one["id"] for one in turn["attachments"]] == [file["id"]]
+    assert client.post(f"{talk}/turns/batch", json={"turns": [body]}).status_code == 404
+    batch = {"turns": [{**body, "content": [{"type": "image", "attachment": upload(client, talk)["id"]}]}]}
+    assert len(ok(client.post(f"{talk}/turns/batch", json=batch), 201)["items"][0]["attachments"]) == 1
+
+
+def test_a_question_that_names_an_image_is_asked_again_with_a_copy(settings: Callable[..., ServerSettings]) -> None:
+    with LoopbackProvider() as provider:
+        models = {"model": "chat", "models": provider.models(), "generate": {"titles": False}}
+        with running(settings(**models)) as server, server.client() as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            parts = ["What is this?", {"type": "image", "attachment": upload(client, talk)["id"]}]
+            first = ok(client.post(f"{talk}/generate", json={"message": parts}))
+            ok(client.post(f"{talk}/turns/{first['turn']['id']}/regenerate", json={}))
+            old, _, new, _ = ok(client.get(f"{talk}/turns", params={"include_superseded": True}))["items"]
+            for turn in (old, new):
+                assert [one["id"] for one in turn["attachments"]] == [turn["content"][1]["attachment"]]
+            assert ok(client.delete(f"{talk}/turns/{old['id']}"), 204) is None
+            kept = client.get(f"{talk}/attachments/{new['attachments'][0]['id']}/content")
+            assert kept.content == PNG
+        assert [str(body).count(b64encode(PNG).decode()) for body in provider.bodies] == [1, 1]
 
 
 def test_a_file_is_put_to_its_own_address_and_then_completed(guarded: Running) -> None:

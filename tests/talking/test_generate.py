@@ -388,14 +388,16 @@ async def test_what_is_meant_for_build_context_gets_there(opened: Opener, provid
         assert len(await talk.history()) == 4  # what is refused stores nothing
 
 
+@pytest.mark.parametrize("attached", [True, False])
 async def test_an_image_that_is_stored_here_is_sent_along_and_its_bytes_are_not_kept_twice(
-    opened: Opener, provider: LoopbackProvider, name: str
+    opened: Opener, provider: LoopbackProvider, name: str, attached: bool
 ) -> None:
     async with opened(model=name) as store:
         talk = await store.conversation("x")
         picture = await talk.attach(PNG, filename="cat.png")
         parts = [{"type": "text", "text": "What is this?"}, {"type": "image", "attachment": picture.id}]
-        await talk.generate(parts, attachments=[picture])
+        await talk.generate(parts, attachments=[picture] if attached else [])
+        assert [one.id for one in (await talk.history())[0].attachments] == [picture.id]
         sent = str(provider.bodies[0])
         assert "base64" in sent
         assert len(sent) > 5_000

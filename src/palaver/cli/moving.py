@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from palaver.cli.app import Call, command
-from palaver.cli.opening import chosen, creating, existing, find_or_create
+from palaver.cli.opening import chosen, creating, existing, find, find_or_create
 from palaver.cli.output import console, counted, emit, note, say, table
-from palaver.errors import InvalidInput, MissingExtra
+from palaver.errors import InvalidInput, MissingExtra, NotFound
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
@@ -253,6 +253,7 @@ async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> 
     messages = list(read_messages(lines))
     for number, message in enumerate(messages, 1):
         _check(store, number, message)
+        await _check_files(store, into, number, message.get("content", ""))
     talk, _ = await find_or_create(store, into)
     for start in range(0, len(messages), BATCH):
         await talk.append_many(messages[start : start + BATCH])
@@ -275,3 +276,16 @@ def _check(store: Store, number: int, message: dict[str, Any]) -> None:
         store.desk.draft("check", message["role"], message.get("content", ""), actor=actor, **fields)
     except InvalidInput as problem:
         raise InvalidInput(f"message {number}", str(problem)) from None
+
+
+async def _check_files(store: Store, into: str, number: int, content: Any) -> None:
+    """The same for the files that a message names: they are here already, or it is refused."""
+    from palaver.drafts import decode_content, encode_content, named_files
+
+    if isinstance(content, str):
+        return
+    for id in named_files(decode_content(*encode_content(content))):
+        try:
+            await (await find(store, into)).attachment(id)
+        except (NotFound, InvalidInput):
+            raise InvalidInput(f"message {number}", f"names {id!r}, which is no attachment in {into}") from None

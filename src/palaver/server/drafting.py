@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from palaver.drafts import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generating import CLIENT_CALLS
 from palaver.memory.apply import redacted_calls, redacted_content, redacted_results
-from palaver.model import Turn
+from palaver.model import Attachment, Content, File, Image, Part, Turn
 from palaver.server.faces.histories import Plan, data_of, open_calls
 from palaver.server.faces.neutral import Said
 from palaver.store import Store
@@ -40,6 +40,27 @@ async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
             parts.append({**{k: v for k, v in part.items() if k != "url"}, "attachment": file.id})
         draft |= {"content": parts, "attachments": tuple(files)}
     return draft
+
+
+async def copied(
+    talk: Conversation, content: Content, files: Sequence[Attachment]
+) -> tuple[Content, tuple[Attachment, ...]]:
+    """The content of a turn for a new version of it, and its files. A file belongs to one turn, so these are copies."""
+    copies = {one.id: await _copy(talk, one) for one in files}
+    if not isinstance(content, str):
+        content = tuple(_naming(part, copies) for part in content)
+    return content, tuple(copies.values())
+
+
+async def _copy(talk: Conversation, file: Attachment) -> Attachment:
+    return await talk.attach(await talk.read_attachment(file.id), filename=file.filename, media_type=file.media_type)
+
+
+def _naming(part: Part, copies: Mapping[str, Attachment]) -> Part:
+    if not isinstance(part, Image | File):
+        return part
+    copy = copies.get(part.attachment or "")
+    return part if copy is None else replace(part, attachment=copy.id)
 
 
 def redacted(talk: Conversation, store: Store, said: Said) -> Said:

@@ -339,7 +339,8 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         return attachment
 
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
-        row = (await self.read("attachment", scope, conversation=conversation, id=id))[0]
+        """Not from a replica: a turn may take what was attached just now."""
+        row = (await self.write("attachment", scope, conversation=conversation, id=id))[0]
         return Attachment(id=id, **row)
 
     async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:

@@ -15,6 +15,7 @@ from palaver.model import SYSTEM, Turn
 from palaver.ports import ReasoningDelta, TextDelta
 from palaver.server import problems, schemas, sse, wire
 from palaver.server.answers import Answer
+from palaver.server.drafting import copied
 from palaver.server.edge import IdempotencyKey, Reply, ServicesOf, StoreOf, Talk, TurnId, given
 from palaver.server.routes.turns import attached, question_of
 from palaver.server.services import Services
@@ -53,14 +54,9 @@ async def regenerate(
     question = old if old.role == "user" else question_of(await talk.history(RECENT, before=old), old)
     options = _options(services, store, talk, body)
     options |= {"replaces": question, "actor": question.actor, "metadata": question.metadata or None}
-    options["attachments"] = tuple([await _copied(talk, one) for one in question.attachments])
-    answer = services.answers.start(talk, question.content, options)
+    message, options["attachments"] = await copied(talk, question.content, question.attachments)
+    answer = services.answers.start(talk, message, options)
     return await _answered(request, services, talk, body, answer)
-
-
-async def _copied(talk: Conversation, file: Any) -> Any:
-    """A file belongs to one turn; the new version of a turn has its own."""
-    return await talk.attach(await talk.read_attachment(file.id), filename=file.filename, media_type=file.media_type)
 
 
 async def stop(talk: Talk) -> Response:

@@ -11,11 +11,12 @@ from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
 from palaver.conversation import MAX_READ, Conversation
+from palaver.drafts import named_files
 from palaver.errors import TurnNotFound
 from palaver.generating import CLIENT_CALLS
 from palaver.model import Turn
 from palaver.server import speaking
-from palaver.server.drafting import draft_of
+from palaver.server.drafting import copied, draft_of
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
 from palaver.server.exchange import CONVERSATION_PREFIX
 from palaver.server.faces import items
@@ -127,7 +128,10 @@ async def delete_item(talk: Talk, item: ItemId) -> Response:
     turn, _ = await _found(talk, item)
     rest = _without(turn, items.named(item)[1])
     if rest is not None:
-        await talk.append(turn.role, rest.pop("content"), replaces=turn, actor=turn.actor, **rest)
+        content = rest.pop("content")
+        named = [one for one in turn.attachments if one.id in named_files(content)]
+        content, files = await copied(talk, content, named)
+        await talk.append(turn.role, content, replaces=turn, actor=turn.actor, attachments=files, **rest)
     return Reply(_shown(talk), await speaking.forgotten(talk, [turn]))
 
 

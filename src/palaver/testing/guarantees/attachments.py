@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from palaver.blobs import FolderBlobs
+from palaver.conversation import Conversation
 from palaver.errors import AttachmentNotFound, ConversationGone, FileRefused, InvalidInput, TooLarge
-from palaver.model import File, Image, Scope
+from palaver.model import Attachment, File, Image, Scope, Turn
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
@@ -117,6 +118,87 @@ async def a_file_belongs_to_one_turn(db: Database) -> None:
         async with refused(AttachmentNotFound, attachment=file.id):
             await talk.append("user", "again", attachments=[file])
         assert len(await talk.history()) == 1
+
+
+@guarantee
+async def a_file_that_the_content_names_belongs_to_the_turn(db: Database) -> None:
+    """An image or a file that the content names is the turn's, as if it was attached; named in both ways, it is one."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        files = [await talk.attach(PNG, filename=f"{n}.png") for n in range(6)]
+        first, second, third, fourth, fifth, sixth = files
+        turn = await talk.append("user", ["see", _image(first), "and", File(attachment=second.id), _image(first)])
+        assert await _taken(talk, turn) == [first.id, second.id]
+        both = await talk.append("user", [_image(third), _image(fourth)], attachments=[fourth])
+        assert await _taken(talk, both) == [fourth.id, third.id]
+        edit = await talk.append("user", [_image(fifth)], replaces=both, discard_after=True)
+        assert await _taken(talk, edit) == [fifth.id]
+        [turn] = await talk.append_many([{"role": "user", "content": [_image(sixth)], "idempotency_key": "x"}])
+        assert await _taken(talk, turn) == [sixth.id]
+        assert await talk.append("user", [_image(sixth)], idempotency_key="x") == turn
+        assert [hit.attachments for hit in await talk.history()][-1] == turn.attachments
+        assert turn.attachments[0].sha256 == sha256(PNG).hexdigest()
+        await talk.verify()
+
+
+def _image(file: Attachment) -> dict[str, str]:
+    return {"type": "image", "attachment": file.id}
+
+
+async def _taken(talk: Conversation, turn: Turn) -> list[str]:
+    """The files of a turn, as it and as their own rows have it."""
+    assert {(await talk.attachment(one)).turn for one in turn.attachments} == {turn.id}
+    assert (await talk.turn(turn)).attachments == turn.attachments
+    return [one.id for one in turn.attachments]
+
+
+@guarantee
+async def a_content_names_only_files_that_are_free_and_here(db: Database) -> None:
+    """A file of nowhere, of another conversation or of another turn cannot be named, nor more than ten."""
+    async with db.open() as store:
+        talk, other = await store.conversation("k"), await store.conversation("other")
+        file, foreign = await talk.attach(PNG), await other.attach(PNG)
+        nowhere = Image(attachment="01K00000000000000000000000")
+        for content in ([nowhere], [_image(file), nowhere], [_image(foreign)], [_image(file), _image(foreign)]):
+            async with refused(AttachmentNotFound):
+                await talk.append("user", content)
+            async with refused(AttachmentNotFound):
+                await talk.append_many([{"role": "user", "content": "x"}, {"role": "user", "content": content}])
+        for wrong in ("", "x" * 1_000):
+            async with refused(InvalidInput, field="content.attachment"):
+                await talk.append("user", [Image(attachment=wrong)])
+        same = {"role": "user", "content": [_image(file)]}
+        async with refused(AttachmentNotFound, attachment=file.id):
+            await talk.append_many([same, same])
+        assert await talk.history() == []
+        await talk.append("user", [_image(file)])
+        async with refused(AttachmentNotFound, attachment=file.id):
+            await talk.append("user", [_image(file)])
+        files = [await talk.attach(b"x") for _ in range(11)]
+        async with refused(TooLarge, field="attachments", limit=10):
+            await talk.append("user", [File(attachment=one.id) for one in files[1:]], attachments=files[:1])
+        assert len((await talk.append("user", [File(attachment=one.id) for one in files[1:]])).attachments) == 10
+
+
+@guarantee
+async def files_that_are_named_are_kept_and_go_with_their_turn(db: Database) -> None:
+    """A file that a content names is not swept; it goes, row and bytes, when its turn is forgotten."""
+    blobs, clock = MemoryBlobs(), FakeClock()
+    async with db.open(blobs=blobs, clock=clock) as store:
+        talk = await store.conversation("k")
+        file = await talk.attach(b"The zanzibar clause ends in March.", filename="contract.txt")
+        turn = await talk.append("user", ["see", File(attachment=file.id)])
+        clock.advance(2 * 86_400)
+        assert (await store.sweep()).files == 0
+        assert await talk.read_attachment(file) == b"The zanzibar clause ends in March."
+        await store.settle()
+        [hit] = await talk.recall("zanzibar clause", k=1)
+        assert hit.quote is not None
+        assert hit.quote.attachment == file.id
+        await talk.forget(turn)
+        assert blobs.files == {}
+        async with refused(AttachmentNotFound, attachment=file.id):
+            await talk.attachment(file)
 
 
 @guarantee
