@@ -13,7 +13,8 @@ import pytest
 
 import palaver
 from palaver.errors import InvalidInput, PalaverError, VerificationFailed
-from palaver.interchange.jsonl import export_lines, import_dump, read_dumps, read_messages
+from palaver.interchange.jsonl import _hash, export_lines, import_dump, read_dumps, read_messages
+from palaver.ports import Record
 from palaver.testing.guarantees.proof import SIGNED, busy_talk
 
 
@@ -22,6 +23,9 @@ async def lines(tmp_path: Path) -> list[str]:
     async with palaver.open(f"sqlite:///{tmp_path}/from.db") as store:
         talk = await store.conversation("k", title="A title", metadata={"ü": 1})
         await busy_talk(talk)
+        await talk.append("user", "I live in Berlin.")
+        await talk.extract_facts()
+        await talk.remember("goals", "ship by zanzibar")
         return [line async for line in export_lines(talk)]
 
 
@@ -37,8 +41,10 @@ def changed(line: str, name: str, value: Any) -> str:
 
 def test_a_file_is_the_conversation_its_log_its_turns_its_files_and_an_end(lines: list[str]) -> None:
     order = list(dict.fromkeys(kinds(lines)))
-    assert order == ["conversation", "event", "turn", "attachment", "file", "end"]
-    assert json.loads(lines[-1])["row"] == {"format": "palaver/1", "rows": len(lines) - 1 - kinds(lines).count("file")}
+    assert order == ["conversation", "event", "turn", "attachment", "file", "working_memory", "fact", "end"]
+    end = json.loads(lines[-1])["row"]
+    assert (end["format"], end["rows"]) == ("palaver/1", len(lines) - 1 - kinds(lines).count("file"))
+    assert len(end["remembered"]) == 64
 
 
 def test_every_line_is_one_line_of_readable_json(lines: list[str]) -> None:
@@ -48,7 +54,7 @@ def test_every_line_is_one_line_of_readable_json(lines: list[str]) -> None:
 
 def test_no_line_says_whose_database_it_came_from(lines: list[str]) -> None:
     for line in lines:
-        assert not {"tenant", "path", "cid", "tid", "aid"} & json.loads(line)["row"].keys()
+        assert not {"tenant", "path", "cid", "tid", "aid", "fid", "vector"} & json.loads(line)["row"].keys()
 
 
 def test_several_conversations_fit_in_one_file(lines: list[str]) -> None:
@@ -113,6 +119,11 @@ async def refused(tmp_path: Path, lines: list[str]) -> PalaverError:
         ("attachment", "filename", "other.exe"),
         ("attachment", "sha256", "0" * 64),
         ("attachment", "bytes", 1),
+        ("working_memory", "memory", "{}"),
+        ("fact", "object", "Rome"),
+        ("fact", "source_turn", None),
+        ("end", "remembered", None),
+        ("end", "remembered", "0" * 64),
     ],
 )
 async def test_a_changed_field_is_refused(
@@ -133,6 +144,62 @@ async def test_a_row_without_a_field_or_with_a_wrong_one_is_refused(
         del data["row"][name]
         await refused(tmp_path, [*lines[:at], json.dumps(data), *lines[at + 1 :]])
         await refused(tmp_path, [*lines[:at], changed(lines[at], name, {"a": []}), *lines[at + 1 :]])
+
+
+def summed(lines: list[str]) -> list[str]:
+    """The lines as somebody writes them who knows how: the end fits what comes before it."""
+    records = [Record(**json.loads(line)) for line in lines[:-1] if json.loads(line)["kind"] != "file"]
+    return [*lines[:-1], changed(changed(lines[-1], "remembered", _hash(records)), "rows", len(records))]
+
+
+NOTE = {"text": "x", "turn": "01K00000000000000000000000", "by": "ada"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("fact", "source_turn", NOTE["turn"]),
+        ("fact", "subject", 5),
+        ("fact", "confidence", "high"),
+        ("fact", "valid_from", 2**80),
+        ("fact", "fid", 2**60),
+        ("fact", "vector", "AAAA"),
+        ("fact", "object", "a\0b"),
+        ("working_memory", "memory", '{"goals":[{"text":"a\\u0000b"}]}'),
+        ("working_memory", "memory", "not JSON"),
+        ("working_memory", "memory", '{"goals":["x"]}'),
+        ("working_memory", "memory", '{"through_seq":1e30}'),
+        ("working_memory", "memory", json.dumps({"goals": [NOTE]})),
+        ("working_memory", "cid", 1),
+    ],
+)
+async def test_a_note_or_a_fact_that_does_not_fit_is_refused(
+    lines: list[str], tmp_path: Path, kind: str, name: str, value: object
+) -> None:
+    at = kinds(lines).index(kind)
+    told = summed([*lines[:at], changed(lines[at], name, value), *lines[at + 1 :]])
+    assert isinstance(await refused(tmp_path, told), InvalidInput)
+    await refused(tmp_path, summed([*lines[:at], lines[at], *lines[at:]]))
+    assert summed(lines) == [*lines[:-1], json.dumps(json.loads(lines[-1]))]
+
+
+async def test_notes_and_facts_come_last(lines: list[str], tmp_path: Path) -> None:
+    at = kinds(lines).index("working_memory")
+    told = [*lines[: at - 2], *lines[at:-1], *lines[at - 2 : at], lines[-1]]
+    assert "should come last" in str(await refused(tmp_path, told))
+
+
+async def test_what_came_by_an_import_is_forgotten_to_the_last_byte(lines: list[str], tmp_path: Path) -> None:
+    async with palaver.open(f"sqlite:///{tmp_path}/to.db") as store:
+        talk = await import_dump(store, next(read_dumps(lines)))
+        assert talk is not None
+        assert _holding(tmp_path, b"zanzibar")
+        await talk.forget()
+        assert not _holding(tmp_path, b"zanzibar")
+
+
+def _holding(folder: Path, word: bytes) -> list[Path]:
+    return [path for path in folder.glob("to.db*") if path.is_file() and word in path.read_bytes()]
 
 
 async def test_changed_or_missing_bytes_of_a_file_are_refused(lines: list[str], tmp_path: Path) -> None:

@@ -88,7 +88,20 @@ from palaver.model import (
     Verified,
     WorkingMemory,
 )
-from palaver.ports import Append, Audit, Chunk, History, Limits, MemoryDraft, Record, Removed, Seal, Search, Where
+from palaver.ports import (
+    REMEMBERED,
+    Append,
+    Audit,
+    Chunk,
+    History,
+    Limits,
+    MemoryDraft,
+    Record,
+    Removed,
+    Seal,
+    Search,
+    Where,
+)
 from palaver.prompting import OPTIONS, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.recalling import MAX_QUERY
@@ -943,7 +956,7 @@ class Conversation:
         files: list[str] = []
         try:
             async for page in self._engine.records(self._scope, self.id):
-                await asyncio.to_thread(verifier.feed, page)
+                await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in REMEMBERED])
                 files.extend(record.row["id"] for record in page if record.kind == "attachment")
         except RowUnreadable as problem:
             raise VerificationFailed(self.id, problem.row, "it holds bytes that are no text") from None

@@ -158,7 +158,9 @@ class Audit:
     until: int | None = None
 
 
-RecordKind = Literal["conversation", "event", "turn", "attachment"]
+RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
+# What people noted and what was learnt. It travels along, and the log does not vouch for it.
+REMEMBERED: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def filled(ok, store):
     answer = talk.append("assistant", "Noted.")
     talk.append("assistant", "Noted, no peanuts.", replaces=answer)
     talk.forget(talk.append("user", "Forget this."))
+    talk.remember("instructions", "Never a nut.")
 
 
 def test_a_round_trip_loses_nothing(ok, lines, filled):
@@ -34,6 +35,7 @@ def test_a_round_trip_loses_nothing(ok, lines, filled):
         assert lines("show", key, "--all", "--db", "new.db") == lines("show", key, "--all")
         assert lines("audit", key, "--db", "new.db") == lines("audit", key)
         assert ok("export", key, "--db", "new.db") == ok("export", key)
+    assert "Never a nut." in ok("export", "support/42", "--db", "new.db")
     assert all(one["ok"] for one in lines("verify", "--db", "new.db"))
 
 

@@ -52,7 +52,9 @@ async def export(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to; else stdout.")] = None,
 ) -> None:
-    """Write conversations as lines of JSON: every row as it is stored, files included, nothing lost.
+    """Write conversations as lines of JSON: turns, log, files, notes and facts, as they are stored.
+
+    Left out are summaries, which are written anew, and the record of what was sent to models: see `palaver backup`.
 
     A file appears under its name only when it is whole.
 

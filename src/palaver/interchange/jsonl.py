@@ -1,8 +1,12 @@
 """Conversations as lines of JSON: every row as it is stored, so that nothing is lost on the way there and back.
 
-One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "end", "row": {…}}`. Bytes are
-base64. A conversation ends with an `end` line, so that a file that was cut short is noticed. The hash chain travels
-along: an imported conversation verifies, and one that was changed on the way is refused.
+One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "working_memory" | "fact" |
+"end", "row": {…}}`. Bytes are base64. A conversation ends with an `end` line, so that a file that was cut short is
+noticed. The hash chain travels along: an imported conversation verifies, and one that was changed on the way is
+refused. Working memory and facts are not in the chain; the `end` line has their hash.
+
+What can be made anew is left out: summaries, the index, vectors, the words of files. So is the record of what was
+sent to models.
 """
 
 from __future__ import annotations
@@ -13,19 +17,42 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from palaver.audit import Verifier
 from palaver.blobs import blob_path
 from palaver.conversation import Conversation
+from palaver.drafts import clean_json
 from palaver.errors import InvalidInput
-from palaver.identity import file_hash
-from palaver.ports import Record
+from palaver.identity import canonical_json, digest, file_hash, from_json
+from palaver.memory import working_memory
+from palaver.model import MEMORY_LISTS
+from palaver.ports import REMEMBERED, Record
 from palaver.store import Store
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
 # Rebuilt at import from what the rows say.
 DERIVED = frozenset({"tenant", "path"})
-KINDS = ("conversation", "event", "turn", "attachment")
+KINDS = ("conversation", "event", "turn", "attachment", "working_memory", "fact")
+
+
+class _Memory(msgspec.Struct, forbid_unknown_fields=True):
+    memory: str
+
+
+class _Fact(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    subject: str
+    predicate: str
+    object: str
+    source_turn: str | None
+    confidence: float
+    valid_from: int
+    invalidated_at: int | None
+    invalidated_by: str | None
+    by: str
+    created: int
 
 
 # ---- out -----------------------------------------------------------------------------------------------------------
@@ -34,14 +61,24 @@ KINDS = ("conversation", "event", "turn", "attachment")
 async def export_lines(talk: Conversation) -> AsyncIterator[str]:
     """The lines of one conversation."""
     rows = 0
+    remembered: list[Record] = []
     async for page in talk.records():
         for record in page:
             rows += 1
+            if record.kind in REMEMBERED:
+                remembered.append(record)
             yield _line(record.kind, {name: _out(name, v) for name, v in record.row.items() if name not in DERIVED})
             if record.kind == "attachment":
                 data = await talk.read_attachment(record.row["id"])
                 yield _line("file", {"id": record.row["id"], "data": _out("data", data)})
-    yield _line("end", {"format": FORMAT, "rows": rows})
+    hash = _hash(remembered)
+    yield _line("end", {"format": FORMAT, "rows": rows, **({"remembered": hash} if hash else {})})
+
+
+def _hash(records: Iterable[Record]) -> str | None:
+    """Of working memory and facts; None where there are none, as in files from before they were carried."""
+    texts = [text for one in records if one.kind in REMEMBERED for text in (one.kind, canonical_json(one.row))]
+    return digest(texts).hex() if texts else None
 
 
 def _line(kind: str, row: Mapping[str, Any]) -> str:
@@ -77,6 +114,7 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             raise InvalidInput(f"line {number}", "a conversation line should come first")
         if kind == "end":
             _expect(number, row.get("rows") == len(dump.records), "rows are missing before it")
+            _expect(number, row.get("remembered") == _hash(dump.records), "notes or facts before it were changed")
             yield dump
             dump = None
         elif kind == "file":
@@ -84,6 +122,8 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             _expect(number, row["id"] not in dump.files, "this file was here already")
             dump.files[row["id"]] = row["data"]
         elif kind in KINDS:
+            last = dump.records[-1].kind if dump.records else kind
+            _expect(number, kind in REMEMBERED or last not in REMEMBERED, "notes and facts should come last")
             dump.records.append(Record(kind, row))
         else:
             raise InvalidInput(f"line {number}", f"nothing is known of the kind {kind!r}")
@@ -124,7 +164,7 @@ async def import_dump(store: Store, dump: Dump) -> Conversation | None:
     """Verify a conversation, then store it. None when it is here already."""
     try:
         verifier = Verifier()
-        verifier.feed(dump.records)
+        verifier.feed([record for record in dump.records if record.kind not in REMEMBERED])
         verifier.finish()
         records = [_rebuilt(record) for record in dump.records]
     except (KeyError, TypeError, AttributeError) as problem:
@@ -132,6 +172,7 @@ async def import_dump(store: Store, dump: Dump) -> Conversation | None:
     for record in records:
         if record.kind == "attachment":
             _check_file(record.row, dump.files)
+    _check_remembered(records)
     return await store.restore(records, dump.files)
 
 
@@ -139,6 +180,27 @@ def _check_file(row: dict[str, Any], files: Mapping[str, bytes]) -> None:
     data = files.get(row["id"])
     if data is None or file_hash(data) != row["sha256"]:
         raise InvalidInput("file", f"the bytes of attachment {row['id']} are missing or were changed")
+
+
+def _check_remembered(records: Iterable[Record]) -> None:
+    """Working memory and facts have the form that they are stored in, and speak of turns that are here."""
+    by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    for record in records:
+        by_kind[record.kind].append(record.row)
+    try:
+        memories = [msgspec.convert(row, _Memory) for row in by_kind["working_memory"]]
+        facts = [msgspec.convert(from_json(clean_json("file", row)), _Fact) for row in by_kind["fact"]]
+    except msgspec.ValidationError as problem:
+        raise InvalidInput("file", f"a note or a fact is not as an export writes it ({problem})") from None
+    if len(memories) > 1 or len({fact.id for fact in facts}) < len(facts):
+        raise InvalidInput("file", "a note or a fact is there twice")
+    sources = {fact.source_turn for fact in facts}
+    for one in memories:
+        memory = working_memory.from_json(one.memory)
+        clean_json("file", memory)
+        sources |= {note.turn for name in MEMORY_LISTS for note in getattr(memory, name)}
+    if unknown := sources - {None, *(row["id"] for row in by_kind["turn"])}:
+        raise InvalidInput("file", f"a note or a fact is of the turn {unknown.pop()}, which is not in it")
 
 
 def _rebuilt(record: Record) -> Record:

@@ -80,6 +80,7 @@ LOCAL = frozenset(
 )
 TURN_LOCAL = frozenset({"tenant", "cid", "tid", "preview"})
 EVENT_LOCAL = frozenset({"tenant", "cid"})
+OTHERS: tuple[RecordKind, ...] = ("attachment", "working_memory", "fact")  # few enough for one page
 
 
 @asynccontextmanager
@@ -408,9 +409,10 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
                 yield page
             async for page in _pages(then, "turn", scope, conversation, -1, "seq", TURN_LOCAL):
                 yield page
-            files = await then.read("attachment_records", scope, conversation=conversation)
-            if files:
-                yield [Record("attachment", rows.portable(row, frozenset())) for row in files]
+            for kind in OTHERS:
+                found = await then.read(f"{kind}_records", scope, conversation=conversation)
+                if found:
+                    yield [Record(kind, rows.portable(row, frozenset())) for row in found]
 
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
         size, title = rows.title_words(records[0].row.get("title"))

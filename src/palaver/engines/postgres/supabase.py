@@ -165,7 +165,7 @@ class _Whole:
         if not self.found:
             (whole,) = await self.source.rows("whole", args, read=False)
             self.found = {"conversation": [whole["conversation_row"]]}
-            for kind in ("event", "turn", "attachment"):
+            for kind in ("event", "turn", "attachment", "working_memory", "fact"):
                 self.found[f"{kind}_records"] = whole[f"{kind}_rows"] or []
         key = PAGED.get(function)
         if key is None:

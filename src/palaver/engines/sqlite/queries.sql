@@ -480,6 +480,12 @@ SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
 -- attachment_records: the files, as recorded
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
 
+-- working_memory_records: what was noted, as recorded
+SELECT memory FROM working_memory WHERE cid = :cid
+
+-- fact_records: what was learnt, as recorded
+SELECT {fact_columns} FROM facts f WHERE f.cid = :cid ORDER BY f.fid
+
 -- known: whether a conversation id is taken in this tenant, and how far its log goes
 SELECT next_n, tip_hash, gone FROM conversations WHERE tenant = :tenant AND id = :id
 

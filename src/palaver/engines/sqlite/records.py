@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 
 from palaver.engines.rows import who
+from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.damage import unreadable
@@ -15,6 +16,7 @@ from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.thread import Q, Thread, find
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
 from palaver.identity import from_json
+from palaver.memory import working_memory
 from palaver.model import ConversationInfo, Scope, Stats
 from palaver.ports import Record, RecordKind
 
@@ -25,16 +27,19 @@ LOCAL = frozenset(
     | {"characters", "problem"}  # of files: they are read again
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
+FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
 
 def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
-    """Everything stored of a conversation, in the order that `Verifier` wants."""
+    """What is stored of a conversation, in the order that `Verifier` wants; then what cannot be derived from it."""
     cid = find(tx, scope, conversation)[0]
     sources: list[tuple[RecordKind, str]] = [
         ("conversation", Q.conversation_record),
         ("event", Q.event_records),
         ("turn", Q.turn_records),
         ("attachment", Q.attachment_records),
+        ("working_memory", Q.working_memory_records),
+        ("fact", Q.fact_records),
     ]
     for kind, sql in sources:
         try:
@@ -97,6 +102,8 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
         _restore_row(thread, record, turns)
     if any(record.kind == "attachment" for record in records):
         thread.ask_for_words()
+    if any(record.kind == "fact" for record in records):
+        outbox.ask_for_vectors(tx)
     return get(tx, scope, row["id"])
 
 
@@ -111,6 +118,11 @@ def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
         tid = turns[row["id"]] = _insert(thread.tx, "turns", row)
         if row["status"] == "pending":
             thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now)
+    elif record.kind == "working_memory":
+        read = working_memory.from_json(row["memory"]).through_seq
+        _insert(thread.tx, "working_memory", {**row, "through_seq": read, "updated": thread.tx.now})
+    elif record.kind == "fact":
+        _insert(thread.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
 
 
 def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:

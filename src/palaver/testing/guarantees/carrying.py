@@ -21,6 +21,10 @@ async def exported(db: Database) -> AsyncIterator[tuple[Store, Conversation, lis
     async with db.open(tenant="from") as source, db.open(tenant="to") as target:
         talk = await source.conversation("k", title="Zanzibar", participants=["ada"], metadata={"ü": 1})
         await busy_talk(talk)
+        for text in ("I live in Berlin.", "I live in Rome now."):
+            await talk.append("user", text)
+            await talk.extract_facts()
+        await talk.remember("goals", "ship by friday", by="ada")
         yield target, talk, [line async for line in export_lines(talk)]
 
 
@@ -59,6 +63,63 @@ async def an_import_lives_on(db: Database) -> None:
         first = (await copy.history())[0]
         assert (await copy.append("user", "first", attachments=[file], idempotency_key="x", metadata={"a": 1})) == first
         assert (await copy.append("user", "next")).seq == (await talk.refresh()).next_seq
+        await copy.verify()
+
+
+@guarantee
+async def what_was_noted_and_learnt_comes_along(db: Database) -> None:
+    """Notes of people and facts are in an export, also those that no longer hold."""
+    async with exported(db) as (target, talk, lines):
+        [goal] = (await talk.working_memory()).goals
+        known = await talk.facts(include_invalidated=True)
+        assert (goal.text, goal.by) == ("ship by friday", "ada")
+        assert [(fact.object, fact.invalidated_at is None) for fact in known] == [("Berlin", False), ("Rome", True)]
+        copy = await bring(target, lines)
+        assert copy is not None
+        assert await copy.working_memory() == await talk.working_memory()
+        assert await copy.facts(include_invalidated=True) == known
+        assert await copy.facts() == await talk.facts()
+        assert [hit.fact for hit in await copy.recall("Where do I live? Rome?") if hit.fact]
+        await target.settle()
+        await copy.remember("goals", "and rest")
+        assert [note.text for note in (await copy.working_memory()).goals] == ["ship by friday", "and rest"]
+        source = next(fact.source_turn for fact in known if fact.object == "Rome")
+        assert source is not None
+        await copy.forget(source)
+        assert [fact.object for fact in await copy.facts()] == ["Berlin"]
+        await copy.verify()
+
+
+@guarantee
+async def what_was_dropped_stays_dropped(db: Database) -> None:
+    """A note or a fact that somebody removed does not come back when the import is summarised."""
+    async with db.open(tenant="from") as source, db.open(tenant="to") as target:
+        talk = await source.conversation("k", settings={"facts": True})
+        for text in ("My goal is to ship the ark. I live in Berlin.", "Tell me more.", "And more."):
+            await talk.append("user", text)
+        await talk.compact(keep_tokens=0)
+        assert len((await talk.working_memory()).goals) == 1
+        await talk.drop_note("goals", 0)
+        [fact] = await talk.facts()
+        await talk.forget_fact(fact)
+        copy = await bring(target, [line async for line in export_lines(talk)])
+        assert copy is not None
+        assert await copy.compact(keep_tokens=0) > 0
+        assert (await copy.working_memory()).goals == ()
+        assert await copy.facts() == []
+
+
+@guarantee
+async def an_export_without_memory_is_taken(db: Database) -> None:
+    """A file from before notes and facts were carried can be imported."""
+    async with exported(db) as (target, talk, lines):
+        old = [line for line in lines[:-1] if json.loads(line)["kind"] not in ("working_memory", "fact")]
+        rows_ = sum(json.loads(line)["kind"] != "file" for line in old)
+        old.append(json.dumps({"kind": "end", "row": {"format": "palaver/1", "rows": rows_}}))
+        copy = await bring(target, old)
+        assert copy is not None
+        assert await copy.history() == await talk.history()
+        assert (await copy.working_memory()).goals == ()
         await copy.verify()
 
 
@@ -109,7 +170,8 @@ def _changed(line: str) -> str:
     """The line with other words in it, or with other bytes."""
     data = json.loads(line)
     row = data["row"]
-    name = next(name for name in ("content_hash", "hash", "sha256", "data", "rows") if row.get(name))
+    names = ("content_hash", "hash", "sha256", "data", "rows", "memory", "object")
+    name = next(name for name in names if row.get(name))
     row[name] = row[name] + 1 if isinstance(row[name], int) else ("B" if row[name][0] == "A" else "A") + row[name][1:]
     return json.dumps(data)
 

@@ -55,6 +55,29 @@ BEGIN
     WHERE a.tenant = c.tenant AND a.cid = c.cid ORDER BY a.aid;
 END $$;
 
+-- working_memory_records, fact_records: what was noted and learnt of it
+CREATE OR REPLACE FUNCTION palaver_api.working_memory_records(who jsonb, conversation text) RETURNS TABLE (memory text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.fact_records(who jsonb, conversation text)
+RETURNS TABLE (id text, subject text, predicate text, object text, source_turn text, confidence double precision,
+  valid_from bigint, invalidated_at bigint, invalidated_by text, by text, created bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who);
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
+    f.invalidated_at, f.invalidated_by, f.by, f.created
+    FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid ORDER BY f.fid;
+END $$;
+
 -- restore: a conversation, exactly as it was exported; nothing when it is here already, the same to the last event.
 -- `records` are [kind, row]; the rows of turns have their `words`
 CREATE OR REPLACE FUNCTION palaver_api.restore(who jsonb, records jsonb, words text DEFAULT NULL, size integer DEFAULT 0)
@@ -119,6 +142,20 @@ BEGIN
   WHERE r.value ->> 0 = 'attachment' ORDER BY r.n;
   IF FOUND THEN
     PERFORM put_job(c.tenant, c.cid, 'files', NULL, me.now);
+  END IF;
+  INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
+  SELECT c.tenant, c.cid, r -> 1 ->> 'memory',
+    coalesce(((r -> 1 ->> 'memory')::jsonb ->> 'through_seq')::bigint, -1), me.now
+  FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'working_memory';
+  INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, invalidated_at,
+    invalidated_by, by, created)
+  SELECT c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
+    f.invalidated_at, f.invalidated_by, f.by, f.created
+  FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
+    CROSS JOIN jsonb_populate_record(NULL::palaver.facts, r.value -> 1) AS f
+  WHERE r.value ->> 0 = 'fact' ORDER BY r.n;
+  IF FOUND THEN
+    PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
   END IF;
   PERFORM save_appended(c, count(*), coalesce(sum(p.size), 0)::bigint, me.now) FROM passages p
     WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid IS NOT NULL;
