@@ -77,10 +77,11 @@ async def test_options_that_mean_nothing_are_refused(store: Store, options: dict
         await talk.build_context(**options)
 
 
-async def test_an_unknown_option_is_a_type_error(store: Store) -> None:
+async def test_an_unknown_option_is_refused_by_its_name(store: Store) -> None:
     talk = await store.conversation()
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidInput) as caught:
         await talk.build_context(1_000, colour="red")
+    assert caught.value.field == "colour"
 
 
 @pytest.mark.parametrize("policy", ["balanced", "recall-heavy", "recent-chars", "last-20", "oldest-first"])
