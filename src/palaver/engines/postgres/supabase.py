@@ -142,8 +142,13 @@ class SupabaseTransport:
         if bearer is not None:
             caller = caller.auth(bearer)
         body = {name: from_json(str(value)) if isinstance(value, Json) else value for name, value in args.items()}
-        with translated():
-            answer = await caller.rpc(function, body, count=CountMethod.exact if read else None).execute()
+        try:
+            with translated():
+                answer = await caller.rpc(function, body, count=CountMethod.exact if read else None).execute()
+        except EngineUnavailable:
+            if self.project.closed:  # while it was on its way
+                raise StoreClosed from None
+            raise
         return _rows(function, answer.data, answer.count)
 
     @asynccontextmanager
