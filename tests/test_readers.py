@@ -121,7 +121,7 @@ async def test_a_page_needs_no_thread_and_what_may_look_far_does(
     store: Store, readers: Readers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = await store.conversation("x")
-    for n in range(70):
+    for n in range(130):
         await talk.append("user", f"number {n}")
     first = (await talk.history(1_000))[0]
     in_threads: list[object] = []
@@ -132,10 +132,10 @@ async def test_a_page_needs_no_thread_and_what_may_look_far_does(
         return await run(work)
 
     monkeypatch.setattr(readers, "run", counted)
-    assert [turn.seq for turn in await talk.history()] == list(range(20, 70))
+    assert [turn.seq for turn in await talk.history()] == list(range(80, 130))
     assert [turn.seq for turn in await talk.history(3, after=first)] == [1, 2, 3]
     assert not in_threads
-    assert len(await talk.history(65)) == 65
+    assert len(await talk.history(129)) == 129
     assert len(await talk.history(3, roles=["user"])) == 3
     assert len(await talk.history(3, participants=["user"])) == 3
     assert await talk.history(3, until=first.created) == []

@@ -90,7 +90,7 @@ from palaver.ports import (
 T = TypeVar("T")
 
 BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768
-BRIEF_READING, BRIEF_PAGE = 16_000, 64  # tokens; turns
+BRIEF_READING, BRIEF_PAGE = 16_000, 128  # tokens; turns
 
 
 @asynccontextmanager
