@@ -45,6 +45,20 @@ def test_importing_twice_changes_nothing(ok, lines, filled):
     assert [one["imported"] for one in lines("import", "all.jsonl", "--db", "new.db")] == [False, False]
 
 
+@pytest.mark.parametrize("change", [("append", "support/42", "user", "Only here."), ("forget", "support/42", "--yes")])
+def test_one_that_went_another_way_here_is_named_and_the_others_are_imported(ok, cli, lines, filled, change):
+    ok("export", "-o", "all.jsonl")
+    ok("import", "-", "--db", "new.db", input=ok("export", "support/42"))
+    ok(*change, "--db", "new.db")
+    before = ok("audit", "support/42", "--db", "new.db") if change[0] == "append" else None
+    result = cli("import", "all.jsonl", "--db", "new.db", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stderr)["error"] in ("AlreadyImported", "ConversationGone")
+    assert [json.loads(line)["key"] for line in result.stdout.splitlines()] == ["notes"]
+    assert [turn["content"] for turn in lines("show", "notes", "--db", "new.db")] == ["Something else."]
+    assert before is None or ok("audit", "support/42", "--db", "new.db") == before
+
+
 def test_an_export_can_be_piped_in(ok, lines, filled):
     text = ok("export", "notes")
     ok("import", "-", "--db", "new.db", input=text)

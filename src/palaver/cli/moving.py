@@ -13,8 +13,8 @@ import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.opening import chosen, creating, existing, find, find_or_create
-from palaver.cli.output import console, counted, emit, note, say, table
-from palaver.errors import InvalidInput, MissingExtra, NotFound
+from palaver.cli.output import complain, console, counted, emit, note, say, table
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, MissingExtra, NotFound
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
@@ -136,7 +136,8 @@ async def import_(
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
-    What is here already is left alone. With --into, the lines are plain messages such as
+    What is here already is left alone; where it has another history, or was deleted here, that is said, the others are
+    imported, and the exit code is 1. With --into, the lines are plain messages such as
     {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
 
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
@@ -219,14 +220,21 @@ def _lines(raw: Iterable[bytes], advance: Advance) -> Iterator[str]:
 async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
     from palaver.interchange.jsonl import import_dump, read_dumps
 
-    count = 0
+    count = refused = 0
     for dump in read_dumps(lines):
-        talk = await import_dump(store, dump)
+        count += 1
+        try:
+            talk = await import_dump(store, dump)
+        except (AlreadyImported, ConversationGone) as problem:  # of this one; the others are wanted all the same
+            complain(problem, as_json=call.as_json)
+            refused += 1
+            continue
         row = dump.records[0].row
         _restored(call, row["id"], row.get("key"), None if talk is None else talk.info.turn_count)
-        count += 1
     if not count and not call.as_json:
         say("The file holds no conversation.")
+    if refused:
+        raise typer.Exit(1)
 
 
 def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
