@@ -20,7 +20,8 @@ async def run(bench: Bench) -> list[Result]:
         raws = {turns: await _open_raw(bench, stack, turns) for turns in bench.sizes.histories}
         limit = await enough(talks[bench.sizes.histories[0]])
         rounds = await in_turns(bench.sizes.slices, _readers(bench, talks, raws, limit))
-    return list(_figures(bench, rounds, limit))
+    figures = _figures(bench, rounds, limit)
+    return [*figures, await _beside_the_worker(bench, limit, at_rest=figures[len(talks) - 1].value)]
 
 
 async def enough(talk: palaver.Conversation) -> int:
@@ -37,13 +38,6 @@ async def enough(talk: palaver.Conversation) -> int:
 def _readers(
     bench: Bench, talks: dict[int, palaver.Conversation], raws: dict[int, Raw], limit: int
 ) -> dict[str, Slice]:
-    def ours(talk: palaver.Conversation) -> Slice:
-        async def read(_: object) -> None:
-            for _ in range(bench.sizes.reads):
-                await talk.history(limit=limit)
-
-        return read
-
     def bare(raw: Raw) -> Slice:
         async def read(_: object) -> None:
             for _ in range(bench.sizes.reads):
@@ -51,9 +45,30 @@ def _readers(
 
         return read
 
-    return {f"ours-{turns}": ours(talk) for turns, talk in talks.items()} | {
+    return {f"ours-{turns}": _reader(bench, talk, limit) for turns, talk in talks.items()} | {
         f"raw-{turns}": bare(raw) for turns, raw in raws.items()
     }
+
+
+def _reader(bench: Bench, talk: palaver.Conversation, limit: int) -> Slice:
+    async def read(_: object) -> None:
+        for _ in range(bench.sizes.reads):
+            await talk.history(limit=limit)
+
+    return read
+
+
+async def _beside_the_worker(bench: Bench, limit: int, at_rest: float) -> Figure:
+    """The same while the longest of them is summarised by this process, which takes longer than the measuring."""
+    turns = bench.sizes.histories[-1]
+    async with palaver.open(_url(bench, turns), embedder=None) as store:
+        talk = await store.conversation("long")
+        while not await talk.summaries():  # noqa: ASYNC110  # the worker begins when nobody writes
+            await asyncio.sleep(0.05)
+        rounds = await in_turns(bench.sizes.slices, {"ours": _reader(bench, talk, limit)})
+    each = rounds.seconds("ours") / bench.sizes.reads * 1_000
+    what = f"last {limit} turns of {turns:,}, which are being summarised"
+    return Figure("read", what, each, "ms", at_rest, "at rest")
 
 
 def _figures(bench: Bench, rounds: Rounds, limit: int) -> list[Figure]:
@@ -73,11 +88,16 @@ def _figures(bench: Bench, rounds: Rounds, limit: int) -> list[Figure]:
 
 
 async def _open(bench: Bench, stack: AsyncExitStack, turns: int) -> palaver.Conversation:
-    store = await stack.enter_async_context(palaver.open(bench.url(f"read-{turns}.db", "NORMAL"), embedder=None))
+    # Without a worker: five of them in one process, each with a backlog, would be measured instead.
+    store = await stack.enter_async_context(palaver.open(_url(bench, turns), embedder=None, worker=False))
     talk = await store.conversation("long")
     await fill(bench, talk, turns)
     await settle(store)
     return talk
+
+
+def _url(bench: Bench, turns: int) -> str:
+    return bench.url(f"read-{turns}.db", "NORMAL")
 
 
 async def fill(bench: Bench, talk: palaver.Conversation, turns: int) -> None:
