@@ -12,6 +12,7 @@ from palaver.engines.sqlite.thread import Q, Thread, open_thread
 from palaver.errors import (
     ConversationGone,
     ConversationNotFound,
+    IdempotencyConflict,
     InvalidInput,
     StreamMoved,
     StreamSealed,
@@ -29,6 +30,8 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: i
     if before is not None:
         if before.status == "forgotten":
             raise TurnGone(before.id)
+        if (before.role, before.actor) != (draft.role, draft.actor):
+            raise IdempotencyConflict(before.id)
         return before.turn(conversation)
     turns._expect(thread, batch)
     row = turns.add_pending(thread, draft, batch.replaces, batch.discard_after)

@@ -6,7 +6,7 @@ import asyncio
 
 from palaver.conversation import Conversation
 from palaver.drafts import MAX_CONTENT
-from palaver.errors import InvalidInput, StreamSealed, TooLarge
+from palaver.errors import IdempotencyConflict, InvalidInput, StreamSealed, TooLarge
 from palaver.model import TokenUsage, ToolCall, Turn
 from palaver.streaming import TurnWriter
 from palaver.testing.fakes import FakeClock
@@ -400,11 +400,14 @@ async def ending_twice_is_ending_once(db: Database) -> None:
 
 @guarantee
 async def opening_can_be_retried(db: Database) -> None:
-    """Opening a stream again with its idempotency key returns the stream that is open."""
+    """Opening a stream again with its idempotency key returns the stream that is open, to the one who speaks in it."""
     async with db.open() as store:
         talk = await store.conversation("k")
         first = await talk.append_open("assistant", idempotency_key="x")
         assert (await talk.append_open("assistant", idempotency_key="x")).id == first.id
+        for role, actor in (("user", None), ("assistant", "bob")):
+            async with refused(IdempotencyConflict, turn=first.id):
+                await talk.append_open(role, actor=actor, idempotency_key="x")
         assert len(await talk.history()) == 1
 
 

@@ -206,6 +206,8 @@ async def a_key_stands_for_one_content(db: Database) -> None:
             await talk.append("user", "pay 500", idempotency_key="x")
         async with refused(IdempotencyConflict, turn=first.id):
             await talk.append("assistant", "pay 5", idempotency_key="x")
+        async with refused(IdempotencyConflict, turn=first.id):
+            await talk.append("user", "pay 5", sources=[{"url": "https://example.org"}], idempotency_key="x")
         assert await talk.history() == [first]
 
 

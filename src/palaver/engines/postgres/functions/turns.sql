@@ -10,9 +10,9 @@ $$;
 CREATE OR REPLACE FUNCTION palaver.same_request(draft palaver.turns, t palaver.turns) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT ROW(draft.role, draft.actor, draft.is_parts, draft.content, draft.tool_calls, draft.tool_results,
-      draft.metadata, files_of(draft.attachments))
+      draft.sources, draft.metadata, files_of(draft.attachments))
     IS NOT DISTINCT FROM ROW(t.role, t.actor, t.is_parts, coalesce(t.content, ''), t.tool_calls, t.tool_results,
-      t.metadata, files_of(t.attachments))
+      t.sources, t.metadata, files_of(t.attachments))
 $$;
 
 -- stored_before: the turn that an earlier try of the same call stored
@@ -25,7 +25,8 @@ BEGIN
     AND o.idempotency_key IN (draft.idempotency_key, key_hash(conversation, draft.idempotency_key));
   IF t.status = 'forgotten' THEN
     PERFORM fail('PV004', t.id);
-  ELSIF t.id IS NOT NULL AND draft.status = 'complete' AND NOT same_request(draft, t) THEN
+  ELSIF t.id IS NOT NULL AND (ROW(draft.role, draft.actor) IS DISTINCT FROM ROW(t.role, t.actor)
+      OR (draft.status = 'complete' AND NOT same_request(draft, t))) THEN
     PERFORM fail('PV012', t.id);
   END IF;
   RETURN t;

@@ -1,0 +1,1 @@
+-- No table changes. Whoever comes from schema 2 gets the functions of today, some of which have changed.
