@@ -188,3 +188,17 @@ def test_recall_finds_facts_too(ok, lines, store):
     facts = [hit["fact"] for hit in lines("recall", "notes", "Berlin") if hit["fact"]]
     assert facts[0]["object"] == "Berlin"
     assert "· Berlin" in ok("recall", "notes", "Berlin")
+
+
+def test_recall_quotes_what_a_file_says(ok, lines, folder):
+    (folder / "lease.txt").write_text("The lease ends in March. Notice is three months.")
+    ok("attach", "support/42", "lease.txt")
+    ok("worker", "--once")
+    assert "lease.txt: The lease ends in March. Notice is three months." in ok("recall", "support/42", "notice")
+    (hit,) = lines("recall", "support/42", "notice")
+    assert hit["quote"]["text"].endswith("three months.")
+
+
+def test_recall_says_when_nothing_in_a_turn_fits(ok):
+    ok("append", "support/42", "user", "I'm allergic to peanuts.")
+    assert "0.00 = nothing in it fits" in ok("recall", "support/42", "zebra")

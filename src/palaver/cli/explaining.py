@@ -244,6 +244,7 @@ def _hit_wire(hit: Hit) -> dict[str, Any]:
         "parts": dict(hit.parts),
         "turn": None if hit.turn is None else wire(hit.turn),
         "fact": None if hit.fact is None else wire(hit.fact),
+        "quote": None if hit.quote is None else wire(hit.quote),
     }
 
 
@@ -261,9 +262,12 @@ def _show_hits(hits: Iterable[Hit], query: str) -> None:
 def _hit_lines(hit: Hit, stems: frozenset[str]) -> list[str | Text]:
     from rich.text import Text
 
-    score = Text(f"{hit.score:.2f} = {made_of(hit.parts)}", "dim")
+    score = Text(f"{hit.score:.2f} = {made_of(hit.parts) or 'nothing in it fits'}", "dim")
     if hit.turn is not None:
-        return [heading(hit.turn), marked(hit.turn.text, stems), score]
+        texts = [marked(hit.turn.text, stems)] if hit.turn.text else []
+        if hit.quote is not None:
+            texts.append(Text(clean(f"{hit.quote.filename}: "), "blue") + marked(hit.quote.text, stems))
+        return [heading(hit.turn), *texts, score]
     assert hit.fact is not None
     fact = hit.fact
     return [
