@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from palaver.context.material import Context
@@ -48,9 +48,12 @@ class Asked:
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
+OWN_OPTIONS = tuple(one.name for one in fields(Asked) if one.name not in ("message", "context"))
+
+
 def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
     """What belongs to `build_context` is passed on to it, and checked there."""
-    own = {name: value for name, value in keywords.items() if name in Asked.__dataclass_fields__}
+    own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
     if own.get("continuity") is not None:
         clean_continuity(own["continuity"])
     if own.get("agent") is not None:
@@ -62,9 +65,13 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
         raise InvalidInput("question", "is a message that is stored already: give that or a new message")
     rest = {name: value for name, value in keywords.items() if name not in own}
     for name in sorted(rest):
-        if name in DECIDED or name not in CONTEXT_OPTIONS:
-            known = name in CONTEXT_OPTIONS
-            raise InvalidInput(name, "is decided by generate and its agents" if known else "is no option of generate")
+        if name in DECIDED:
+            raise InvalidInput(name, "is decided by generate and its agents")
+        if name not in CONTEXT_OPTIONS:
+            known = ", ".join([*OWN_OPTIONS, *sorted(CONTEXT_OPTIONS - DECIDED - set(OWN_OPTIONS))])
+            raise InvalidInput(
+                name, f"is no option of generate; those are {known}. What the model's own API takes goes into settings="
+            )
     options_of(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
     return Asked(message=message, context=rest, **own)
 

@@ -441,3 +441,12 @@ def test_the_blocking_face_has_it_too(provider: LoopbackProvider, tmp_path: Any)
                 break
         assert talk.history()[-1].finish_reason in ("stopped", "stop")
         assert talk.generate("Well?").text == "Yes."
+
+
+@pytest.mark.parametrize("wrong", ["temperature", "context"])
+async def test_what_is_no_option_of_generate_is_told_where_it_goes(opened: Opener, wrong: str) -> None:
+    async with opened() as store:
+        with pytest.raises(InvalidInput, match=r"those are .*token_budget.*goes into settings=") as refused:
+            await store.generate("x", "Hello", **{wrong: {}})
+        assert refused.value.field == wrong
+        assert (await store.stats()).turns == 0
