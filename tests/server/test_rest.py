@@ -363,3 +363,11 @@ def test_a_refusal_names_the_field(client: httpx.Client, talk: str, path: str, b
 def test_a_limit_is_named_with_its_number(client: httpx.Client, talk: str) -> None:
     refused = client.post(f"{talk}/turns", json={"role": "user", "content": "x" * 5_000_001}).json()
     assert (refused["status"], refused["limit"], refused["unit"]) == (413, 5_000_000, "bytes")
+
+
+def test_a_body_without_its_type_is_told_which_header_is_missing(client: httpx.Client, talk: str) -> None:
+    """As `curl -d` sends it."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    refused = client.post(f"{talk}/turns", content=b'{"role": "user", "content": "Hi"}', headers=form)
+    assert refused.status_code == 422
+    assert "content-type: application/json" in refused.json()["detail"]

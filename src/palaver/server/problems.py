@@ -156,7 +156,11 @@ def _place(parts: tuple[Any, ...]) -> str:
 
 
 def _without_input(one: Mapping[str, Any]) -> str:
-    return "is not valid JSON" if one["type"] == "json_invalid" else str(one["msg"])
+    if one["type"] == "json_invalid":
+        return "is not valid JSON"
+    if one["loc"] == ("body",) and isinstance(one["input"], bytes):
+        return "is taken as JSON only with the header content-type: application/json"
+    return str(one["msg"])
 
 
 # ---- handlers, as FastAPI calls them -------------------------------------------------------------------------------
