@@ -303,7 +303,7 @@ asyncio.run(main())
 def test_a_fork_cannot_write_or_read_through_what_it_inherited(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{tmp_path}/a.db"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.split("\n") == [*["refused: the store is closed"] * 2, "0 0", ""], done.stderr
+    assert done.stdout.split("\n") == [*[f"refused: {StoreClosed()}"] * 2, "0 0", ""], done.stderr
 
 
 async def test_a_store_that_is_closed_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:

@@ -126,7 +126,9 @@ class Conflict(PalaverError):
 class AppendConflict(Conflict):
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
-        super().__init__(f"the thread moved on: expected the next seq to be {expected}, found {found}")
+        super().__init__(
+            f"the thread moved on: expected the next seq to be {expected}, found {found}; read it again, then decide"
+        )
 
 
 class UpdateConflict(Conflict):
@@ -241,7 +243,7 @@ class BadModelResponse(ModelError):
 
 class StoreClosed(PalaverError):
     def __init__(self) -> None:
-        super().__init__("the store is closed")
+        super().__init__("the store is closed; palaver.open(…) opens the database again")
 
 
 class EngineError(PalaverError):

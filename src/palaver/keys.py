@@ -69,7 +69,7 @@ async def revoke_key(store: Store, id: str) -> ApiKey:
     store.require(ADMIN)
     key = await store.engine.revoke_key(store.scope, clean_name("id", id))
     if key is None:
-        raise InvalidInput("id", "there is no key with this id")
+        raise InvalidInput("id", "there is no key with this id: `palaver keys list` shows them")
     return key
 
 

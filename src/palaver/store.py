@@ -666,7 +666,7 @@ def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> Abstr
             raise MissingExtra("postgres", "The Postgres engine") from problem
         return open_postgres(url, clock, home=home.tenant, **given)
     if scheme != "sqlite":
-        known = "sqlite:///file.db, postgresql://host/name or supabase+https://project.supabase.co"
+        known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
         raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
     _check_options(given, (), "is for a server; a SQLite file has one address")
     try:

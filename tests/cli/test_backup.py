@@ -70,7 +70,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_behind(cli, ok, filled):
     ok("backup", "copy")
     again = cli("backup", "copy")
     assert again.exit_code == 1
-    assert "is there already" in again.stderr
+    assert "is there already: name a new folder" in again.stderr
     assert cli("backup", "other", "--db", "nowhere.db").exit_code == 1
     assert [one.name for one in Path().iterdir() if one.name.startswith((".copy", ".other", "other", "nowhere"))] == []
 

@@ -154,3 +154,37 @@ def test_help_loads_no_database_and_no_progress_bar():
     code = "import sys, palaver.cli; print([m for m in ('apsw', 'rich.progress', 'rich.table') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_package_itself_runs_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "palaver", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"palaver {palaver.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "cure"),
+    [
+        (["attachment", "notes", "nowhere"], "palaver attachments"),
+        (["keys", "revoke", "nowhere"], "palaver keys list"),
+        (["append", "notes", "user", "x", "--expected-seq", "7"], "read it again"),
+        (["--db", "postgresql://127.0.0.1:9/chats", "ls"], "is it running, is the address right?"),
+        (["--db", "mysql://host/chats", "ls"], "memory:"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else " ".join(one),
+)
+def test_a_refusal_says_what_to_do_next(ok, cli, command, cure):
+    ok("append", "notes", "user", "Hello")
+    result = cli(*command)
+    assert result.exit_code == 1
+    assert cure in result.stderr
+
+
+def test_no_keys_is_said_and_not_an_empty_table(ok):
+    ok("append", "notes", "user", "Hello")
+    assert "palaver keys create" in ok("keys", "list")
+
+
+def test_forgetting_a_conversation_says_where_its_log_is(ok):
+    ok("append", "notes", "user", "Hello")
+    id = ok("forget", "notes", "--yes").split()[-1]
+    assert "forget" in ok("audit", id)

@@ -110,7 +110,7 @@ async def attachment(
         with target.open("xb") as out:
             out.write(data)
     except FileExistsError:
-        raise InvalidInput("output", f"{target} is there already") from None
+        raise InvalidInput("output", f"{target} is there already: -o names another place") from None
     if call.as_json:
         emit({**_shown(known), "file": str(target)})
     else:

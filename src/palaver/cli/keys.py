@@ -84,6 +84,9 @@ async def list_(call: Call) -> None:
         for key in found:
             emit(_shown(key))
         return
+    if not found:
+        say("No keys. `palaver keys create NAME` makes one.")
+        return
     rows = [
         (
             key.id,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from palaver.errors import ConversationNotFound, PalaverError, PermissionDenied, TurnNotFound
+from palaver.errors import AttachmentNotFound, ConversationNotFound, PalaverError, PermissionDenied, TurnNotFound
 
 if TYPE_CHECKING:  # rich is loaded by the commands that draw something, not by --help of a script
     from rich.console import Console
@@ -28,6 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 HINTS: Mapping[type[Exception], str] = {
     ConversationNotFound: "`palaver ls` lists the conversations.",
     TurnNotFound: "`palaver show --all` lists the turns with their ids.",
+    AttachmentNotFound: "`palaver attachments` lists the files with their ids.",
     PermissionDenied: "Without --user and PALAVER_USER, the application itself acts.",
 }
 

@@ -74,7 +74,8 @@ async def forget(
 async def _forget_conversation(call: Call, talk: Conversation, name: str, yes: bool) -> None:
     confirm(f"Forget the conversation {name} with {counted(talk.info.turn_count, 'turn')}?", yes=yes)
     scrubbed = await removed(talk.forget(), as_json=call.as_json)
-    _done(call, f"Forgot the conversation {name}.", conversation=talk.id, turns=None, scrubbed=scrubbed)
+    done = f"Forgot the conversation {name}. Its log stays: palaver audit {talk.id}"
+    _done(call, done, conversation=talk.id, turns=None, scrubbed=scrubbed)
 
 
 async def _forget_turn(call: Call, talk: Conversation, turn: str, yes: bool) -> None:

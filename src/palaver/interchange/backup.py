@@ -118,7 +118,7 @@ def _run_dump(program: str, url: str, dump: Path) -> None:
 def _appearing(target: Path) -> Iterator[Path]:
     """A folder that only its owner can read. It gets its name when it is whole, and is gone when it is not."""
     if target.exists():
-        raise InvalidInput("target", f"{target} is there already")
+        raise InvalidInput("target", f"{target} is there already: name a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -53,7 +53,7 @@ class Problem(Shown):
                     "type": "urn:palaver:problem:append-conflict",
                     "title": "Somebody was faster",
                     "status": 409,
-                    "detail": "the thread moved on: expected the next seq to be 4, found 6",
+                    "detail": "the thread moved on: expected the next seq to be 4, found 6; read it again, then decide",
                     "expected": 4,
                     "found": 6,
                 }

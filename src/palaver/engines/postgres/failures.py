@@ -104,4 +104,5 @@ def translated() -> Iterator[None]:
     except asyncpg.PostgresError as problem:
         raise failure(problem.sqlstate, str(problem)) from None
     except (OSError, asyncpg.InterfaceError, TimeoutError) as problem:
-        raise EngineUnavailable(f"the database is out of reach ({type(problem).__name__})") from None
+        what = f"the database is out of reach ({type(problem).__name__})"
+        raise EngineUnavailable(f"{what}: is it running, is the address right?") from None
