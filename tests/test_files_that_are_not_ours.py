@@ -344,7 +344,13 @@ async def test_bytes_that_could_not_be_scrubbed_for_want_of_space_are_pending_an
         await talk.verify()
 
 
-@pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:///a%00b.db", "sqlite:///a\0b.db", 5, None])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///:memory:", "sqlite:///a%00b.db", "sqlite:///a\0b.db", "sqlite:chat.db", "sqlite:/chat.db",
+        "sqlite://chat.db", 5, None,
+    ],
+)  # fmt: skip
 async def test_an_address_that_cannot_be_one_is_refused_by_name(url: Any, tmp_path: Path) -> None:
     with pytest.raises(palaver.InvalidInput) as caught:
         async with palaver.open(url):

@@ -50,7 +50,8 @@ class Address:
     def parse(cls, url: str) -> Address:
         """`sqlite:///relative.db`, `sqlite:////absolute.db`, with `?synchronous=NORMAL&busy_timeout=5000`."""
         parts = urlsplit(url)
-        if parts.netloc or not parts.path.lstrip("/") or "%00" in url or "\0" in url:
+        slashes = url.partition(":")[2].startswith("///")  # with fewer, the first letter of a name would be lost
+        if not slashes or not parts.path.lstrip("/") or "%00" in url or "\0" in url:
             raise errors.InvalidInput("url", "an SQLite URL is sqlite:///relative.db or sqlite:////absolute.db")
         if parts.path == "/:memory:":
             raise errors.InvalidInput("url", "a database that is gone when the block ends is memory:")
