@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from palaver.server.settings import ServerSettings
+
 from .conftest import raw
 
 
@@ -59,6 +61,26 @@ def test_nobody_serves_the_world_without_keys(cli: Callable[..., Result]) -> Non
     refused = cli("serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.exit_code == 1
     assert "palaver keys create" in refused.stderr
+
+
+def test_a_file_says_which_database_and_tenant_are_served_unless_somebody_else_does(
+    ok: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[ServerSettings] = []
+
+    async def take(settings: ServerSettings) -> bool:
+        served.append(settings)
+        return True
+
+    monkeypatch.setattr("palaver.server.serving.serve", take)
+    monkeypatch.delenv("PALAVER_URL")
+    (folder / "serve.toml").write_text('tenant = "acme"\nurl = "team.db"\n')
+    for more in ([], ["--db", "own.db"], ["--tenant", "default"]):
+        ok("serve", "--config", "serve.toml", *more)
+    found = [(one.url, one.tenant) for one in served]
+    assert found == [
+        ("sqlite:///team.db", "acme"), ("sqlite:///own.db", "acme"), ("sqlite:///team.db", "default"),
+    ]  # fmt: skip
 
 
 def test_one_file_has_one_server_process(cli: Callable[..., Result]) -> None:

@@ -81,6 +81,7 @@ class Call:
     tenant: str
     user: str | None
     as_json: bool
+    unsaid: frozenset[str] = frozenset()  # of url and tenant, those that nobody named: a file may
 
 
 def _version(wanted: bool) -> None:
@@ -169,11 +170,14 @@ def _entry(work: Command) -> Callable[..., None]:
 def _call(given: Given) -> Call:
     from palaver.cli.opening import database_url
 
+    url = given.db or os.environ.get("PALAVER_URL")
+    tenant = given.tenant or os.environ.get("PALAVER_TENANT")
     return Call(
-        url=database_url(given.db or os.environ.get("PALAVER_URL") or DEFAULT_URL),
-        tenant=given.tenant or os.environ.get("PALAVER_TENANT") or "default",
+        url=database_url(url or DEFAULT_URL),
+        tenant=tenant or "default",
         user=given.user or os.environ.get("PALAVER_USER") or None,
         as_json=given.as_json,
+        unsaid=frozenset(name for name, value in (("url", url), ("tenant", tenant)) if not value),
     )
 
 

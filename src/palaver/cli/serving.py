@@ -8,11 +8,13 @@ import threading
 import time
 import urllib.request
 import webbrowser
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from palaver.cli.app import Call, command
+from palaver.cli.opening import database_url
 from palaver.cli.output import say
 from palaver.errors import InvalidInput, MissingExtra
 
@@ -58,8 +60,8 @@ async def serve(
     settings = read_settings(
         os.environ,
         config,
-        url=call.url,
-        tenant=call.tenant,
+        url=None if "url" in call.unsaid else call.url,
+        tenant=None if "tenant" in call.unsaid else call.tenant,
         host=host,
         port=port,
         workers=workers,
@@ -67,6 +69,8 @@ async def serve(
         require_auth=require_auth or None,
         log_format=log_format,
     )
+    settings = replace(settings, url=database_url(settings.url)).check()
+    call = replace(call, url=settings.url)
     await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
     say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")
     if open:
