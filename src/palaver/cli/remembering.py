@@ -59,7 +59,8 @@ async def compact(
         new = [one for one in await talk.summaries() if one.id not in before]
     _show_summaries(call, new)
     if not call.as_json:
-        say(f"Wrote {counted(len(new), 'summary', 'summaries')}." if new else "Nothing was due.")
+        nothing = "Nothing is left to summarise." if force else "Nothing was due. --force summarises all the same."
+        say(f"Wrote {counted(len(new), 'summary', 'summaries')}." if new else nothing)
 
 
 def _show_summaries(call: Call, found: Sequence[Summary]) -> None:
@@ -174,7 +175,7 @@ async def facts(
         columns = ("id", "since", "subject", "predicate", "object", "sure", "turn", "until")
         table(columns, [_fact_row(fact) for fact in known], wide="object")
     else:
-        say("No facts.")
+        say("No facts." if extract else "No facts. --extract looks for some.")
 
 
 def _fact_row(fact: Fact) -> list[str]:
