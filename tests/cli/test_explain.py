@@ -202,3 +202,19 @@ def test_recall_quotes_what_a_file_says(ok, lines, folder):
 def test_recall_says_when_nothing_in_a_turn_fits(ok):
     ok("append", "support/42", "user", "I'm allergic to peanuts.")
     assert "0.00 = nothing in it fits" in ok("recall", "support/42", "zebra")
+
+
+# ---- what was really sent ------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_explained_also_after_a_turn_that_it_recalled_was_forgotten(ok, talk):
+    """By what it was compared with, too: the prompt before it."""
+    talk.generate("What am I allergic to?", token_budget=400)
+    talk.generate("And what about peanuts?", token_budget=400)
+    blocks = talk.requests()[-1].explanation["blocks"]
+    found = next(one["turn"] for block in blocks for one in block["scores"] if one["parts"]["lexical"] > 0)
+    talk.forget(found)
+    shown = ok("requests", "support/42", "--why")
+    assert found in shown
+    assert "(forgotten since, or of another conversation)" in shown
+    assert "of the prompt is as in the prompt before it." in shown

@@ -57,7 +57,7 @@ async def requests(
 
 async def _explain(talk: Conversation, request: Request) -> None:
     if request.explanation is None:
-        say(f"This was asked to {request.purpose}; there is no context to explain.")
+        say(f"This was asked to {request.purpose}; there is no context to explain. --turn names an answer.")
         return
     explanation = Explanation.from_dict(request.explanation)
     show_explanation(explanation, await recalled_turns(talk, explanation))

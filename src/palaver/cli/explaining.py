@@ -96,7 +96,7 @@ def _print(call: Call, context: Context, recalled: Mapping[str, Turn], text: boo
     elif text:
         say(context.text)
     else:
-        show_explanation(context.explain(), recalled)
+        show_explanation(context.explain(), recalled, "stays when something else is recalled")
 
 
 async def recalled_turns(talk: Conversation, explanation: Explanation) -> dict[str, Turn]:
@@ -119,17 +119,22 @@ async def unfinished(store: Store) -> str | None:
     return f"Memory is not up to date ({', '.join(kinds)} to do): palaver worker --once brings it there."
 
 
-def show_explanation(explanation: Explanation, recalled: Mapping[str, Turn]) -> None:
+def show_explanation(
+    explanation: Explanation, recalled: Mapping[str, Turn], prefix: str = "is as in the prompt before it"
+) -> None:
     unit = explanation.unit
     used = f"{explanation.tokens:,} of {explanation.budget:,} {unit}"
     say(f"{used} ({explanation.policy}, counted by {explanation.counter})", bar(explanation), _legend(explanation), "")
     table(("block", unit, "turns", "span", "why"), [_block_row(block) for block in explanation.blocks], wide="why")
-    if recalled:
+    if any(block.scores for block in explanation.blocks):
         say("", *_score_lines(explanation, recalled))
     if explanation.left_out:
         say("")
         table(("left out", "span", "why"), [_omission_row(one) for one in explanation.left_out], wide="why")
-    say("", f"{_verbatim(explanation)}.", f"Recall: {explanation.recall}.", *_prefix(explanation), *explanation.notes)
+    say("", f"{_verbatim(explanation)}.", f"Recall: {explanation.recall}.")
+    if explanation.identical_prefix is not None:
+        say(f"Identical prefix: {explanation.identical_prefix:.0%} of the prompt {prefix}.")
+    say(*explanation.notes)
 
 
 def bar(explanation: Explanation, width: int = WIDTH) -> Text:
@@ -178,10 +183,11 @@ def _score_lines(explanation: Explanation, recalled: Mapping[str, Turn]) -> list
 
     lines: list[str | Text] = [Text("recalled", "bold")]
     for score in (score for block in explanation.blocks for score in block.scores[:SHOWN]):
-        turn = recalled[score["turn"]]
-        who = f"#{turn.seq}  {local(turn.created, '%Y-%m-%d %H:%M')}  {turn.actor}"
+        turn = recalled.get(score["turn"])
+        who = f"#{turn.seq}  {local(turn.created, '%Y-%m-%d %H:%M')}  {turn.actor}" if turn else score["turn"]
         lines.append(f"{who}  {score['score']:.2f} = {made_of(score['parts'])}")
-        lines.append(Text(clean(f"    {excerpt(turn.text, frozenset())[:BRIEF]}"), "dim"))
+        text = excerpt(turn.text, frozenset())[:BRIEF] if turn else "(forgotten since, or of another conversation)"
+        lines.append(Text(clean(f"    {text}"), "dim"))
     return lines
 
 
@@ -191,14 +197,6 @@ def made_of(parts: Mapping[str, float]) -> str:
 
 def _verbatim(explanation: Explanation) -> str:
     return f"{explanation.turns_verbatim:,} of {counted(explanation.turns_total, 'turn')} word for word"
-
-
-def _prefix(explanation: Explanation) -> list[str]:
-    if explanation.identical_prefix is None:
-        return []
-    return [
-        f"Identical prefix: {explanation.identical_prefix:.0%} of the prompt stays when something else is recalled."
-    ]
 
 
 # ---- recall --------------------------------------------------------------------------------------------------------
