@@ -173,6 +173,25 @@ async def test_the_budget_is_kept_after_each_round(opened: Opener, provider: Loo
             assert calls == [one.split()[1] for one in ids if one.startswith("result")]
 
 
+async def test_results_that_are_longer_than_the_budget_are_shortened_and_not_left_out(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    def read(page: int) -> str:
+        """Read a page."""
+        return f"page {page} " * 400
+
+    provider.script(Say("", calls=[("read", {"page": n}) for n in range(3)]), Say("Done."))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        await talk.generate("Look.", tools=[read], token_budget=2_500)
+        assert len(messages_with_tools(provider.bodies[1])) == 6
+        assert all("left out here" in one["content"] for one in provider.bodies[1]["messages"] if one["role"] == "tool")
+        told = (await talk.requests())[-1].explanation
+        assert told is not None
+        assert told["tokens"] <= told["budget"]
+        assert not told["left_out"]
+
+
 async def test_what_was_recalled_stays_frozen_through_the_rounds(opened: Opener, provider: LoopbackProvider) -> None:
     provider.script(*[Say(calls=[("look_up", {"word": "peanuts"})])] * 3, Say("Done."))
     async with opened(model="chat") as store:

@@ -38,7 +38,8 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
 
 
 def _tail(tx: Tx, cid: int, conversation: str, limits: Limits, summarized: int) -> list[Turn]:
-    """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much."""
+    """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much; and
+    when that is a tool's result, what leads to its call: the round can be shortened, and half of it is no use."""
     turns: list[Turn] = []
     left = limits.budget
     end = -1 if limits.summarised is None else summarized
@@ -50,7 +51,7 @@ def _tail(tx: Tx, cid: int, conversation: str, limits: Limits, summarized: int) 
             left, end = min(left, limits.summarised or 0), -1
         turns.append(turn.turn(conversation))
         left -= 1 + (_characters(turn) if limits.in_characters else turn.token_count)
-        if left < 0 or len(turns) >= MANY:
+        if (left < 0 and turn.role != "tool") or len(turns) >= MANY:
             break
     turns.reverse()
     return turns

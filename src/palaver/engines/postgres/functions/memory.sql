@@ -24,7 +24,8 @@ CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGU
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
 -- tail: the end of the view, backwards, until the budget is full, or what turns that a summary covers may take of it.
--- No row is read that could not be used, but the one that is too much, and those that come with it from the same fetch
+-- No row is read that could not be used, but the one that is too much, and those that come with it from the same fetch;
+-- and when that one is a tool's result, what leads to its call: the round can be shortened, and half of it is no use
 CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean, summarised bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -48,7 +49,7 @@ BEGIN
       THEN coalesce(char_length(t.content), 0) + coalesce(char_length(t.tool_calls), 0)
         + coalesce(char_length(t.tool_results), 0)
       ELSE t.token_count END;
-    EXIT WHEN space < 0 OR taken >= 10000;
+    EXIT WHEN (space < 0 AND t.role <> 'tool') OR taken >= 10000;
   END LOOP;
 END $$;
 
