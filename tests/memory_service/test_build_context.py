@@ -375,6 +375,37 @@ async def test_summaries_stand_in_the_context_also_for_turns_that_lost_their_wor
     assert inside + sum(one.turns for one in explanation.left_out) == 161
 
 
+def accounted(ctx: Any) -> int:
+    """How many turns `explain` tells of: those that are in, and those that are left out."""
+    inside = {id for block in ctx.explain().blocks for id in block.turn_ids}
+    return len(inside) + sum(one.turns for one in ctx.explain().left_out)
+
+
+async def test_a_recalled_turn_is_taken_from_one_reason_only(store: Store) -> None:
+    talk = await store.conversation(agent="helper")
+    await talk.append("assistant", "Good morning.")
+    await talk.append("user", "I have lost it.", actor="eve")
+    calls = [{"id": "c", "name": "look", "arguments": {"q": "walrus"}}]
+    await talk.append("assistant", "The walrus: I look.", tool_calls=calls)
+    await talk.append("tool", "", tool_results=[{"id": "c", "content": "far away " * 150}])
+    await talk.append("user", "Nor do I.", actor="eve")
+    await talk.append("user", "Where did you say that the walrus is?")
+    ctx = await talk.build_context(700, filter_participants=["helper"], shorten=False)
+    assert "recalled" in kinds(ctx)
+    assert accounted(ctx) == 6
+
+
+async def test_an_answer_that_is_longer_than_the_budget_is_accounted_for(store: Store) -> None:
+    talk = await store.conversation()
+    await talk_on(talk, 4)
+    await talk.append("user", "Tell me of the walrus.")
+    await talk.append("assistant", "The walrus is large.")
+    await talk.append("assistant", "It sleeps. " * 1_000)
+    ctx = await talk.build_context(600, policy="recall-heavy")
+    assert "recalled" in kinds(ctx)
+    assert accounted(ctx) == 7
+
+
 async def test_the_same_input_gives_the_same_bytes_and_explain_says_how_much_is_the_same(store: Store) -> None:
     talk = await store.conversation()
     await talk_on(talk, 200)

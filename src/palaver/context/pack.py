@@ -295,7 +295,7 @@ class _Packer:
         if left > unfit:
             reason = "not yet summarised" if self.options.policy.summaries else "older than what this policy shows"
             first = whole[-1].through_seq if whole else 0
-            self.omissions.append(_span_omission(reason, left - unfit, first, start))
+            self.omissions.append(_span_omission(reason, left - unfit, first, self._unread_through(start)))
 
     def _fitting_cover(self, cover: list[Summary], cap: int) -> list[Summary]:
         """The newest ones that fit."""
@@ -316,6 +316,11 @@ class _Packer:
         if current is not None and current.position >= start and current not in self.material.tail:
             inside += 1
         return max(0, self.material.turn_count - inside)
+
+    def _unread_through(self, start: int) -> int:
+        """Where what was read begins, if that is behind the current message: its answer is longer than the budget."""
+        first = self.material.tail[0].position if self.material.tail else 0
+        return first if first > start + 1 else start
 
     def _omission_note(self, older: int, covered: int) -> list[str]:
         done = "summarised above" if covered == older else f"{covered} of them summarised above" if covered else ""
@@ -543,14 +548,15 @@ class _Packer:
 
     def _left_out(self) -> list[Omission]:
         """One line per reason; a turn that was recalled is not left out, wherever it lies."""
-        places = [place for block in self.blocks if block.kind == "recalled" for place in self.recalled_places]
-        found = []
-        for one in _merged([one for one in self.omissions if not self._counted_as_older(one)]):
-            start, end = one.from_seq, one.through_seq
-            inside = 0 if start is None or end is None else sum(start <= place < end for place in places)
-            if one.turns > inside:
-                found.append(replace(one, turns=one.turns - inside) if inside else one)
-        return found
+        rest = [self._without_recalled(one) for one in self.omissions if not self._counted_as_older(one)]
+        return _merged([one for one in rest if one.turns])
+
+    def _without_recalled(self, one: Omission) -> Omission:
+        start, end = one.from_seq, one.through_seq
+        if start is None or end is None:
+            return one
+        inside = sum(start <= place < end for place in self.recalled_places)
+        return replace(one, turns=max(0, one.turns - inside)) if inside else one
 
     def _counted_as_older(self, one: Omission) -> bool:
         """Whether a unit that was left out lies before the window, where the older turns are counted together."""
