@@ -153,6 +153,13 @@ def clean_text(field: str, value: object) -> str:
     return value
 
 
+def storable(text: str) -> str:
+    """The text of a machine, with U+FFFD for what no database keeps: U+0000, and halves of surrogate pairs."""
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\0", "\ufffd")
+
+
 def clean_name(field: str, value: object, limit: int = MAX_NAME) -> str:
     """A short text that identifies something: not empty, bounded."""
     text = clean_text(field, value)
@@ -391,8 +398,8 @@ def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
     return tuple(Attachment(**one, turn=turn) for one in from_json(text)) if text else ()
 
 
-def encode_sources(sources: object) -> str | None:
-    return clean_json("sources", _items("sources", sources, Mapping), MAX_METADATA) if sources else None
+def encode_sources(sources: object, limit: int = MAX_METADATA) -> str | None:
+    return clean_json("sources", _items("sources", sources, Mapping), limit) if sources else None
 
 
 def _items(field: str, value: object, kind: type) -> Sequence[Any]:

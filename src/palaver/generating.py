@@ -446,9 +446,9 @@ def server_calls(turn: Turn) -> tuple[ToolCall, ...]:
 
 
 def _answers(turn: Turn, question: Turn) -> bool:
-    """Whether a turn is the answer to a question, and not a step on the way to it."""
-    is_reply = turn.role == "assistant" and turn.status == "complete" and not turn.tool_calls
-    return is_reply and turn.metadata.get("answers") == question.id
+    """Whether a turn is the answer to a question, and not a step on the way to it; calls for the client are one."""
+    is_reply = turn.role == "assistant" and turn.status == "complete" and (not turn.tool_calls or client_calls(turn))
+    return bool(is_reply) and turn.metadata.get("answers") == question.id
 
 
 def is_dead(turn: Turn, now: datetime) -> bool:

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from palaver.asking import TurnOpened
 from palaver.context.material import Context
 from palaver.diagnostics import Recording
-from palaver.errors import ContextTooLong, EngineError, Gone, ModelError, NotFound, PreviousResponseMissing
+from palaver.drafts import MAX_METADATA, encode_calls, storable
+from palaver.errors import (
+    BadModelResponse,
+    ContextTooLong,
+    EngineError,
+    Gone,
+    InvalidInput,
+    ModelError,
+    NotFound,
+    PreviousResponseMissing,
+)
 from palaver.identity import canonical_json
-from palaver.model import Request, TokenUsage, Turn
+from palaver.model import Request, TokenUsage, ToolCall, Turn
 from palaver.models.heard import STOPPED, Heard
 from palaver.models.retrying import ask
 from palaver.ports import (
@@ -69,6 +79,7 @@ class Try:
         while event is not None:
             self.heard.take(event)
             if isinstance(event, TextDelta):
+                event = TextDelta(storable(event.text))
                 await out.write(event.text)
                 tell(event)
             elif isinstance(event, ReasoningDelta) or (isinstance(event, Thought) and self.tells_all):
@@ -157,16 +168,21 @@ class Round:
         generation, heard = self.generation, self.heard
         calls = heard.calls if self.may_call and not generation.stopped else []
         if calls:
+            _check_calls(generation.model.name, calls)
             metadata = {**metadata, **generation.running(calls)}
             generation.thoughts[calls[0].id] = tuple(heard.thoughts)
         generation.sources += heard.sources
+        sources = [] if calls else _distinct(generation.sources)
+        kept = _fitting(sources)
+        if len(kept) < len(sources):
+            metadata = {**metadata, "sources_left_out": len(sources) - len(kept)}
         out.finish(
             tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
             model=generation.model.name,
             adapter=generation.model.adapter,
             finish_reason=STOPPED if generation.stopped else "tool_calls" if calls else heard.reason,
             tool_calls=calls or None,
-            sources=None if calls else _distinct(generation.sources) or None,
+            sources=kept or None,
             metadata={**metadata, "latency": heard.timings()},
         )
 
@@ -227,6 +243,24 @@ def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str
     found = [(score["conversation"], score["turn"]) for score in scores]
     found += [(quote.conversation, quote.turn) for quote in prompt.quotes]
     return tuple(one for one in dict.fromkeys(found) if one[0] != conversation)
+
+
+def _check_calls(model: str, calls: Sequence[ToolCall]) -> None:
+    try:
+        encode_calls(calls)
+    except InvalidInput as problem:
+        raise BadModelResponse(model, f"made calls that cannot be stored ({problem})") from None
+
+
+def _fitting(sources: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first ones that a turn can hold: an answer is not lost because it rests on so much."""
+    kept, room = [], MAX_METADATA - 2
+    for one in sources:
+        room -= len(canonical_json(one).encode()) + 1
+        if room < 0:
+            break
+        kept.append(one)
+    return kept
 
 
 def _distinct(sources: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

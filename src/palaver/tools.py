@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from palaver.drafts import clean_json
-from palaver.errors import InvalidInput
+from palaver.drafts import MAX_CONTENT, MAX_FILE, clean_json, encode_sources, storable
+from palaver.errors import InvalidInput, TooLarge
 from palaver.identity import canonical_json
 from palaver.model import ToolCall
 from palaver.ports import ToolSpec
@@ -92,7 +92,7 @@ def tool(
         values = msgspec.structs.asdict(msgspec.convert(given, model, strict=False))
         if inspect.iscoroutinefunction(function):
             return await function(**values)
-        return await asyncio.to_thread(function, **values)
+        return await asyncio.to_thread(_called, function, values)
 
     return Tool(
         name=name or function.__name__,
@@ -102,6 +102,13 @@ def tool(
         timeout=timeout,
         alone=alone,
     )
+
+
+def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    try:
+        return function(**values)
+    except StopIteration:  # no future takes one: whoever waits for it would wait for ever
+        raise RuntimeError("StopIteration") from None
 
 
 def _arguments_of(function: Callable[..., Any], described: Mapping[str, str]) -> type[msgspec.Struct]:
@@ -207,14 +214,21 @@ class Toolbox:
         if not isinstance(call.arguments, Mapping):
             return Ran(call, "The arguments are not a JSON object.", is_error=True)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as clock:
                 return _ran(call, await wanted.run(dict(call.arguments)))
-        except TimeoutError:
+        except TimeoutError as problem:
+            if not clock.expired():  # its own, of something inside of it
+                return _failed(call, problem)
             return Ran(call, f"The tool took longer than {seconds:g} s and was stopped.", is_error=True)
         except msgspec.ValidationError as problem:
             return Ran(call, f"The arguments are not valid: {str(problem)[:MAX_ERROR]}", is_error=True)
-        except Exception as problem:  # whatever a tool does, the model hears of it and the conversation goes on
-            return Ran(call, f"The tool failed: {type(problem).__name__}: {str(problem)[:MAX_ERROR]}", is_error=True)
+        except asyncio.CancelledError as problem:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # this call is being stopped, and not something inside of it
+                raise
+            return _failed(call, problem)
+        except (Exception, SystemExit) as problem:  # whatever a tool does, the model hears of it, and it goes on
+            return _failed(call, problem)
 
 
 def _flat(given: Iterable[Any], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
@@ -234,12 +248,23 @@ def _flat(given: Iterable[Any], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
 
 
 def _ran(call: ToolCall, value: Any) -> Ran:
+    """What cannot be stored, such as what is no JSON, is an error of the tool, and becomes one here."""
     output = value if isinstance(value, ToolOutput) else ToolOutput(content=value)
     content = output.content
-    if not isinstance(content, str):
-        # What is no JSON is an error of the tool, and becomes one here.
+    if isinstance(content, str):
+        content = storable(content)
+        size = len(content.encode())
+        if size > MAX_FILE:
+            raise TooLarge("result", size=size, limit=MAX_FILE, unit="bytes")
+    else:
         clean_json("result", content)
+    encode_sources(output.sources, MAX_CONTENT)
     return Ran(call, content, output.is_error, tuple(output.sources))
+
+
+def _failed(call: ToolCall, problem: BaseException) -> Ran:
+    words = storable(str(problem)[:MAX_ERROR])
+    return Ran(call, f"The tool failed: {type(problem).__name__}: {words}", is_error=True)
 
 
 def text_of(content: Any) -> str:

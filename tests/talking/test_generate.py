@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Answered, MessageStored, TextDelta
+from palaver import Answered, MessageStored, TextDelta, ToolCall
 from palaver.errors import (
     BadModelResponse,
     BudgetTooSmall,
@@ -21,6 +21,7 @@ from palaver.errors import (
     RateLimited,
     TurnGone,
 )
+from palaver.ports import ToolSpec
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say, too_long
 
@@ -103,6 +104,22 @@ async def test_the_reply_is_on_disk_while_it_comes(opened: Opener, provider: Loo
         assert (await asking).text == "Once upon"
 
 
+async def test_what_no_database_keeps_is_replaced_in_an_answer(opened: Opener) -> None:
+    model = ScriptedModel([["A", "\0", "b \ud83d", "."]])
+    async with opened(model="scripted", models={"scripted": model}) as store:
+        assert (await store.generate("x", "Well?")).text == "A\ufffdb \ufffd."
+
+
+async def test_calls_that_cannot_be_stored_are_the_models_mistake(opened: Opener) -> None:
+    model = ScriptedModel([["I look.", ToolCall("c", "x" * 1_000, {})]])
+    async with opened(model="scripted", models={"scripted": model}) as store:
+        with pytest.raises(BadModelResponse, match="cannot be stored"):
+            await store.generate("x", "Well?")
+        talk = await store.conversation("x")
+        kept = await talk.history(include_superseded=True)
+        assert [(turn.text, turn.status) for turn in kept] == [("Well?", "complete"), ("I look.", "aborted")]
+
+
 # ---- idempotency ---------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +162,16 @@ async def test_a_retry_finds_the_answer_behind_its_tool_rounds(opened: Opener, p
             answer = await store.generate("x", "Look.", idempotency_key="k1", tools=["recall"])
             assert answer.text == "Done."
     assert len(provider.received) == 2
+
+
+async def test_a_retry_finds_an_answer_that_calls_the_client(opened: Opener, provider: LoopbackProvider) -> None:
+    pick = ToolSpec(name="pick", description="Pick a file.", parameters={"type": "object"})
+    provider.script(Say("Pick one.", calls=[("pick", {})]))
+    async with opened(model="chat") as store:
+        first = await store.generate("x", "Well?", idempotency_key="k1", client_tools=[pick])
+        assert await store.generate("x", "Well?", idempotency_key="k1", client_tools=[pick]) == first
+        assert [call.name for call in first.tool_calls] == ["pick"]
+    assert len(provider.received) == 1
 
 
 async def test_what_was_forgotten_is_not_answered_again(opened: Opener, provider: LoopbackProvider) -> None:

@@ -246,20 +246,93 @@ async def test_every_failure_of_a_tool_is_a_clear_result() -> None:
         """Gives what is no JSON."""
         return object()
 
-    box = Toolbox.of([fail, tool(slow, timeout=0.01), odd], {})
+    async def impatient() -> None:
+        """Gives up by itself."""
+        raise TimeoutError("no answer from the printer")
+
+    async def cancelled() -> None:
+        """Cancels something of its own."""
+        inner = asyncio.ensure_future(asyncio.sleep(60))
+        inner.cancel()
+        await inner
+
+    def leave() -> None:
+        """Ends the program, as parsers of command lines do."""
+        sys.exit("usage: leave")
+
+    def empty() -> str:
+        """Takes the first of nothing."""
+        return next(iter(()))
+
+    def unsaid() -> None:
+        """Fails with what no database keeps."""
+        raise ValueError("a\0b")
+
+    def sourced() -> ToolOutput:
+        """Gives sources that are none."""
+        return ToolOutput(content="ok", sources=[{"url": object()}])
+
+    more = [impatient, cancelled, leave, empty, unsaid, sourced]
+    box = Toolbox.of([fail, tool(slow, timeout=0.01), odd, *more], {})
     for call, told in (
         (ToolCall("1", "fail", {"n": 1}), "RuntimeError: the disk is full"),
         (ToolCall("2", "fail", {"n": "many"}), "not valid"),
         (ToolCall("3", "fail", {}), "not valid"),
         (ToolCall("4", "fail", {"n": 1, "m": 2}), "not valid"),
         (ToolCall("5", "fail", '{"n":'), "not a JSON object"),
-        (ToolCall("6", "nothing", {}), "There is no tool 'nothing'. There are: fail, slow, odd."),
+        (ToolCall("6", "nothing", {}), "There is no tool 'nothing'. There are: fail, slow, odd"),
         (ToolCall("7", "slow", {}), "longer than 0.01 s"),
         (ToolCall("8", "odd", {}), "failed"),
+        (ToolCall("9", "impatient", {}), "TimeoutError: no answer from the printer"),
+        (ToolCall("10", "cancelled", {}), "CancelledError"),
+        (ToolCall("11", "leave", {}), "SystemExit: usage: leave"),
+        (ToolCall("12", "empty", {}), "StopIteration"),
+        (ToolCall("13", "unsaid", {}), "ValueError: a\ufffdb"),
+        (ToolCall("14", "sourced", {}), "sources: is not JSON"),
     ):
         ran = await run_one(box, call)
         assert ran.is_error, call
         assert told in ran.content
+
+
+async def test_a_result_with_what_no_database_keeps_is_stored_without_it(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    def raw() -> str:
+        """Gives what a file holds."""
+        return "ELF\0\ud800."
+
+    provider.script(Say(calls=[("raw", {})]), Say("I see."))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        assert (await talk.generate("Look.", tools=[raw])).text == "I see."
+        assert (await talk.history())[2].tool_results[0].content == "ELF\ufffd\ufffd."
+
+
+async def test_calls_that_share_an_id_get_a_result_each(opened: Opener) -> None:
+    calls = [ToolCall("look_up", "look_up", {"word": word}) for word in ("rice", "tea")]
+    model = ScriptedModel([calls, "Done."])
+    async with opened(model="scripted", models={"scripted": model}) as store:
+        await store.generate("x", "Look.", tools=[look_up])
+    results = [message["content"] for message in model.calls[1] if message["role"] == "tool"]
+    assert results == ["rice is a word", "tea is a word"]
+
+
+async def test_more_sources_than_a_turn_holds_do_not_cost_the_answer(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    def find() -> ToolOutput:
+        """Finds much."""
+        return ToolOutput(
+            content="ok", sources=[{"url": f"https://example.org/{n}", "text": "x" * 1_000} for n in range(99)]
+        )
+
+    provider.script(Say(calls=[("find", {})]), Say("I see."))
+    async with opened(model="chat") as store:
+        answer = await store.generate("x", "Look.", tools=[find])
+        assert answer.text == "I see."
+        assert answer.sources[0]["url"] == "https://example.org/0"
+        assert len(answer.sources) + answer.metadata["sources_left_out"] == 99
 
 
 async def test_a_failure_reaches_the_model_and_the_conversation_goes_on(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from palaver.identity import new_id
 from palaver.model import ToolCall
 from palaver.ports import CallReady, Cited, Finished, ModelEvent, Started, Thought, Usage
 
@@ -34,7 +35,7 @@ class Heard:
         if isinstance(event, Started):
             self.id, self.model = event.id, event.model
         elif isinstance(event, CallReady):
-            self.calls.append(event.call)
+            self.calls.append(self._distinct(event.call))
         elif isinstance(event, Cited):
             self.sources.append(event.source)
         elif isinstance(event, Thought):
@@ -43,6 +44,11 @@ class Heard:
             self.usage = event
         elif isinstance(event, Finished):
             self.finish = event.reason
+
+    def _distinct(self, call: ToolCall) -> ToolCall:
+        """Some servers give the calls of one answer the same id: then each result would be everybody's."""
+        taken = {one.id for one in self.calls}
+        return replace(call, id=f"call_{new_id()}") if call.id in taken else call
 
     @property
     def reason(self) -> str:
