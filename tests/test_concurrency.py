@@ -6,6 +6,7 @@ import asyncio
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,35 @@ async def test_a_cancelled_append_is_stored_wholly_or_not_at_all(database_url: s
         assert acknowledged <= {turn.id for turn in stored}
         assert [turn.seq for turn in stored] == list(range(len(stored)))
         await talk.verify()
+
+
+@pytest.mark.parametrize(("verb", "status"), [("append_open", "aborted"), ("_commit_stream", "complete")])
+async def test_a_stream_that_is_cancelled_at_its_start_or_end_is_not_left_pending(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, verb: str, status: str
+) -> None:
+    async with palaver.open(database_url, tenant="acme") as store:
+        talk = await store.conversation("shared")
+        real, under_way, go_on = getattr(talk, verb), asyncio.Event(), asyncio.Event()
+
+        async def slowly(*arguments: Any, **fields: Any) -> palaver.Turn:
+            opened = await real(*arguments, **fields) if verb == "append_open" else None
+            under_way.set()
+            await go_on.wait()
+            return opened or await real(*arguments, **fields)
+
+        async def write() -> None:
+            async with talk.stream() as out:
+                await out.write("All of it.")
+
+        monkeypatch.setattr(talk, verb, slowly)
+        writing = asyncio.create_task(write())
+        await under_way.wait()
+        writing.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert [turn.status for turn in await talk.history(include_superseded=True)] == [status]
 
 
 @pytest.mark.parametrize("attempt", range(3))

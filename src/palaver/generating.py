@@ -8,7 +8,7 @@ answer with the finish reason "stopped"; an error or a cancellation leaves it as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ from palaver.ports import ChatModel, Quote, ToolSpec
 from palaver.processes import is_gone, this_process
 from palaver.prompting import options_of
 from palaver.rounds import Prompt, Round
+from palaver.streaming import to_the_end
 from palaver.talking import Agent, Talking
 from palaver.tools import Ran, Toolbox, shortened, text_of
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "This call was cut off: the program that ran it ended before there was a result. It was not run again."
 STOPPED_CALL = "This call was stopped by the user before there was a result."
+CANCELLED_CALL = "This call was cancelled before there was a result. It was not run again."
 SLACK = 5.0  # seconds between the last moment of a tool round and taking it for dead
 HISTORY_SHARE = 3  # a history that is handed in takes a third of the budget at most
 QUOTED_HITS = 40
@@ -164,10 +166,14 @@ class Generation:
                 self.tell(Prompted(prompt.context))
             may_call = self.asked.may_call and number < self.limits.tool_rounds
             round_ = Round(self, prompt, may_call, must_call=not number and self.asked.must_call)
-            turn = await round_.run()
-            await self._learn(prompt, round_, turn)
-            if not number:
-                await self._plan_title(prompt.context)
+            try:
+                turn = await round_.run()
+                await self._learn(prompt, round_, turn)
+                if not number:
+                    await self._plan_title(prompt.context)
+            except asyncio.CancelledError:
+                await self._end_calls(round_.turn)
+                raise
             if not turn.tool_calls:
                 return turn
             newest = await self._run_tools(turn)
@@ -390,6 +396,19 @@ class Generation:
             done[ran.call.id] = ran
             self.tell(ToolDone(ran.call, ran.content, ran.is_error))
 
+        try:
+            await self._run_calls(calls, finished)
+        except asyncio.CancelledError:
+            await to_the_end(self._keep_results(turn, done, CANCELLED_CALL))
+            raise
+        return await to_the_end(self._keep_results(turn, done, STOPPED_CALL))
+
+    async def _end_calls(self, turn: Turn | None) -> None:
+        """Calls that are stored, and will not run: this answer was given up."""
+        if turn is not None and server_calls(turn):
+            await to_the_end(self._keep_results(turn, {}, CANCELLED_CALL))
+
+    async def _run_calls(self, calls: Sequence[ToolCall], finished: Callable[[Ran], None]) -> None:
         names = sorted({call.name for call in calls})
         with self.talking.telemetry.span(
             f"execute_tool {' '.join(names)}"[:200],
@@ -397,9 +416,12 @@ class Generation:
             gen_ai__conversation__id=self.talk.id,
         ):
             await self.interruptible(self.toolbox.run(calls, self.limits.tool_timeout, finished))
+
+    async def _keep_results(self, turn: Turn, done: Mapping[str, Ran], otherwise: str) -> Turn:
+        """Store what the calls gave, and `otherwise` for those that were cut short."""
         results, files = [], []
-        for call in calls:
-            ran = done.get(call.id) or Ran(call, STOPPED_CALL, True)
+        for call in server_calls(turn):
+            ran = done.get(call.id) or Ran(call, otherwise, True)
             result, whole = await self._result(ran)
             results.append(result)
             files += whole

@@ -35,10 +35,10 @@ from palaver.ports import (
     TextDelta,
     Thought,
 )
+from palaver.streaming import TurnWriter, to_the_end
 
 if TYPE_CHECKING:
     from palaver.generating import Generation
-    from palaver.streaming import TurnWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ class Round:
         self.generation, self.prompt, self.may_call = generation, prompt, may_call
         self.choice = Choice(may_call, must_call)
         self.current = Try(generation, prompt, self.choice, chained=prompt.previous is not None)
+        self.turn: Turn | None = None  # the reply, once it is stored
 
     @property
     def heard(self) -> Heard:
@@ -125,10 +126,12 @@ class Round:
                 await generation.interruptible(self._listen(out))
                 self._finish(out, metadata)
         except BaseException as problem:  # passed on; the call is on record, however it ended
-            await self._end(out.turn, problem)
+            self.turn = out.turn
+            await to_the_end(self._end(out.turn, problem))
             raise
+        self.turn = out.turn
         assert out.turn is not None
-        await self._end(out.turn, None)
+        await to_the_end(self._end(out.turn, None))
         return out.turn
 
     async def _listen(self, out: TurnWriter) -> None:
@@ -196,7 +199,7 @@ class Round:
         # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
         # fail an answer that is stored, nor to hide why one failed.
         with suppress(EngineError, Gone, NotFound):
-            await asyncio.shield(self.current.recording.end(response, None if turn is None else turn.id))
+            await self.current.recording.end(response, None if turn is None else turn.id)
 
 
 def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from palaver.drafts import MAX_CONTENT, clean_text
 from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
@@ -17,8 +17,22 @@ if TYPE_CHECKING:
     from palaver.conversation import Conversation
     from palaver.memory.redact import StreamRedactor
 
+T = TypeVar("T")
 
 LOST = "what was held back of this stream is lost with the process that held it: abort it, and start again"
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do it, also when whoever waits for it is cancelled: the cancellation goes on once it is done."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # looked at: nobody else will
+        raise
 
 
 @dataclass(slots=True)
@@ -149,7 +163,13 @@ class TurnWriter:
         if self._state != "new":
             raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
         if self._flush != "end":
-            self.turn = await self._talk.append_open(self._role, **self._options)
+            try:
+                await to_the_end(self._open())
+            except asyncio.CancelledError as problem:
+                if self.turn is not None:  # nobody will write to it
+                    await to_the_end(self._abort(problem))
+                raise
+            assert self.turn is not None
             self._live.opened(self._talk.id, self.turn.id)
             self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
         self._state = "open"
@@ -158,16 +178,22 @@ class TurnWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Also when this task is being cancelled: the text so far must reach the disk, and the turn its end, first."""
         self._state = "ended"
+        await to_the_end(self._leave(problem))
+
+    async def _open(self) -> None:
+        self.turn = await self._talk.append_open(self._role, **self._options)
+
+    async def _leave(self, problem: BaseException | None) -> None:
         await self._stop_tasks()
         if self._redactor is not None:
             self._take_rest(self._redactor.finish())
         try:
-            if kind is None:
+            if problem is None:
                 await self._commit_or_abort()
             else:
-                # Also when this task is being cancelled: the text so far must reach the disk first.
-                await asyncio.shield(self._abort(problem))
+                await self._abort(problem)
         finally:
             if self.turn is not None:
                 self._live.sealed(self._talk.id, self.turn.id)
@@ -194,7 +220,8 @@ class TurnWriter:
     async def _abort(self, problem: BaseException | None) -> None:
         try:
             if self.turn is None:
-                self.turn = await self._talk.append_open(self._role, **self._options)
+                await self._open()
+            assert self.turn is not None
             await self._send()
             tail = Chunk(n=self._chunk, text="".join(self._buffer))
             self.turn = await self._talk._abort_stream(self.turn, tail)

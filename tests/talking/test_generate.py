@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Answered, MessageStored, TextDelta, ToolCall
+from palaver import Answered, MessageStored, TextDelta, ToolCall, ToolDone
 from palaver.errors import (
     BadModelResponse,
     BudgetTooSmall,
@@ -282,6 +282,65 @@ async def test_cancelling_leaves_an_aborted_turn(opened: Opener, provider: Loopb
         assert request.turn == cut.id
         assert request.response is not None
         assert request.response["error"] == {"type": "CancelledError", "status": None}
+
+
+async def test_cancelling_keeps_what_tools_gave_and_says_which_did_not_end(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    both, paid = asyncio.Barrier(2), asyncio.Event()
+
+    async def pay() -> str:
+        """Pays."""
+        await both.wait()
+        return "paid"
+
+    async def wait() -> None:
+        """Waits."""
+        await both.wait()
+        await asyncio.Event().wait()
+
+    async def listen() -> None:
+        async for event in talk.generate_stream("Pay.", tools=[pay, wait]):
+            if isinstance(event, ToolDone):
+                paid.set()
+
+    provider.script(Say(calls=[("pay", {}), ("wait", {})]))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        listening = asyncio.create_task(listen())
+        await paid.wait()
+        listening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listening
+        results = (await talk.history())[-1].tool_results
+        assert [result.is_error for result in results] == [False, True]
+        assert results[0].content == "paid"
+        assert "cancelled" in str(results[1].content)
+
+
+async def test_calls_that_are_stored_while_the_answer_is_cancelled_get_their_end(
+    opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealing, go_on = asyncio.Event(), asyncio.Event()
+    provider.script(Say(calls=[("recall", {"query": "x"})]))
+    async with opened(model="chat") as store:
+        talk = await store.conversation("x")
+        real = talk._commit_stream
+
+        async def slowly(*arguments: Any) -> palaver.Turn:
+            sealing.set()
+            await go_on.wait()
+            return await real(*arguments)
+
+        monkeypatch.setattr(talk, "_commit_stream", slowly)
+        asking = asyncio.create_task(talk.generate("Look.", tools=["recall"]))
+        await sealing.wait()
+        asking.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        _, calls, results = await talk.history()
+        assert [result.id for result in results.tool_results] == [call.id for call in calls.tool_calls]
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------
