@@ -87,7 +87,13 @@ def only_new(context: Context, newest: Turn, instructions: str | None) -> tuple[
         new = context.messages[start:]
         if [message["tool_call_id"] for message in new] != [result.id for result in newest.tool_results]:
             return None  # they did not fit: only a fresh context tells what is missing
+    elif not _is_about(context, newest):
+        return None  # somebody spoke meanwhile, and `newest` stands further up
     else:
         new = context.messages[context.stable :]
     lead = [{"role": "system", "content": instructions}] if instructions else []
     return (*lead, *new) if new else None
+
+
+def _is_about(context: Context, message: Turn) -> bool:
+    return any(block.kind == "current" and block.turn_ids == (message.id,) for block in context.explanation.blocks)

@@ -36,6 +36,23 @@ async def test_the_next_message_goes_on_from_the_last_answer_and_sends_only_what
         assert "previous_response_id" in (requests[1].body or {})  # told by the body, not by a flag
 
 
+async def test_a_message_is_sent_also_when_another_came_right_behind_it(
+    opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(model="responses") as store:
+        talk = await store.conversation("x")
+        await talk.generate("One.")
+        build = talk._build_context
+
+        async def late(options: Any) -> Any:
+            await talk.append("user", "Three.")
+            return await build(options)
+
+        monkeypatch.setattr(talk, "_build_context", late)
+        await talk.generate("Two.", semantic_recall=False)
+        assert [item["content"] for item in provider.bodies[1]["input"]][-2:] == ["Two.", "Three."]
+
+
 async def test_off_never_does_and_asks_the_service_to_keep_nothing(opened: Opener, provider: LoopbackProvider) -> None:
     async with opened(model="responses", generate={"continuity": "off"}) as store:
         for _ in range(2):
