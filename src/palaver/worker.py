@@ -28,7 +28,7 @@ from palaver.memory.retention import retention_of
 from palaver.model import ConversationInfo, Fact, Request, Scope, Summary, Turn, WorkingMemory
 from palaver.models.offline import summarizer as offline
 from palaver.models.registry import OFFLINE, ModelBook
-from palaver.models.writing import ModelWriter, plain_title
+from palaver.models.writing import ModelWriter, checked_summary, plain_title
 from palaver.ports import (
     Changes,
     Clock,
@@ -281,7 +281,8 @@ class Worker:
         """Who writes for this conversation: the model of that name, or its own. None: nobody but the rules."""
         if self.models is None:
             return None
-        model = self.models.chat(name or self.models.chosen(info))
+        chosen = name or self.models.chosen(info)
+        model, price = self.models.chat(chosen), self.models.price(chosen)
         if model.adapter == OFFLINE:
             return None
 
@@ -295,9 +296,11 @@ class Worker:
                 purpose=purpose,
                 body=body,
             )
+            usage = Usage(**response["usage"])
+            cost = {} if price is None else {"cost": price.cost(usage)}
             recording = Recording(self.engine, scope, request, self.clean_texts, None)
-            await recording.end(response, None)
-            self.meter.answered(Usage(**response["usage"]))
+            await recording.end({**response, **cost}, None)
+            self.meter.answered(usage)
 
         at = self.clock.now()
         return ModelWriter(model, self.counter, told)
@@ -426,7 +429,7 @@ class Worker:
     async def _written(
         self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
     ) -> tuple[str, str]:
-        """A text and who wrote it; the offline summariser stands in for one that fails or takes too long."""
+        """A text and who wrote it; the offline summariser stands in for one that fails, is too slow or says nothing."""
         stand_in = OfflineSummarizer(self.counter, self._breath())
         try:
             writer = self._writer(scope, info) or stand_in
@@ -436,6 +439,8 @@ class Worker:
         try:
             async with asyncio.timeout(SUMMARIZER_SECONDS):  # before 3.12, wait_for may swallow a cancellation
                 text, name = await write(writer), writer.name
+            if writer is not stand_in:
+                text = checked_summary(text, SUMMARY_TOKENS, self.counter)
         except Exception:  # a provider's client may raise anything, and no chat may wait for it
             if writer is stand_in:
                 raise
@@ -600,7 +605,7 @@ class Worker:
                 return check(raw, f"model:{self.extractor.name}")
             except InvalidInput:
                 continue
-            except (PalaverError, OSError, TimeoutError, ValueError):
+            except Exception:  # a provider's client may raise anything
                 return None
         return None
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import palaver
-from palaver import Store
+from palaver import Store, Summary, Turn
 from palaver.errors import InvalidInput
-from palaver.memory.compaction import FAN_OUT
+from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS
 
 from .helpers import Broken, Gate, Stuck, Watched, spans, talk_on, url
 
@@ -267,6 +268,43 @@ async def test_a_summariser_that_fails_or_hangs_is_stood_in_for_and_the_summary_
         assert {one.level for one in found} == {0, 1}
         assert all(one.text and f"in place of {writer.name}" in one.model for one in found)
         assert (await store.stats()).storage["outbox"] == []
+
+
+class Says:
+    """A summariser with the same words for everything."""
+
+    name = "says"
+
+    def __init__(self, words: Any) -> None:
+        self.words = words
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        return self.words  # type: ignore[no-any-return]
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        return self.words  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("words", ["", " \n", None, {"summary": "doors"}], ids=repr)
+async def test_a_summariser_that_says_nothing_is_stood_in_for(tmp_path: Path, words: Any) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=Says(words)) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 50, "We decided to paint door number {n} green.")
+        await talk.summarize()
+        (summary,) = await talk.summaries()
+        assert "green" in summary.text
+        assert "in place of says" in summary.model
+
+
+async def test_a_summary_that_is_too_long_or_cannot_be_stored_is_cut_and_cleaned(tmp_path: Path) -> None:
+    said = Says("Doors\0 are green. " * 10_000)
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=said) as store:
+        talk = await store.conversation()
+        await talk_on(talk, 50)
+        await talk.summarize()
+        (summary,) = await talk.summaries()
+        assert (summary.model, summary.text[:6]) == ("says", "Doors\ufffd")
+        assert summary.token_count <= SUMMARY_TOKENS
 
 
 async def test_a_chat_goes_on_while_a_summariser_hangs(tmp_path: Path) -> None:

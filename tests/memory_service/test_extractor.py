@@ -26,6 +26,8 @@ class Proposer:
         if "facts" not in json.dumps(schema):
             return "{}"
         answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
         return answer if isinstance(answer, str) else json.dumps(answer(turns))
 
 
@@ -62,3 +64,9 @@ async def test_a_model_that_never_answers_in_json_leaves_the_rules(tmp_path):
     extractor = Proposer("no", "no")
     assert await extracted(tmp_path, extractor) == []
     assert extractor.calls == 2
+
+
+async def test_whatever_a_model_raises_the_rules_go_on(tmp_path):
+    extractor = Proposer(RuntimeError("an error of some client"))
+    assert await extracted(tmp_path, extractor) == []
+    assert extractor.calls == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -197,6 +198,30 @@ async def test_summaries_are_written_by_the_conversations_model(opened: Opener, 
         (request,) = await talk.requests()
         assert request.purpose == "summarize"
         assert request.body == provider.bodies[0]
+
+
+async def test_a_summary_costs_what_its_tokens_cost(opened: Opener, provider: LoopbackProvider) -> None:
+    provider.script(Say("They decided on numbers.", prompt_tokens=1_000_000))
+    async with opened(model="offline", models=provider.models(price={"input": 3, "output": 0})) as store:
+        talk = await summarised(store, model="chat")
+        (request,) = await talk.requests()
+        assert request.response is not None
+        assert request.response["cost"] == 3
+
+
+async def test_a_summariser_that_takes_too_long_is_on_record(
+    opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.worker.SUMMARIZER_SECONDS", 0.2)
+    never = threading.Event()
+    provider.script(Say("They decided.", hold=never))
+    async with opened(model="offline") as store:
+        talk = await summarised(store, model="chat")
+        never.set()
+        (request,) = await talk.requests()
+        assert request.response is not None
+        assert request.response["error"]["type"] == "CancelledError"
+        assert "in place of" in (await talk.summaries())[0].model
 
 
 async def test_summarizer_model_comes_before_it(opened: Opener) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.context.render import fenced, line, shortened
-from palaver.drafts import preview
+from palaver.drafts import preview, storable
 from palaver.errors import BadModelResponse
 from palaver.model import Summary, Turn
 from palaver.models.heard import Heard
@@ -56,8 +56,7 @@ class ModelWriter:
         return await self._sum_up(MERGE, "summaries", [one.text for one in summaries], budget)
 
     async def _sum_up(self, order: str, what: str, lines: Sequence[str], budget: int) -> str:
-        text = await self._complete("summarize", order.format(words=max(20, budget * 2 // 3)), what, lines)
-        return text if self.counter(text) <= budget * OVER else shortened(text, budget, self.counter)
+        return await self._complete("summarize", order.format(words=max(20, budget * 2 // 3)), what, lines)
 
     async def title(self, turns: Sequence[Turn]) -> str:
         lines = [line(turn)[:READ_TITLE] for turn in turns]
@@ -76,11 +75,19 @@ class ModelWriter:
                     pieces.append(event.text)
             if not "".join(pieces).strip():
                 raise BadModelResponse(self.name, "gave an empty answer")
-        except Exception as problem:  # passed on; the call is on record, however it ended
+        except BaseException as problem:  # passed on; the call is on record, also when it took too long
             await self.told(purpose, body, heard.response(problem))
             raise
         await self.told(purpose, body, heard.response(None))
-        return "".join(pieces).strip()
+        return storable("".join(pieces)).strip()
+
+
+def checked_summary(text: Any, budget: int, counter: Counter) -> str:
+    """What somebody else wrote as a summary: words that can be stored, and no more of them than it may weigh."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("a summary must be text, and not empty")
+    text = storable(text)
+    return text if counter(text) <= budget * OVER else shortened(text, budget, counter)
 
 
 def clean_title(text: str) -> str:
