@@ -52,6 +52,15 @@ async def test_an_update_ends_the_old_fact_and_links_to_what_took_its_place(stor
     await talk.verify()
 
 
+async def test_whoever_moves_back_lives_there_again(store: Store) -> None:
+    talk = await store.conversation(settings={"facts": True})
+    for place in ("Lisbon", "Porto", "Lisbon"):
+        back = await talk.append("user", f"I live in {place}.")
+    await talk.extract_facts()
+    (now,) = await talk.facts()
+    assert (now.object, now.source_turn) == ("Lisbon", back.id)
+
+
 async def test_what_is_said_twice_is_one_fact(store: Store) -> None:
     talk = await store.conversation(settings={"facts": True})
     for _ in range(3):

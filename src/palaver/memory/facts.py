@@ -144,13 +144,18 @@ _UNREAL = re.compile(
 
 
 def extract(turns: Sequence[Turn]) -> list[FactDraft]:
-    """The facts that users stated in `turns`, in order, each once."""
-    found: dict[tuple[str, ...], FactDraft] = {}
+    """The facts that users stated in `turns`, in order, each once; and again when something else held in between."""
+    found: list[FactDraft] = []
+    holds: dict[tuple[str, ...], tuple[str, ...]] = {}
     for turn in turns:
         if is_own_words(turn) and turn.status == "complete":
             for draft in _stated(turn):
-                found[_identity(draft)] = found.get(_identity(draft), draft)
-    return list(found.values())
+                identity = _identity(draft)
+                place = _slot(draft) or identity
+                if holds.get(place) != identity:
+                    found.append(draft)
+                holds[place] = identity
+    return found
 
 
 def _stated(turn: Turn) -> Iterator[FactDraft]:
