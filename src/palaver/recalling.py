@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palaver.errors import ModelUnavailable
 from palaver.model import Fact, FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports import Clock, Embedder, Engine, Nearest, Postings, ProfileRows, Where
@@ -251,7 +250,7 @@ class Recaller:
             return _Near()
         try:  # before the vectors are fetched: a service may tell its dimensions with its first answer
             asked = np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
-        except ModelUnavailable:
+        except Exception:  # a provider's client may raise anything, and words are found without it; the note says so
             return _Near()
         sample = await self._sample(scope, where, lexical.passages) if lexical.passages > MANY else None
         if sample is not None:

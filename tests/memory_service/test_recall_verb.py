@@ -345,3 +345,19 @@ async def test_explain_speaks_of_its_own_question_and_of_no_other(
         go_on.set()
         assert down.explain().recall == "by words alone: hash-32 could not answer"
         assert (await slow).explain().recall == "by words and meaning (hash-32)"
+
+
+class Failing(HashEmbedder):
+    """One whose client raises an error of its own."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        raise RuntimeError("the connection pool is empty")
+
+
+async def test_whatever_an_embedder_raises_words_are_found(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=Failing(), worker=False) as store:
+        talk = await store.conversation("t")
+        await talk.append("user", PEANUTS)
+        assert [hit.turn.text for hit in await talk.recall("peanuts") if hit.turn] == [PEANUTS]
+        ctx = await talk.build_context(1_000, message="Which peanuts?")
+        assert ctx.explain().recall == "by words alone: hash-32 could not answer"
