@@ -360,6 +360,11 @@ def test_a_refusal_names_the_field(client: httpx.Client, talk: str, path: str, b
     assert refused.json()["field"] == field
 
 
+def test_a_body_that_cannot_be_read_is_called_so(client: httpx.Client) -> None:
+    broken = client.post("/api/conversations", content=b'{"key":', headers={"content-type": "application/json"})
+    assert (broken.status_code, broken.json()["field"]) == (422, "body")
+
+
 def test_a_limit_is_named_with_its_number(client: httpx.Client, talk: str) -> None:
     refused = client.post(f"{talk}/turns", json={"role": "user", "content": "x" * 5_000_001}).json()
     assert (refused["status"], refused["limit"], refused["unit"]) == (413, 5_000_000, "bytes")

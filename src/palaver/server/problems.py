@@ -144,13 +144,16 @@ def of_refusal(error: HTTPException) -> Problem:
 
 def of_validation(error: RequestValidationError) -> Problem:
     """What the schema says. The values themselves are not repeated: they may be what somebody said."""
-    found = [{"field": _place(one["loc"]), "problem": _without_input(one)} for one in error.errors()[:20]]
+    found = [{"field": _place(one), "problem": _without_input(one)} for one in error.errors()[:20]]
     first = found[0] if found else {"field": "body", "problem": "cannot be read"}
     detail = f"{first['field']}: {first['problem']}"
     return problem(422, "invalid-input", detail, {"field": first["field"], "errors": found})
 
 
-def _place(parts: tuple[Any, ...]) -> str:
+def _place(one: Mapping[str, Any]) -> str:
+    parts = one["loc"]
+    if one["type"] == "json_invalid":  # then the rest of it is a number of bytes
+        return "body"
     named = [str(part) for part in parts if part not in ("body", "query", "path", "header")]
     return ".".join(named) or str(parts[0] if parts else "body")
 
