@@ -148,6 +148,15 @@ def test_a_response_that_fails_in_the_background_says_so(
     assert gpt.responses.retrieve(begun.id).status == "failed"
 
 
+def test_a_response_that_failed_in_the_background_says_why(gpt: openai.OpenAI, provider: LoopbackProvider) -> None:
+    provider.script(Say("One two three", garble_after=1))
+    begun = gpt.responses.create(model="chat", input="Count", background=True)
+    *_, last = gpt.responses.retrieve(begun.id, stream=True)
+    assert last.type == "response.failed"
+    found = gpt.responses.retrieve(begun.id)
+    assert (found.status, found.error and found.error.message) == ("failed", "openai:test gave a malformed answer")
+
+
 def test_one_that_nobody_began_to_answer_has_failed(
     server: Running, gpt: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,7 +286,7 @@ class Exchanges:
             raise TurnNotFound(turn)
         known: Exchange | None = self.services.recent.get(id)
         # Of one that failed the log may know more: somebody else has made it since.
-        failed_for_good = known is not None and known.failed and not await answer_turns(talk, input)
+        failed_for_good = known is not None and known.failed and await _never_answered(talk, input)
         if known is not None and (failed_for_good or not known.failed) and not await known.was_forgotten():
             return replace(known, talk=talk, input=input)
         ask = Ask(shape=str(noted.get("shape")), model="", said=(), kept=noted)
@@ -295,7 +295,7 @@ class Exchanges:
     async def _begin(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
         if ask.instructions:
             self.store.require(SYSTEM)
-        model_named(self.services, ask)  # one that is not there leaves nothing behind
+        self._check_model(ask)
         if again and ask.store and not self._is_bound(ask, name) and (found := await self._unnamed_try(mark)):
             return await self.resumed(ask, *found)
         talk = await self._conversation(ask, name)
@@ -305,6 +305,11 @@ class Exchanges:
             return await self.resumed(ask, talk, tried)
         input, plan = await self._take_in(ask, talk, mark)
         return await self._answer(ask, talk, input, plan.unknown)
+
+    def _check_model(self, ask: Ask) -> None:
+        """One that is not there, or that cannot do what is asked of it, leaves nothing behind."""
+        if (name := model_named(self.services, ask)) is not None:
+            settings_for(ask, self.services.store.parts.talking.models.chat(name).adapter)
 
     @staticmethod
     def _is_bound(ask: Ask, name: str | None) -> bool:
@@ -490,6 +495,10 @@ def _goes_on(turn: Turn, now: datetime) -> bool:
     """Whether an answer that is here so far is whole, or being made by somebody who still lives."""
     is_whole = turn.status == "complete" and turn.active
     return turn.status == "pending" or (is_whole and not (server_calls(turn) and is_dead(turn, now)))
+
+
+async def _never_answered(talk: Conversation, input: Turn) -> bool:
+    return all(turn.status == "aborted" for turn in await answer_turns(talk, input))
 
 
 async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from palaver.errors import PalaverError
 from palaver.model import Turn
 from palaver.models.tokens import counter_for
-from palaver.server import speaking
+from palaver.server import dialects, speaking
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
 from palaver.server.exchange import Exchange, Exchanges, behind, noted_on, seconds_left
 from palaver.server.faces import items, openai_responses
@@ -134,10 +136,18 @@ async def _as_stored(exchange: Exchange, frames: Frames) -> dict[str, Any]:
     beats = from_turns(exchange.input.id, await behind(exchange.talk, exchange.input))
     found = openai_responses.response(frames, beats)
     never_began = exchange.answer is None and not beats and seconds_left(exchange.input) <= 0
-    if found["status"] == "in_progress" and (exchange.failed or never_began):
-        frames.fail({"message": "The answer failed"})
+    if exchange.failed or (found["status"] == "in_progress" and never_began):
+        frames.fail({"message": _why(exchange)})
         return frames.response()
     return found
+
+
+def _why(exchange: Exchange) -> str:
+    """What an answer failed with, where this process knows it."""
+    problem = exchange.answer.problem if exchange.answer is not None else None
+    if not isinstance(problem, PalaverError | HTTPException):
+        return "The answer failed"
+    return str(dialects.details_of(problem)["detail"])
 
 
 async def _asked_with(exchange: Exchange) -> list[Turn]:
