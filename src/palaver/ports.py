@@ -383,11 +383,13 @@ class FactToEmbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as a model is told of it. `parameters` is the JSON schema of an object."""
+    """A tool as a model is told of it. `parameters` is the JSON schema of an object; with `strict` a provider that can
+    keeps the arguments to it."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    strict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,9 +479,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Why it ended: stop, length, tool_calls or content_filter; another word is the provider's own."""
+    """Why it ended: stop, length, tool_calls or content_filter; another word is the provider's own. `sequence` is what
+    it was told to stop at, where a provider says that."""
 
     reason: str
+    sequence: str | None = None
 
 
 ModelEvent = Started | TextDelta | ReasoningDelta | Thought | CallReady | Cited | Usage | Finished

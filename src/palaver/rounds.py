@@ -186,7 +186,7 @@ class Round:
             finish_reason=STOPPED if generation.stopped else "tool_calls" if calls else heard.reason,
             tool_calls=calls or None,
             sources=kept or None,
-            metadata={**metadata, "latency": heard.timings()},
+            metadata={**metadata, **heard.marks, "latency": heard.timings()},
         )
 
     async def _end(self, turn: Turn | None, problem: BaseException | None) -> None:

@@ -6,12 +6,13 @@ said earlier is quoted, with who said it and when, between marks that the quoted
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from palaver.identity import canonical_json
-from palaver.model import Attachment, Content, Fact, File, FileQuote, Image, Reasoning, Summary, Text, Turn
+from palaver.model import Attachment, Content, Fact, File, FileQuote, Image, Reasoning, Summary, Text, ToolResult, Turn
 
 Message = dict[str, Any]
 Count = Callable[[str], int]
@@ -49,7 +50,7 @@ def messages(turn: Turn, view: View, shorten_to: Callable[[str], str] | None = N
     cut = shorten_to or _same
     if turn.role == "tool":
         return [
-            {"role": "tool", "tool_call_id": result.id, "content": cut(_result_text(result.content))}
+            {"role": "tool", "tool_call_id": result.id, "content": cut(_result_text(result.content)), **failed(result)}
             for result in turn.tool_results
         ]
     content = _content(turn.content, view.prefix(turn), cut)
@@ -59,6 +60,11 @@ def messages(turn: Turn, view: View, shorten_to: Callable[[str], str] | None = N
             {"id": call.id, "name": call.name, "arguments": _arguments(call.arguments)} for call in turn.tool_calls
         ]
     return [message]
+
+
+def failed(result: ToolResult) -> dict[str, Any]:
+    """What a message says of a result, beside its words: whether the tool failed."""
+    return {"is_error": True} if result.is_error else {}
 
 
 def _same(text: str) -> str:
@@ -270,12 +276,15 @@ def _openai_message(message: Message) -> Message:
 def _openai_content(content: Any) -> Any:
     if isinstance(content, str):
         return content
-    return [
-        {"type": "image_url", "image_url": {"url": part["url"]}}
-        if part["type"] == "image" and part["url"]
-        else {"type": "text", "text": _text_of_part(part)}
-        for part in content
-    ]
+    return [_openai_part(part) for part in content]
+
+
+def _openai_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "image" and part["url"]:
+        return {"type": "image_url", "image_url": {"url": part["url"]}}
+    if part["type"] == "document":
+        return {"type": "file", "file": {"filename": part["filename"], "file_data": part["url"]}}
+    return {"type": "text", "text": _text_of_part(part)}
 
 
 def _text_of_part(part: Mapping[str, Any]) -> str:
@@ -309,12 +318,17 @@ def _responses_content(message: Message) -> Any:
     content = message["content"]
     if isinstance(content, str):
         return content
-    return [
-        {"type": "input_image", "image_url": part["url"]}
-        if part["type"] == "image" and part["url"]
-        else {"type": "input_text", "text": _text_of_part(part)}
-        for part in content
-    ]
+    return [_responses_part(part) for part in content]
+
+
+def _responses_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "image" and part["url"]:
+        return {"type": "input_image", "image_url": part["url"]}
+    if part["type"] == "document" and not part["url"].startswith("data:"):
+        return {"type": "input_file", "file_url": part["url"]}
+    if part["type"] == "document":
+        return {"type": "input_file", "filename": part["filename"], "file_data": part["url"]}
+    return {"type": "input_text", "text": _text_of_part(part)}
 
 
 def to_anthropic(messages: Sequence[Message]) -> dict[str, Any]:
@@ -337,7 +351,8 @@ def to_anthropic(messages: Sequence[Message]) -> dict[str, Any]:
 
 def _anthropic_blocks(message: Message) -> list[dict[str, Any]]:
     if message["role"] == "tool":
-        return [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}]
+        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+        return [{**result, "is_error": True} if message.get("is_error") else result]
     content = message["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     blocks = [_anthropic_part(part) for part in parts if part["type"] != "text" or part["text"].strip()]
@@ -348,12 +363,26 @@ def _anthropic_blocks(message: Message) -> list[dict[str, Any]]:
 
 def _anthropic_part(part: Mapping[str, Any]) -> dict[str, Any]:
     url = part.get("url") or ""
-    if part["type"] == "image" and url.startswith("data:") and ";base64," in url:
-        kind, data = url.removeprefix("data:").split(";base64,", 1)
-        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+    if part["type"] == "document":
+        return {"type": "document", "source": _document_source(url), "title": part["filename"]}
     if part["type"] == "image" and url:
-        return {"type": "image", "source": {"type": "url", "url": url}}
+        return {"type": "image", "source": _anthropic_source(url)}
     return {"type": "text", "text": _text_of_part(part)}
+
+
+def _anthropic_source(url: str) -> dict[str, Any]:
+    if not url.startswith("data:") or ";base64," not in url:
+        return {"type": "url", "url": url}
+    kind, data = url.removeprefix("data:").split(";base64,", 1)
+    return {"type": "base64", "media_type": kind, "data": data}
+
+
+def _document_source(url: str) -> dict[str, Any]:
+    """The service takes text as text, and everything else as bytes."""
+    source = _anthropic_source(url)
+    if not source.get("media_type", "").startswith("text/"):
+        return source
+    return {"type": "text", "media_type": "text/plain", "data": b64decode(source["data"]).decode(errors="replace")}
 
 
 def _object(arguments: str) -> Any:

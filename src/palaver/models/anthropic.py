@@ -45,6 +45,7 @@ except ImportError as problem:
 PATH = "/v1/messages"
 WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
 EPHEMERAL = {"type": "ephemeral"}
+NONE = {"type": "none"}  # of tools
 MAX_TOKENS = 4_096  # of the answer; the service wants a number
 REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
@@ -103,7 +104,10 @@ class AnthropicMessages:
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
             body["tool_choice"] = _choice(request)
-        return {"max_tokens": MAX_TOKENS, **with_settings(body, request.settings)}
+        settings = dict(request.settings)
+        if settings.pop("parallel_tool_calls", True) is False and body.get("tool_choice", NONE) != NONE:
+            body["tool_choice"]["disable_parallel_tool_use"] = True
+        return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         try:
@@ -134,7 +138,7 @@ class AnthropicMessages:
                 yield Thought(block)
         yield _usage(answer["usage"], answer["usage"])
         reason = answer.get("stop_reason") or "end_turn"
-        yield Finished(REASONS.get(reason, reason))
+        yield Finished(REASONS.get(reason, reason), answer.get("stop_sequence"))
 
     async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         """The events of the stream. As plain JSON: the SDK's own types cost more than all the rest, for each token."""
@@ -189,6 +193,7 @@ class _Heard:
 
     over: bool = False
     reason: str = "stop"
+    sequence: str | None = None
     usage: Any = None
     blocks: dict[int, _Block] = field(default_factory=dict)
 
@@ -207,10 +212,11 @@ class _Heard:
             return _finished(self.blocks[event["index"]])
         if kind == "message_delta":
             self.reason = event["delta"].get("stop_reason") or self.reason
+            self.sequence = event["delta"].get("stop_sequence")
             return [_usage(self.usage, event["usage"])]
         if kind == "message_stop":
             self.over = True
-            return [Finished(REASONS.get(self.reason, self.reason))]
+            return [Finished(REASONS.get(self.reason, self.reason), self.sequence)]
         return []
 
     def _delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
@@ -269,10 +275,11 @@ def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+    strict = {"strict": True} if tool.strict else {}
+    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters), **strict}
 
 
-def _choice(request: ModelRequest) -> dict[str, str]:
+def _choice(request: ModelRequest) -> dict[str, Any]:
     if isinstance(request.must_call, str) and request.may_call:
         return {"type": "tool", "name": request.must_call}
     return {"type": "none" if not request.may_call else "any" if request.must_call else "auto"}

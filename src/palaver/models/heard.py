@@ -12,6 +12,7 @@ from palaver.model import ToolCall
 from palaver.ports import CallReady, Cited, Finished, ModelEvent, Started, Thought, Usage
 
 STOPPED = "stopped"
+STOP_SEQUENCE = "stop_sequence"  # in the metadata of an answer: what the model was told to stop at, and did
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Heard:
     thoughts: list[Mapping[str, Any]] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
+    sequence: str | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, event: ModelEvent) -> None:
@@ -43,7 +45,7 @@ class Heard:
         elif isinstance(event, Usage):
             self.usage = event
         elif isinstance(event, Finished):
-            self.finish = event.reason
+            self.finish, self.sequence = event.reason, event.sequence
 
     def _distinct(self, call: ToolCall) -> ToolCall:
         """Some servers give the calls of one answer the same id: then each result would be everybody's."""
@@ -54,6 +56,11 @@ class Heard:
     def reason(self) -> str:
         """Calls that were not allowed any more are not made; what remains is an end like any other."""
         return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What of the end is kept with the turn, beside the reason."""
+        return {} if self.sequence is None else {STOP_SEQUENCE: self.sequence}
 
     def timings(self) -> dict[str, float | None]:
         first = None if self.first is None else round(self.first - self.began, 4)

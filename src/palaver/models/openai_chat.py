@@ -151,7 +151,8 @@ class _Heard:
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": function}
+    strict = {} if tool.strict is None else {"strict": tool.strict}
+    return {"type": "function", "function": {**function, **strict}}
 
 
 def _choice(request: ModelRequest) -> Any:

@@ -155,7 +155,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
         "name": tool.name,
         "description": tool.description,
         "parameters": dict(tool.parameters),
-        "strict": False,
+        "strict": bool(tool.strict),
     }
 
 

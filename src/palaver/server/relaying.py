@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
 from palaver.asking import Answered, GenerateEvent
+from palaver.context.render import failed
 from palaver.generating import CLIENT_CALLS
 from palaver.identity import new_id
 from palaver.model import TokenUsage, Turn
 from palaver.models.heard import Heard
 from palaver.models.retrying import Retries, ask
 from palaver.ports import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
-from palaver.server.faces.neutral import Ask, arguments_text, result_text, settings_for, thoughts_of
+from palaver.server.faces.histories import data_of
+from palaver.server.faces.neutral import Ask, Part, arguments_text, bad, result_text, settings_for, thoughts_of
 
 
 def request_of(asked: Ask, model: ChatModel) -> ModelRequest:
     return ModelRequest(
-        messages=tuple(_messages(asked)),
+        messages=tuple(_messages(asked, model.adapter)),
         tools=asked.tools,
         may_call=asked.may_call,
         must_call=asked.must_call,
@@ -28,7 +31,7 @@ def request_of(asked: Ask, model: ChatModel) -> ModelRequest:
     )
 
 
-def _messages(asked: Ask) -> list[dict[str, Any]]:
+def _messages(asked: Ask, adapter: str) -> list[dict[str, Any]]:
     """A history as a model gets it, when there is no memory to add."""
     messages: list[dict[str, Any]] = []
     if asked.instructions:
@@ -36,11 +39,11 @@ def _messages(asked: Ask) -> list[dict[str, Any]]:
     for one in asked.said:
         if one.role == "tool":
             messages += [
-                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content)}
+                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content), **failed(result)}
                 for result in one.results
             ]
             continue
-        content = one.content if isinstance(one.content, str) else list(one.content)
+        content = one.content if isinstance(one.content, str) else [_part(part, adapter) for part in one.content]
         message: dict[str, Any] = {"role": one.role, "content": content}
         if one.calls:
             message["tool_calls"] = [
@@ -48,6 +51,20 @@ def _messages(asked: Ask) -> list[dict[str, Any]]:
             ]
         messages.append(message)
     return messages
+
+
+def _part(part: Part, adapter: str) -> Part:
+    """A file goes along as it is: it is stored nowhere, so that no tool could read it later."""
+    if part["type"] != "file":
+        return part
+    url, name = str(part["url"]), part.get("filename") or "file"
+    if not url.lower().startswith("data:"):
+        if adapter == "openai-chat":
+            raise bad("file", "must be sent with its bytes: the model that answers takes no address")
+        return {"type": "document", "url": url, "filename": name}
+    if (sent := data_of(url)) is None:
+        raise bad("data", "is no data URL that can be read")
+    return {"type": "document", "url": f"data:{sent[0]};base64,{b64encode(sent[1]).decode()}", "filename": name}
 
 
 async def passed_on(
@@ -74,6 +91,6 @@ async def passed_on(
             tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
             model=model.name,
             finish_reason="tool_calls" if heard.calls else heard.reason,
-            metadata={CLIENT_CALLS: [call.id for call in heard.calls]},
+            metadata={CLIENT_CALLS: [call.id for call in heard.calls], **heard.marks},
         )
     )

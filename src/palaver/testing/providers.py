@@ -415,7 +415,11 @@ class MessagesForm(_Form):
             "cache_creation_input_tokens": 0,
         }
         head = {"id": f"msg_{self.number}", "type": "message", "role": "assistant", "model": self.model}
-        return {**head, "content": blocks, "stop_reason": reason, "stop_sequence": None, "usage": usage}
+        end = {"stop_reason": reason, "stop_sequence": self._sequence(reason)}
+        return {**head, "content": blocks, **end, "usage": usage}
+
+    def _sequence(self, reason: str | None) -> str | None:
+        return str(self.request["stop_sequences"][0]) if reason == "stop_sequence" else None
 
     def whole(self) -> dict[str, Any]:
         return self._message(self._reason(), self._blocks(), self.completion)
@@ -431,7 +435,7 @@ class MessagesForm(_Form):
             for delta in self._deltas(block):
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
-        end = {"stop_reason": self._reason(), "stop_sequence": None}
+        end = {"stop_reason": self._reason(), "stop_sequence": self._sequence(self._reason())}
         yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": self.completion}}
         yield {"type": "message_stop"}
 

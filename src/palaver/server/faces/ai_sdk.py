@@ -78,7 +78,7 @@ def _tools(given: Any) -> tuple[Any, ...]:
             raise bad(f"tools.{name}", "must be an object")
         schema = one.get("inputSchema") or one.get("parameters")
         schema = schema.get("jsonSchema", schema) if isinstance(schema, Mapping) else schema
-        found.append(spec_in(f"tools.{name}", name, one.get("description"), schema))
+        found.append(spec_in(f"tools.{name}", name, one.get("description"), schema, one.get("strict")))
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from palaver.asking import Answered, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
+from palaver.models.heard import STOP_SEQUENCE
 from palaver.ports import ReasoningDelta, TextDelta, Thought
 from palaver.server.faces.neutral import (
     MAX_TOOLS,
@@ -19,6 +20,7 @@ from palaver.server.faces.neutral import (
     bad,
     common_settings,
     flag_in,
+    format_in,
     listed,
     name_in,
     object_in,
@@ -47,6 +49,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         raise bad("messages", "must not be empty")
     named = object_in("metadata", body.get("metadata")).get("conversation_id")
     may_call, must_call = _choice(body.get("tool_choice"))
+    one_by_one = _one_by_one(body.get("tool_choice"))
     return Ask(
         shape="anthropic-messages",
         model=text_in("model", body.get("model")),
@@ -55,8 +58,9 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         tools=tuple(_tool(one) for one in listed("tools", body.get("tools") or [], MAX_TOOLS)),
         may_call=may_call,
         must_call=must_call,
-        common=common_settings(body, COMMON),
-        own=own_settings(body, DECIDED),
+        common={**common_settings(body, COMMON), **one_by_one},
+        own={**own_settings(body, DECIDED), **one_by_one},
+        format=format_in("output_config.format", object_in("output_config", body.get("output_config")).get("format")),
         stream=flag_in("stream", body.get("stream")),
         conversation=None if named is None else name_in("metadata.conversation_id", named),
         store=flag_in("store", body.get("store")),
@@ -74,10 +78,18 @@ def _choice(given: Any) -> tuple[bool, bool | str]:
     raise bad("tool_choice", "must be of type auto, any, tool or none")
 
 
+def _one_by_one(choice: Any) -> dict[str, bool]:
+    """Whether the model may call several tools at once is said with the choice, here."""
+    once = isinstance(choice, Mapping) and flag_in(
+        "tool_choice.disable_parallel_tool_use", choice.get("disable_parallel_tool_use")
+    )
+    return {"parallel_tool_calls": False} if once else {}
+
+
 def _tool(one: Mapping[str, Any]) -> Any:
     if one.get("type") not in (None, "custom"):
         raise bad("tools", "must be tools of the client's own")
-    return spec_in("tools", one.get("name"), one.get("description"), one.get("input_schema"))
+    return spec_in("tools", one.get("name"), one.get("description"), one.get("input_schema"), one.get("strict"))
 
 
 def said_of(messages: list[Mapping[str, Any]]) -> tuple[Said, ...]:
@@ -176,8 +188,7 @@ class Frames:
             "role": "assistant",
             "model": self.model,
             "content": list(self.blocks),
-            "stop_reason": REASONS[self.sum.reason] if last is not None else None,
-            "stop_sequence": None,
+            **(self._why() if last is not None else {"stop_reason": None, "stop_sequence": None}),
             "usage": {"input_tokens": self.sum.prompt, "output_tokens": self.sum.completion},
         }
 
@@ -239,9 +250,15 @@ class Frames:
                 {"type": "content_block_delta", "index": self._index, "delta": delta},
                 {"type": "content_block_stop", "index": self._index},
             ]
-        end = {"stop_reason": REASONS[self.sum.reason], "stop_sequence": None}
         usage = {"input_tokens": self.sum.prompt, "output_tokens": self.sum.completion}
-        return [*frames, {"type": "message_delta", "delta": end, "usage": usage}, {"type": "message_stop"}]
+        return [*frames, {"type": "message_delta", "delta": self._why(), "usage": usage}, {"type": "message_stop"}]
+
+    def _why(self) -> dict[str, Any]:
+        """Why it ended, and what it was told to stop at, if it did."""
+        sequence = self.sum.last.metadata.get(STOP_SEQUENCE) if self.sum.last is not None else None
+        if isinstance(sequence, str) and self.sum.reason == "stop":
+            return {"stop_reason": "stop_sequence", "stop_sequence": sequence}
+        return {"stop_reason": REASONS[self.sum.reason], "stop_sequence": None}
 
     @property
     def _index(self) -> int:

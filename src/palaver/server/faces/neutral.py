@@ -16,12 +16,20 @@ MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
 MAX_DEPTH = 100
 SCHEMES = ("https:", "http:", "data:")
-FORWARDED = ("temperature", "top_p", "max_tokens", "stop")  # what every provider knows, each by its own name
+# What every provider knows, each by its own name.
+FORWARDED = ("temperature", "top_p", "max_tokens", "stop", "parallel_tool_calls")
 NAMES: Mapping[str, Mapping[str, str]] = {
-    "openai-chat": {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop": "stop"},
-    "openai-responses": {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_output_tokens"},
+    "openai-chat": {
+        "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop": "stop",
+        "parallel_tool_calls": "parallel_tool_calls",
+    },
+    "openai-responses": {
+        "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_output_tokens",
+        "parallel_tool_calls": "parallel_tool_calls",
+    },
     "anthropic-messages": {
         "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop": "stop_sequences",
+        "parallel_tool_calls": "parallel_tool_calls",
     },
 }  # fmt: skip
 
@@ -57,7 +65,8 @@ class Ask:
 
     `own` are settings in the words of `shape`, `common` those that other providers have as well. `conversation` and
     `previous` say what it belongs to, where the body does. With `whole`, what is said is all that the client has, also
-    when that is one message. `kept` is stored with the message, for later questions about this answer.
+    when that is one message. `format` is what the answer must look like, as Responses say it: `{"type": "json_schema",
+    "schema": …}`. `kept` is stored with the message, for later questions about this answer.
     """
 
     shape: str
@@ -69,6 +78,7 @@ class Ask:
     must_call: bool | str = False
     common: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[str, Any] = field(default_factory=dict)
+    format: Mapping[str, Any] | None = None
     stream: bool = False
     conversation: str | None = None
     previous: str | None = None
@@ -90,7 +100,23 @@ def settings_for(ask: Ask, adapter: str) -> dict[str, Any]:
     given = {names[name]: value for name, value in ask.common.items() if name in names}
     if "stop_sequences" in given and isinstance(given["stop_sequences"], str):
         given["stop_sequences"] = [given["stop_sequences"]]
-    return given
+    return given if ask.format is None else {**given, **_formatted(ask.format, adapter)}
+
+
+def _formatted(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
+    """What an answer must look like, in the words of the provider."""
+    is_schema = format["type"] == "json_schema"
+    named = {"name": "answer", **format} if is_schema else format  # OpenAI wants a name
+    if adapter == "openai-responses":
+        return {"text": {"format": named}}
+    if adapter == "openai-chat":
+        schema = {name: value for name, value in named.items() if name != "type"}
+        return {"response_format": {"type": "json_schema", "json_schema": schema} if is_schema else named}
+    if adapter != "anthropic-messages":
+        return {}
+    if not is_schema:
+        raise bad("format", "must be a json_schema: the model that answers knows no other")
+    return {"output_config": {"format": {"type": "json_schema", "schema": format.get("schema")}}}
 
 
 # ---- reading what came in ------------------------------------------------------------------------------------------
@@ -162,6 +188,12 @@ def object_in(field: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def format_in(field: str, value: Any) -> Mapping[str, Any] | None:
+    """What an answer must look like; None where any text will do."""
+    format = object_in(field, value)
+    return format if format.get("type", "text") != "text" else None
+
+
 def url_in(field: str, value: Any) -> str:
     """Where a file is, or the file itself."""
     if not text_in(field, value).lower().startswith(SCHEMES):
@@ -189,7 +221,7 @@ def call_in(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
     return ToolCall(text_in(f"{field}.id", id), text_in(f"{field}.name", name), value)
 
 
-def spec_in(field: str, name: Any, description: Any, parameters: Any) -> ToolSpec:
+def spec_in(field: str, name: Any, description: Any, parameters: Any, strict: Any) -> ToolSpec:
     if parameters is not None and not isinstance(parameters, Mapping):
         raise bad(f"{field}.parameters", "must be a JSON schema")
     schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
@@ -197,6 +229,7 @@ def spec_in(field: str, name: Any, description: Any, parameters: Any) -> ToolSpe
         name=text_in(f"{field}.name", name),
         description=optional_text(f"{field}.description", description) or "",
         parameters=schema,
+        strict=None if strict is None else flag_in(f"{field}.strict", strict),
     )
 
 

@@ -19,6 +19,7 @@ from palaver.server.faces.neutral import (
     call_in,
     common_settings,
     flag_in,
+    format_in,
     listed,
     name_in,
     object_in,
@@ -36,7 +37,7 @@ DECIDED = frozenset(
 )
 COMMON = {
     "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens",
-    "stop": "stop",
+    "stop": "stop", "parallel_tool_calls": "parallel_tool_calls",
 }  # fmt: skip
 GAP = "\n\n"  # between what is said before tools ran and after
 DONE = "[DONE]"
@@ -66,6 +67,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
+        format=_format(body.get("response_format")),
         stream=flag_in("stream", body.get("stream")),
         conversation=_named(metadata),
         store=flag_in("store", body.get("store")),
@@ -94,11 +96,18 @@ def _choice(given: Any) -> tuple[bool, bool | str]:
     raise bad("tool_choice", "must be none, auto, required or a function")
 
 
+def _format(given: Any) -> Mapping[str, Any] | None:
+    format = format_in("response_format", given)
+    schema = object_in("response_format.json_schema", format.get("json_schema")) if format else {}
+    return {"type": format["type"], **schema} if format else None
+
+
 def _tool(one: Mapping[str, Any]) -> Any:
     function = one.get("function")
     if one.get("type") != "function" or not isinstance(function, Mapping):
         raise bad("tools", "must be functions")
-    return spec_in("tools.function", function.get("name"), function.get("description"), function.get("parameters"))
+    told = [function.get(name) for name in ("name", "description", "parameters", "strict")]
+    return spec_in("tools.function", *told)
 
 
 def _instructions(messages: list[Mapping[str, Any]]) -> str | None:

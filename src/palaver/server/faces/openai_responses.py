@@ -18,6 +18,7 @@ from palaver.server.faces.neutral import (
     bad,
     common_settings,
     flag_in,
+    format_in,
     listed,
     name_in,
     object_in,
@@ -33,7 +34,10 @@ DECIDED = frozenset(
     "model input instructions previous_response_id conversation store stream stream_options tools tool_choice metadata "
     "background include truncation context_management prompt".split()
 )
-COMMON = {"temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens"}
+COMMON = {
+    "temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens",
+    "parallel_tool_calls": "parallel_tool_calls",
+}  # fmt: skip
 # What a response repeats of its request, and what it says where the request said nothing.
 ECHOED: Mapping[str, Any] = {
     "instructions": None, "metadata": {}, "temperature": 1.0, "top_p": 1.0, "max_output_tokens": None,
@@ -71,6 +75,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
+        format=format_in("text.format", object_in("text", body.get("text")).get("format")),
         stream=flag_in("stream", body.get("stream")),
         conversation=_conversation(body),
         previous=_previous(body.get("previous_response_id")),
@@ -118,7 +123,7 @@ def _choice(given: Any) -> tuple[bool, bool | str]:
 def _tool(one: Mapping[str, Any]) -> Any:
     if one.get("type") != "function":
         raise bad("tools", "must be functions")
-    return spec_in("tools", one.get("name"), one.get("description"), one.get("parameters"))
+    return spec_in("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
 
 
 def echo_of(body: Mapping[str, Any]) -> dict[str, Any]:

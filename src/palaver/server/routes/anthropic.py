@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import Request
 from starlette.responses import Response
 
@@ -44,7 +46,8 @@ async def count_message_tokens(request: Request, store: StoreOf) -> Response:
     context = await talk.build_context(
         budget, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )
-    return Reply({"input_tokens": context.tokens})
+    beside = replace(ask, instructions=None, said=(replace(ask.said[-1], content=tuple(ask.said[-1].files)),))
+    return Reply({"input_tokens": context.tokens + speaking.counted(beside, count)})
 
 
 BUDGET = 32_000  # tokens of a context, where nobody says
