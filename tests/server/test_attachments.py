@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import jwt
 import pytest
 from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
@@ -236,6 +239,20 @@ def test_a_link_is_over_when_its_time_or_its_key_is(guarded: Running) -> None:
         [known] = guarded.do(services.store.engine.api_keys(Scope.of("acme", None)))
         guarded.do(revoke_key(store, known.id))
         assert nobody.get(link["url"]).status_code == 401
+
+
+def test_a_link_is_over_when_the_jwt_is_that_it_was_made_with(guarded: Running) -> None:
+    ends = time.time() + 60
+    claims = {"sub": "ada", "aud": "authenticated", "tenant": "acme", "exp": ends}
+    with guarded.client(jwt.encode(claims, "x" * 32, "HS256")) as client, guarded.client() as nobody:
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+        path = f"{talk}/attachments/{upload(client, talk)['id']}"
+        link = ok(client.post(f"{path}/link", json={"seconds": 300}), 201)
+        assert datetime.fromisoformat(link["expires_at"]).timestamp() == pytest.approx(ends, abs=1)
+        assert nobody.get(link["url"]).status_code == 200
+        past = Caller(Scope.of("acme", "ada"), "jwt:acme/ada", until=time.time() - 1)
+        over = guarded.app.state.services.authenticator.link_ticket(past, f"GET {path}/content", 300)
+        assert nobody.get(f"{path}/content", params={"ticket": over}).status_code == 401
 
 
 # ---- down ----------------------------------------------------------------------------------------------------------

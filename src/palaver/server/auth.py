@@ -215,8 +215,8 @@ class Authenticator:
         return self._signed(caller, self.settings.ticket_seconds, until=caller.until)
 
     def link_ticket(self, caller: Caller, line: str, seconds: float) -> str:
-        """What a link to one file holds: good for that method and path, and for nothing else."""
-        return self._signed(caller, seconds, **{"for": line})
+        """What a link to one file holds: good for that method and path alone, and no longer than its maker's JWT."""
+        return self._signed(caller, seconds, until=caller.until, **{"for": line})
 
     def upload_ticket(self, caller: Caller, line: str, upload: Upload, seconds: float) -> str:
         """What an upload is put with, and completed with a little later."""

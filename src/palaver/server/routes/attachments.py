@@ -140,7 +140,8 @@ async def create_link(
     path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
     seconds = body.seconds or LINK_SECONDS
     ticket = services.authenticator.link_ticket(caller, f"GET {path}", seconds)
-    expires = datetime.fromtimestamp(services.store.parts.clock.now().timestamp() + seconds, UTC)
+    end = services.store.parts.clock.now().timestamp() + seconds
+    expires = datetime.fromtimestamp(end if caller.until is None else min(end, caller.until), UTC)
     return Reply({"url": f"{path}?ticket={ticket}", "expires_at": expires}, 201)
 
 
