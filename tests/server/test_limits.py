@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
+from tests.server.processes import wait_until
 
 from palaver.server.serving import Patient
 from palaver.server.settings import ServerSettings
@@ -104,6 +105,34 @@ def test_a_body_that_comes_too_slowly_is_given_up(settings: Callable[..., Server
         head = b"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         answer = raw(server, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n", more=b"{")
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("path", ["/api/conversations", "/v1/chat/completions", "/v1/messages"])
+def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for(
+    settings: Callable[..., ServerSettings], path: str
+) -> None:
+    with running(settings(body_seconds=0.2)) as server:
+        answer = raw(server, f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "attachments"])
+def test_hanging_up_in_the_middle_of_a_body_is_no_fault(
+    server: Running, talk: str, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    caplog.set_level(logging.INFO, "palaver.server")
+    path = path if path.startswith("/") else f"{talk}/{path}"
+    with socket.create_connection(address(server), timeout=PATIENCE) as line:
+        line.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
+    lines = wait_until(lambda: [one for one in caplog.records if _is_of_a_body(one)], "the request in the log")
+    assert [one.fields["status"] for one in lines] == [0]
+    assert [one.getMessage() for one in caplog.records if one.levelno > logging.INFO] == []
+
+
+def _is_of_a_body(record: logging.LogRecord) -> bool:
+    told = getattr(record, "fields", {})
+    return told.get("method") == "POST" and told["route"] != "/api/conversations"
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,14 @@ OPENAI: Mapping[int, tuple[str, str | None]] = {
     413: ("invalid_request_error", "request_too_large"),
     429: ("requests", "rate_limit_exceeded"),
 }
+KEPT = ("retry-after", "www-authenticate", "connection")  # of the headers of a refusal
 MESSAGES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
@@ -50,7 +52,7 @@ def in_dialect(path: str, response: problems.Problem) -> Response:
         return response
     details = wire.decode(bytes(response.body))
     status, body = shaped(path, details)
-    headers = {name: value for name, value in response.headers.items() if name in ("retry-after", "www-authenticate")}
+    headers = {name: value for name, value in response.headers.items() if name in KEPT}
     return Response(wire.encode(body), status, headers=headers, media_type="application/json")
 
 

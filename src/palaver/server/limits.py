@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.errors import PalaverError
@@ -86,6 +87,8 @@ class Envelope:
 
         try:
             await self.app(scope, receive, dressed)
+        except ClientDisconnect:
+            pass  # in the middle of its body: there is nobody to answer, and nothing is wrong here
         except Exception as problem:  # the last place where it can be answered
             response = dialects.in_dialect(scope["path"], problems.of_surprise(problem, id))
             if not started:
