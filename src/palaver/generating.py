@@ -31,7 +31,7 @@ from palaver.ports import ChatModel, Quote, ToolSpec
 from palaver.processes import is_gone, this_process
 from palaver.prompting import options_of
 from palaver.rounds import Prompt, Round
-from palaver.streaming import to_the_end
+from palaver.shielded import to_the_end
 from palaver.talking import Agent, Talking
 from palaver.tools import Ran, Toolbox, shortened, text_of
 

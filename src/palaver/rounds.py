@@ -35,10 +35,11 @@ from palaver.ports import (
     TextDelta,
     Thought,
 )
-from palaver.streaming import TurnWriter, to_the_end
+from palaver.shielded import to_the_end
 
 if TYPE_CHECKING:
     from palaver.generating import Generation
+    from palaver.streaming import TurnWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

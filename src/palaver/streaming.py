@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from palaver.drafts import MAX_CONTENT, clean_text
 from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
 from palaver.model import TokenUsage, Turn
 from palaver.ports import Chunk
+from palaver.shielded import to_the_end
 
 if TYPE_CHECKING:
     from palaver.conversation import Conversation
     from palaver.memory.redact import StreamRedactor
 
-T = TypeVar("T")
 
 LOST = "what was held back of this stream is lost with the process that held it: abort it, and start again"
-
-
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it, also when whoever waits for it is cancelled: the cancellation goes on once it is done."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
-            await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # looked at: nobody else will
-        raise
 
 
 @dataclass(slots=True)
@@ -163,33 +150,36 @@ class TurnWriter:
         if self._state != "new":
             raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
         if self._flush != "end":
-            try:
-                await to_the_end(self._open())
-            except asyncio.CancelledError as problem:
-                if self.turn is not None:  # nobody will write to it
-                    await to_the_end(self._abort(problem))
-                raise
-            assert self.turn is not None
-            self._live.opened(self._talk.id, self.turn.id)
-            self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
+            await self._open()
         self._state = "open"
         return self
+
+    async def _open(self) -> None:
+        try:
+            await to_the_end(self._add_turn())
+        except asyncio.CancelledError as problem:  # nobody will write to it: it need not wait for the end of its lease
+            if self.turn is not None:
+                await to_the_end(self._abort(problem))
+            raise
+        assert self.turn is not None
+        self._live.opened(self._talk.id, self.turn.id)
+        self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
+
+    async def _add_turn(self) -> None:
+        self.turn = await self._talk.append_open(self._role, **self._options)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Also when this task is being cancelled: the text so far must reach the disk, and the turn its end, first."""
         self._state = "ended"
-        await to_the_end(self._leave(problem))
+        # Also when this task is being cancelled: the text so far must reach the disk first.
+        await to_the_end(self._end(problem))
 
-    async def _open(self) -> None:
-        self.turn = await self._talk.append_open(self._role, **self._options)
-
-    async def _leave(self, problem: BaseException | None) -> None:
-        await self._stop_tasks()
-        if self._redactor is not None:
-            self._take_rest(self._redactor.finish())
+    async def _end(self, problem: BaseException | None) -> None:
         try:
+            await self._stop_tasks()
+            if self._redactor is not None:
+                self._take_rest(self._redactor.finish())
             if problem is None:
                 await self._commit_or_abort()
             else:
@@ -220,7 +210,7 @@ class TurnWriter:
     async def _abort(self, problem: BaseException | None) -> None:
         try:
             if self.turn is None:
-                await self._open()
+                await self._add_turn()
             assert self.turn is not None
             await self._send()
             tail = Chunk(n=self._chunk, text="".join(self._buffer))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from palaver.conversation import Conversation
 from palaver.drafts import MAX_CONTENT
@@ -100,6 +102,41 @@ async def an_exception_aborts_the_stream(db: Database) -> None:
             assert out.turn is not None
             await _is_cut(talk, out.turn, "half a sen")
         await talk.verify()
+
+
+@guarantee
+async def a_cancellation_leaves_no_stream_pending(db: Database) -> None:
+    """Whoever is cancelled while a stream begins or ends leaves it sealed, with all that was written."""
+    async with db.open() as store:
+        for steps in range(16):
+            talk = await store.conversation(f"begins {steps}")
+            await _cancelled(_streamed(talk, "hello ", asyncio.Event()), steps)
+            assert all(turn.status != "pending" for turn in await talk.history(include_superseded=True))
+        for steps in range(16):
+            talk, leaving = await store.conversation(f"ends {steps}"), asyncio.Event()
+            await _cancelled(_streamed(talk, "hello world", leaving), steps, leaving)
+            [turn] = await talk.history(include_superseded=True)
+            assert (turn.text, turn.status != "pending") == ("hello world", True)
+            await talk.verify()
+
+
+async def _streamed(talk: Conversation, text: str, leaving: asyncio.Event) -> None:
+    async with talk.stream("assistant", flush=0) as out:
+        await out.write(text[:6])
+        await _seen(talk, "chunk")
+        await out.write(text[6:])
+        leaving.set()
+
+
+async def _cancelled(work: Coroutine[Any, Any, None], steps: int, since: asyncio.Event | None = None) -> None:
+    """So many turns of the loop after its beginning, or after an event."""
+    task = asyncio.create_task(work)
+    if since is not None:
+        await since.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _is_cut(talk: Conversation, turn: Turn, text: str) -> None:
