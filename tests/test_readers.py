@@ -168,3 +168,32 @@ async def test_a_file_that_is_gone_is_told_in_our_words(tmp_path: Path) -> None:
         with pytest.raises(EngineError):
             await talk.verify()
         (tmp_path / "elsewhere").rename(path.parent)
+
+
+async def test_who_stops_reading_a_whole_conversation_hears_of_nothing_else(
+    store: Store, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread may be in the middle of a page then."""
+    talk = await store.conversation("k")
+    await talk.append("user", "hello")
+    in_a_page, go_on = threading.Event(), threading.Event()
+
+    def hesitate(_cursor: apsw.Cursor, sql: str, _values: object) -> bool:
+        if "FROM turns" in sql:
+            in_a_page.set()
+            go_on.wait()
+        return True
+
+    def connect(readers: Readers) -> apsw.Connection:
+        db = connection.connect(readers.address, readonly=True)
+        db.exec_trace = hesitate
+        return db
+
+    monkeypatch.setattr(Readers, "connect", connect)
+    verifying = asyncio.create_task(talk.verify())
+    await asyncio.to_thread(in_a_page.wait)
+    verifying.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await verifying

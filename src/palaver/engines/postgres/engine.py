@@ -53,6 +53,7 @@ from palaver.ports import (
     Signal,
 )
 from palaver.recall.terms import terms
+from palaver.shielded import to_the_end
 
 CANDIDATES = 500  # passages that a search looks at
 MATCHES = 3  # turns shown per conversation
@@ -99,7 +100,7 @@ async def open_postgres(
     try:
         yield engine
     finally:
-        await engine.close()
+        await to_the_end(engine.close())
 
 
 class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, OutboxVerbs):

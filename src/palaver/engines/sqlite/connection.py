@@ -274,6 +274,24 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class Alone:
+    """A connection of somebody who reads for long, in threads: one at a time, also when whoever waits is cancelled."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db = db
+        self._in_use = threading.Lock()
+
+    async def run(self, work: Callable[[apsw.Connection], T]) -> T:
+        return await asyncio.to_thread(self._run, work)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._run, apsw.Connection.close)
+
+    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
+        with self._in_use:
+            return work(self.db)
+
+
 class Readers(Owner):
     """Reading connections, each on a thread of its own. They never wait for the writer.
 

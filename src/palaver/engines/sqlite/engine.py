@@ -28,7 +28,7 @@ from palaver.engines.sqlite import (
     text_index,
     turns,
 )
-from palaver.engines.sqlite.connection import Address, Readers, Tx, Work, translated
+from palaver.engines.sqlite.connection import Address, Alone, Readers, Tx, Work, translated
 from palaver.engines.sqlite.thread import Q
 from palaver.engines.sqlite.watch import Hub
 from palaver.engines.sqlite.writer import Writer
@@ -86,6 +86,7 @@ from palaver.ports import (
     VectorRows,
     Where,
 )
+from palaver.shielded import to_the_end
 
 T = TypeVar("T")
 
@@ -95,11 +96,21 @@ BRIEF_READING, BRIEF_PAGE = 16_000, 128  # tokens; turns
 
 @asynccontextmanager
 async def open_sqlite(url: str, clock: Clock) -> AsyncIterator[SQLiteEngine]:
-    engine = await asyncio.to_thread(SQLiteEngine, Address.parse(url), clock)
+    opening = asyncio.get_running_loop().run_in_executor(None, SQLiteEngine, Address.parse(url), clock)
+    try:
+        engine = await asyncio.shield(opening)
+    except asyncio.CancelledError:  # the thread goes on, and what it opens must not stay open
+        opening.add_done_callback(_close_unused)
+        raise
     try:
         yield engine
     finally:
-        await engine.close()
+        await to_the_end(engine.close())
+
+
+def _close_unused(opening: asyncio.Future[SQLiteEngine]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close_connections()
 
 
 class SQLiteEngine:
@@ -119,8 +130,12 @@ class SQLiteEngine:
 
     async def close(self) -> None:
         await self.hub.close()
-        await asyncio.to_thread(self.readers.close)
-        await asyncio.to_thread(self.writer.close)
+        await asyncio.to_thread(self.close_connections)
+
+    def close_connections(self) -> None:
+        """Blocks."""
+        self.readers.close()
+        self.writer.close()
 
     # ---- conversations
 
@@ -303,15 +318,15 @@ class SQLiteEngine:
     async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
         """All pages come from one snapshot, on a connection of its own."""
         with translated(self.address.path):
-            db = await asyncio.to_thread(self.readers.connect)
+            alone = Alone(await asyncio.to_thread(self.readers.connect))
         try:
             with translated(self.address.path):
-                await asyncio.to_thread(lambda: db.execute("BEGIN").fetchall())
-                pages = records.pages(Tx(db, micros(self.clock.now())), scope, conversation)
-                while (page := await asyncio.to_thread(next, pages, None)) is not None:
+                await alone.run(lambda db: db.execute("BEGIN").fetchall())
+                pages = records.pages(Tx(alone.db, micros(self.clock.now())), scope, conversation)
+                while (page := await alone.run(lambda db: next(pages, None))) is not None:
                     yield page
         finally:
-            db.close()
+            await alone.close()
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
         return await self.writer.submit(lambda tx: records.restore(tx, scope, records_))

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from palaver.engines.sqlite.connection import Readers
+from palaver.engines.sqlite.connection import Alone, Readers
 from palaver.engines.waker import Waker
 from palaver.errors import StoreClosed
 
@@ -71,17 +71,17 @@ class Hub:
             _tell(poller.get_loop(), poller.cancel)
 
     async def _poll(self) -> None:
-        db = await asyncio.to_thread(self.readers.connect)
+        alone = Alone(await asyncio.to_thread(self.readers.connect))
         try:
-            await self._watch_file(db)
+            await self._watch_file(alone)
         finally:
-            db.close()
+            await alone.close()
 
-    async def _watch_file(self, db: apsw.Connection) -> None:
-        seen, pause = await asyncio.to_thread(_data_version, db), QUICK
+    async def _watch_file(self, alone: Alone) -> None:
+        seen, pause = await alone.run(_data_version), QUICK
         while True:
             await asyncio.sleep(pause)
-            found = await asyncio.to_thread(_data_version, db)
+            found = await alone.run(_data_version)
             pause = QUICK if found != seen else min(SLOW, pause * 1.25)
             if found != seen:
                 seen = found
