@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import islice
@@ -259,3 +261,26 @@ def test_every_public_verb_has_its_blocking_form(kind: type) -> None:
     face = palaver.sync.Blocking(None, object.__new__(kind))  # type: ignore[arg-type]
     assert all(callable(getattr(face, name)) for name in verbs)
     assert set(verbs) <= set(dir(face))
+
+
+FORK = """
+import os, sys, palaver, palaver.sync
+
+with palaver.sync.open(sys.argv[1], embedder=None, worker=False) as store:
+    talk = store.conversation("x")
+    child = os.fork()
+    if not child:
+        try:
+            talk.append("user", "from a fork")
+        except palaver.StoreClosed as problem:
+            print("refused:", problem, flush=True)
+    else:
+        os.waitpid(child, 0)
+        print(len(talk.history()), talk.append("user", "hello").seq)
+"""
+
+
+def test_a_fork_is_refused_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{tmp_path}/a.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stdout.split("\n") == ["refused: the store is closed", "0 0", ""], done.stderr

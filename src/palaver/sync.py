@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from palaver.conversation import Conversation
 from palaver.errors import StoreClosed
@@ -40,6 +42,7 @@ class Portal:
         self._gate = threading.RLock()  # whoever gets in before it closes is answered
         self._thread = threading.Thread(target=self.loop.run_forever, name="palaver-sync", daemon=True)
         self._thread.start()
+        _portals.add(self)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         with self._gate:
@@ -60,6 +63,8 @@ class Portal:
     def close(self) -> None:
         with self._gate:
             self._closed = True
+        if not self._thread.is_alive():  # in the child of a fork
+            return
         asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -72,6 +77,18 @@ class Portal:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
+
+
+_portals: WeakSet[Portal] = WeakSet()
+
+
+def _forked() -> None:
+    """The child of a fork has no thread that would ever answer."""
+    for portal in _portals:
+        portal._closed, portal._gate = True, threading.RLock()  # which somebody may have held
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Blocking:
