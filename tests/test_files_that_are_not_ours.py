@@ -344,18 +344,33 @@ async def test_bytes_that_could_not_be_scrubbed_for_want_of_space_are_pending_an
         await talk.verify()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite:///:memory:", "sqlite:///a%00b.db", "sqlite:///a\0b.db", "sqlite:chat.db", "sqlite:/chat.db",
-        "sqlite://chat.db", 5, None,
-    ],
-)  # fmt: skip
-async def test_an_address_that_cannot_be_one_is_refused_by_name(url: Any, tmp_path: Path) -> None:
+NO_ADDRESSES = [
+    "sqlite:///:memory:",
+    "sqlite:///%3Amemory%3A",
+    "sqlite:///./:memory:",
+    "sqlite:///a%00b.db",
+    "sqlite:///a\0b.db",
+    "sqlite:chat.db",  # the first letter would be lost
+    "sqlite:/chat.db",
+    "sqlite://chat.db",
+    "sqlite:///a#1.db",  # the file would be "a", and that of "a#2.db" as well
+    "sqlite:///a.db?busy_timeout=99999999999",
+    "sqlite:///a.db?busy_timeout=²",
+    5,
+    None,
+]
+
+
+@pytest.mark.parametrize("url", NO_ADDRESSES)
+async def test_an_address_that_cannot_be_one_is_refused_by_name(
+    url: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(palaver.InvalidInput) as caught:
         async with palaver.open(url):
             pass
     assert caught.value.field == "url"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("options", [{"retention_minutes": -1}, {"retention_minutes": "x"}, {"scope": 5}])

@@ -53,18 +53,21 @@ class Address:
         slashes = url.partition(":")[2].startswith("///")  # with fewer, the first letter of a name would be lost
         if not slashes or not parts.path.lstrip("/") or "%00" in url or "\0" in url:
             raise errors.InvalidInput("url", "an SQLite URL is sqlite:///relative.db or sqlite:////absolute.db")
-        if parts.path == "/:memory:":
+        if parts.fragment:
+            raise errors.InvalidInput("url", "a # in the name of a file is written %23")
+        path = Path(unquote(parts.path[1:]))
+        if str(path) == ":memory:":
             raise errors.InvalidInput("url", "a database that is gone when the block ends is memory:")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         synchronous = options.pop("synchronous", "FULL").upper()
         if synchronous not in ("FULL", "NORMAL"):
             raise errors.InvalidInput("url", "synchronous must be FULL or NORMAL")
         timeout = options.pop("busy_timeout", str(BUSY_MILLISECONDS))
-        if not timeout.isdigit():
-            raise errors.InvalidInput("url", "busy_timeout must be whole milliseconds")
+        if not timeout.isdecimal() or len(timeout) > 8:
+            raise errors.InvalidInput("url", "busy_timeout must be whole milliseconds, in eight digits at most")
         if options:
             raise errors.InvalidInput("url", f"unknown option {sorted(options)[0]!r}")
-        return cls(Path(unquote(parts.path[1:])), synchronous, int(timeout))
+        return cls(path, synchronous, int(timeout))
 
 
 @contextmanager
