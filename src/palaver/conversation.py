@@ -567,8 +567,11 @@ class Conversation:
             path=blob_path(self._uploader, self.id, filename),
             owner=self._uploader,
         )
-        async with self._store.writing_blobs({attachment.path: data}):
-            return await self._engine.attach(self._scope, self.id, attachment)
+        async with self._store.writing_blobs({attachment.path: data}) as undo:
+            stored = await self._engine.attach(self._scope, self.id, attachment)
+            if stored.path != attachment.path:
+                await undo()
+            return stored
 
     @property
     def _uploader(self) -> str:
@@ -615,7 +618,7 @@ class Conversation:
                 raise TooLarge("data", size=size, limit=MAX_FILE, unit="bytes")
             data = await self._store.blobs.get(upload.path)
         except AttachmentNotFound:
-            raise AttachmentNotFound(upload.id) from None
+            return await self.attachment(upload.id)  # another try of this call was faster, or nothing was put there
         except TooLarge:
             await self._store.blobs.delete(upload.path)
             raise

@@ -336,7 +336,9 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
     # ---- attachments
 
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-        await self.write("attach", scope, conversation=conversation, attachment=as_json(asdict(attachment)))
+        found = await self.write("attach", scope, conversation=conversation, attachment=as_json(asdict(attachment)))
+        if not found[0]["attach"]:
+            return await self.attachment(scope, conversation, attachment.id)
         self.hub.committed(conversation)
         return attachment
 

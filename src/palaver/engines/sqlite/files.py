@@ -19,6 +19,9 @@ LOOSE_BATCH = 100
 
 def attach(tx: Tx, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
     thread = open_thread(tx, scope, conversation)
+    known = tx.one(Q.attachment, cid=thread.cid, id=attachment.id)
+    if known is not None and Attachment(*known).sha256 == attachment.sha256:
+        return Attachment(*known)  # another try of this call was faster
     values = {name: getattr(attachment, name) for name in attachment.__dataclass_fields__ if name != "turn"}
     tx.run(Q.add_attachment, cid=thread.cid, tid=None, created=thread.tick(), **values)
     thread.log("attach", thread.updated, payload={"attachment": attachment.id})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -406,6 +407,33 @@ async def an_upload_is_looked_at_when_it_is_complete(db: Database) -> None:
         async with refused(FileRefused):
             await talk.complete_upload(liar)
         assert [path for path in blobs.files if liar.path in path] == []
+
+
+class _Together(MemoryBlobs):
+    """Whoever reads waits until all the others do."""
+
+    def __init__(self, readers: int) -> None:
+        super().__init__()
+        self.barrier = asyncio.Barrier(readers)
+
+    async def get(self, path: str) -> bytes:
+        data = await super().get(path)
+        await self.barrier.wait()
+        return data
+
+
+@guarantee
+async def an_upload_that_is_completed_twice_at_once_is_one_file(db: Database) -> None:
+    """A client that asks again before it was answered hears the same, and its bytes are stored once."""
+    blobs = _Together(3)
+    async with db.open(blobs=blobs) as store:
+        talk = await store.conversation("k")
+        upload = await talk.open_upload("notes.txt")
+        await talk.put_upload(upload, b"notes")
+        first, *others = await asyncio.gather(*(talk.complete_upload(upload) for _ in range(3)))
+        assert others == [first, first]
+        assert list(blobs.files) == [first.path]
+        assert len(await talk.attachments()) == len(await talk.audit(kinds=["attach"])) == 1
 
 
 @guarantee

@@ -1,5 +1,6 @@
 -- Attachments, and the files of those that are deleted.
 
+-- attach: one more file; false when another try of this call was faster
 CREATE OR REPLACE FUNCTION palaver_api.attach(who jsonb, conversation text, attachment jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -11,6 +12,10 @@ BEGIN
   IF (me."user" IS NOT NULL AND a.owner <> me."user") OR split_part(a.path, '/', 2) <> c.id
     OR (asking_role() = 'authenticated' AND split_part(a.path, '/', 1) <> me."user") THEN
     PERFORM fail('PV021', 'admin');
+  END IF;
+  IF EXISTS (SELECT 1 FROM attachments o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = a.id
+             AND o.sha256 = a.sha256) THEN
+    RETURN false;
   END IF;
   c.updated := tick(me, c);
   INSERT INTO attachments (tenant, cid, id, owner, filename, media_type, bytes, sha256, path, created)
