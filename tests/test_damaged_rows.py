@@ -15,6 +15,7 @@ from tests.test_tampering import original as original
 import palaver
 from palaver import Conversation, Store
 from palaver.errors import PalaverError, RowUnreadable
+from palaver.testing import FakeClock
 
 DAMAGES = {"no JSON": "'z\"secret\":1}'", "no text": "CAST(x'736563726574e96c6c6f' AS TEXT)"}
 # In the others any text can be read, and `verify` sees that it is another (see test_tampering).
@@ -194,3 +195,19 @@ async def test_json_of_another_form_is_damage_too(
     async with opened(folder) as store:
         with pytest.raises(RowUnreadable, match=original[1]):
             await store.conversations()
+
+
+async def test_a_damaged_stream_without_a_writer_keeps_nobody_from_opening_the_file(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock=clock) as store:
+        damaged, whole = await store.conversation("damaged"), await store.conversation("whole")
+        await damaged.append_open("assistant")
+        cut = await whole.append_open("assistant")
+    db = writing(tmp_path)
+    db.execute(f"UPDATE turns SET actor = {DAMAGES['no text']} WHERE cid = 1")
+    db.close()
+    clock.advance(7_200)
+    async with opened(tmp_path, clock=clock) as store:
+        assert (await (await store.conversation("whole")).turn(cut)).status == "aborted"
+        with pytest.raises(palaver.VerificationFailed):
+            await (await store.conversation("damaged")).verify()

@@ -183,7 +183,7 @@ AND (:roles IS NULL OR t.role IN (SELECT value FROM json_each(:roles)))
 AND (:actors IS NULL OR t.actor IN (SELECT value FROM json_each(:actors)))
 
 -- open_stream: the lease of a pending turn
-INSERT INTO streams (tid, cid, lease_until) VALUES (:tid, :cid, :lease_until)
+INSERT INTO streams (tid, cid, lease_until, length) VALUES (:tid, :cid, :lease_until, :length)
 
 -- stream: what is known of a pending turn's writer
 SELECT s.next_chunk, s.length FROM streams s WHERE s.tid = :tid

@@ -117,7 +117,8 @@ def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
     elif record.kind == "turn":
         tid = turns[row["id"]] = _insert(thread.tx, "turns", row)
         if row["status"] == "pending":
-            thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now)
+            length = len(row["content"] or "")
+            thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now, length=length)
     elif record.kind == "working_memory":
         read = working_memory.from_json(row["memory"]).through_seq
         _insert(thread.tx, "working_memory", {**row, "through_seq": read, "updated": thread.tx.now})

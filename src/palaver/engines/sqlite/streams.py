@@ -14,6 +14,7 @@ from palaver.errors import (
     ConversationNotFound,
     IdempotencyConflict,
     InvalidInput,
+    RowUnreadable,
     StreamMoved,
     StreamSealed,
     TooLarge,
@@ -35,7 +36,7 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: i
         return before.turn(conversation)
     turns._expect(thread, batch)
     row = turns.add_pending(thread, draft, batch.replaces, batch.discard_after)
-    tx.run(Q.open_stream, tid=row.tid, cid=thread.cid, lease_until=tx.now + lease)
+    tx.run(Q.open_stream, tid=row.tid, cid=thread.cid, lease_until=tx.now + lease, length=0)
     thread.save()
     return row.turn(conversation)
 
@@ -153,9 +154,11 @@ def seal_expired(tx: Tx) -> int:
         scope = Scope(tenant, None, sight="tenant")
         try:
             thread = open_thread(tx, scope, conversation)
+            row = tx.one(Q.pending_turn, tid=tid)
         except (ConversationNotFound, ConversationGone):
             continue  # past its time to live: `expire` takes the stream with it
-        row = tx.one(Q.pending_turn, tid=tid)
+        except RowUnreadable:
+            continue  # whoever opens the file for another conversation has nothing to do with it
         assert row is not None
         _cut(thread, TurnRow(*row))
         sealed += 1

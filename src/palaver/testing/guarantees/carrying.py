@@ -217,3 +217,18 @@ async def bringing_in_needs_the_right(db: Database) -> None:
         async with refused(PermissionDenied, right="admin"):
             await bring(ada, lines)
         assert (await ada.stats()).conversations == 0
+
+
+@guarantee
+async def a_stream_that_was_under_way_can_go_on_where_it_was_brought(db: Database) -> None:
+    """What is written to an imported turn that is still pending comes behind what it had, and verifies."""
+    async with db.open(tenant="from") as source, db.open(tenant="to") as target:
+        talk = await source.conversation("k")
+        turn = await talk.append_open("assistant")
+        await talk.append_chunk(turn, 0, "so far, ")
+        copy = await bring(target, [line async for line in export_lines(talk)])
+        assert copy is not None
+        await copy.append_renew(turn)
+        await copy.append_chunk(turn, 0, "so good")
+        assert (await copy.append_commit(turn)).text == "so far, so good"
+        await copy.verify()
