@@ -31,7 +31,6 @@ from palaver.drafts import (
 from palaver.errors import (
     ConversationNotFound,
     EngineError,
-    EngineUnavailable,
     InvalidInput,
     MissingExtra,
     PalaverError,
@@ -734,15 +733,15 @@ async def _reap(engine: Engine, lease: float) -> None:
             end = await engine.next_lease_end()
             if end is not None:
                 await engine.seal_expired()
-        except EngineUnavailable:
-            continue  # busy now: there is a next time
+        except EngineError:
+            continue  # busy or full now: there is a next time
 
 
 async def _sweep(store: Store, pause: float, retention_minutes: float | None) -> None:
     while True:
         try:
             await store.sweep(retention_minutes=retention_minutes)
-        except (EngineUnavailable, ScrubPending):
+        except (EngineError, ScrubPending):
             pass  # the next round goes on
         await asyncio.sleep(pause)
 

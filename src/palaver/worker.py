@@ -17,7 +17,14 @@ from msgspec import structs
 
 from palaver.breath import Breathe, hold_on, strolling
 from palaver.diagnostics import CleanTexts, Recording
-from palaver.errors import ConversationGone, ConversationNotFound, EngineUnavailable, InvalidInput, PalaverError
+from palaver.errors import (
+    ConversationGone,
+    ConversationNotFound,
+    EngineError,
+    EngineUnavailable,
+    InvalidInput,
+    PalaverError,
+)
 from palaver.filing import Files
 from palaver.identity import new_salt
 from palaver.manners import Manners
@@ -140,8 +147,8 @@ class Worker:
             while True:
                 try:
                     await self._work_off()
-                except EngineUnavailable:
-                    pass  # busy now; there is a next time
+                except EngineError:
+                    pass  # busy or full now; there is a next time
                 try:
                     async with asyncio.timeout(IDLE_SECONDS):  # before 3.12, wait_for may swallow a cancellation
                         await signal.wait()
@@ -219,7 +226,7 @@ class Worker:
             await asyncio.sleep(LEASE / 3_000_000)
             try:
                 await self.engine.renew_job(job, LEASE)
-            except EngineUnavailable:
+            except EngineError:
                 pass  # there are two more tries before the lease ends
 
     async def _put_off(self, job: Job, problem: Exception) -> None:

@@ -13,6 +13,7 @@ import palaver
 from palaver import Store
 from palaver.manners import Breath, Manners
 from palaver.testing import FakeClock, HashEmbedder
+from palaver.testing.kit import eventually
 from palaver.worker import LEASE, TRIES
 
 from .helpers import Gate, Watched, spans, talk_on, traces, url
@@ -345,3 +346,60 @@ async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monke
         async with asyncio.timeout(120):
             while len(breaths) < 60:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+
+# ---- a disk that is full for a while -------------------------------------------------------------------------------
+
+
+def full_once(store: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The engine's method fails once. The event tells when it did."""
+    method, failed = getattr(store.engine, name), asyncio.Event()
+
+    async def fail_once(*arguments: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise palaver.DatabaseFull("no space left")
+        return await method(*arguments)
+
+    monkeypatch.setattr(store.engine, name, fail_once)
+    return failed
+
+
+async def test_memory_work_goes_on_after_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = Failing(0)
+    async with palaver.open(url(tmp_path), embedder=embedder) as store:
+        failed = full_once(store, "next_job", monkeypatch)
+        talk = await store.conversation()
+        await talk.append("user", "hello")
+        await failed.wait()
+        await talk.append("user", "hello again")
+
+        async def it_has_begun() -> bool:
+            return embedder.calls > 0
+
+        await eventually(it_has_begun)
+
+
+async def test_dead_streams_are_sealed_after_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, stream_lease=0.1) as store:
+        failed = full_once(store, "next_lease_end", monkeypatch)
+        talk = await store.conversation()
+        turn = await talk.append_open("assistant")
+        await failed.wait()
+
+        async def it_is_sealed() -> bool:
+            return (await talk.turn(turn)).status == "aborted"
+
+        await eventually(it_is_sealed)
+
+
+async def test_sweeping_goes_on_after_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, sweep_every=0.05) as store:
+        failed = full_once(store, "expire", monkeypatch)
+        talk = await store.conversation(ttl=0.01)
+        await failed.wait()
+
+        async def it_is_gone() -> bool:
+            return (await store.audit(talk.id))[-1].kind == "expire"
+
+        await eventually(it_is_gone)
