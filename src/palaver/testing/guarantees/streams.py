@@ -491,3 +491,17 @@ async def an_edit_cuts_a_stream_that_it_discards(db: Database) -> None:
             await talk.append_chunk(answer, 1, ", late")
         assert [turn.text for turn in await talk.history()] == ["better question"]
         await talk.verify()
+
+
+@guarantee
+async def streams_that_have_expired_are_in_nobodys_way(db: Database) -> None:
+    """Dead streams of conversations whose time to live is over keep no other stream from being sealed."""
+    clock = FakeClock()
+    async with db.open(clock=clock, worker=False) as store:
+        old, talk = await store.conversation("old", ttl=60), await store.conversation("k")
+        for _ in range(101):
+            await old.append_open("assistant")
+        turn = await talk.append_open("assistant")
+        clock.advance(3_600)
+        await store.engine.seal_expired()
+        assert (await talk.turn(turn)).status == "aborted"

@@ -171,6 +171,15 @@ BEGIN
   RETURN c;
 END $$;
 
+-- lock_if_there: for who goes through many conversations; somebody else may have deleted one since they were listed
+CREATE OR REPLACE FUNCTION palaver.lock_if_there(me palaver.asker, conversation text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM 1 FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.gone IS NULL
+    AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
+  RETURN FOUND;
+END $$;
+
 -- require_owner: what concerns the whole conversation is for its owner, or for an admin
 CREATE OR REPLACE FUNCTION palaver.require_owner(me palaver.asker, owner text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$

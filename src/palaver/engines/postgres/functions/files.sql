@@ -69,6 +69,7 @@ BEGIN
       JOIN conversations o ON o.tenant = a.tenant AND o.cid = a.cid
       WHERE a.tenant = me.tenant AND a.tid IS NULL AND a.created < before AND o.gone IS NULL
         AND (o.expires_at IS NULL OR o.expires_at > me.now) ORDER BY a.cid, a.aid LIMIT most LOOP
+    CONTINUE WHEN NOT lock_if_there(me, one.conversation);
     c := open_thread(me, one.conversation);
     DELETE FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = one.id AND a.tid IS NULL;
     CONTINUE WHEN NOT FOUND;  -- a turn took it meanwhile

@@ -164,6 +164,7 @@ BEGIN
     WHERE t.tenant = me.tenant AND t.created < before AND t.status IN ('complete', 'aborted')
     ORDER BY t.cid, t.seq LIMIT most
   LOOP
+    CONTINUE WHEN NOT lock_if_there(me, one.conversation);
     c := open_thread(me, one.conversation);
     RETURN QUERY SELECT c.id, f FROM forget_one(me, c, turn_of(c, one.turn)) AS f;
   END LOOP;
@@ -178,6 +179,7 @@ BEGIN
         AND k.position >= s.from_seq AND k.position < s.through_seq)
     ORDER BY t.cid, t.seq LIMIT most
   LOOP
+    CONTINUE WHEN NOT lock_if_there(me, one.conversation);
     c := open_thread(me, one.conversation);
     RETURN QUERY SELECT c.id, forget_retired(me, c, turn_of(c, one.turn));
   END LOOP;

@@ -187,8 +187,10 @@ DECLARE
   c palaver.conversations;
   t palaver.turns;
 BEGIN
-  FOR late IN SELECT s.tid, s.cid FROM streams s WHERE s.tenant = me.tenant AND s.lease_until <= me.now
-      ORDER BY s.cid, s.tid LIMIT 100 LOOP
+  FOR late IN SELECT s.tid, s.cid FROM streams s
+      JOIN conversations o ON o.tenant = s.tenant AND o.cid = s.cid AND o.gone IS NULL
+        AND (o.expires_at IS NULL OR o.expires_at > me.now)
+      WHERE s.tenant = me.tenant AND s.lease_until <= me.now ORDER BY s.cid, s.tid LIMIT 100 LOOP
     SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.cid = late.cid AND o.gone IS NULL
       AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
     CONTINUE WHEN NOT FOUND;  -- past its time to live: `expire` takes the stream with it
