@@ -311,6 +311,19 @@ async def test_a_turn_moved_to_another_conversation_is_found_in_both(
     assert "turn" in there.row
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT INTO participants (actor, cid) VALUES ('mallory', 1)",
+        "UPDATE participants SET actor = 'mallory' WHERE cid = 1",
+        "DELETE FROM participants WHERE cid = 1",
+        "UPDATE participants SET cid = 2 WHERE cid = 1",
+    ],
+)
+async def test_whoever_was_let_in_or_shut_out_is_found(original: tuple[Path, str], tmp_path: Path, change: str) -> None:
+    assert "take part" in await tampered(original, tmp_path, lambda db: db.execute(change))
+
+
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 

@@ -110,6 +110,9 @@ class Verifier:
         details = Details(**{name: row[name] for name in DETAILS})
         fits = details_hash(row["salt"], details) == row["content_hash"] == self.details
         self._match("conversation", fits, "its title, owner, settings or other details were changed")
+        if "members" in row:  # an export has not got them
+            told_members = sorted(from_json(row["participants"])) == sorted(from_json(row["members"]))
+            self._match("conversation", told_members, "somebody else may see it than those who take part")
         self._match("attachments", not self.files, "the row of a turn's file is missing")
         return Verified(self.id, self.events, self.turns, self.attachments, self.previous.hex())
 

@@ -23,7 +23,6 @@ NOT_VOUCHED = {
     ("turns", "tid"): OF_THIS_DATABASE,
     ("turns", "preview"): "the first line of the words, which are proved; the list shows the conversation's",
     ("conversations", "title_made"): "whether a job wrote the title, which is proved; it only decides when that goes",
-    ("conversations", "members"): "the participants once more, in a form that a policy can look into",
     **{
         ("conversations", name): OF_THIS_DATABASE
         for name in (

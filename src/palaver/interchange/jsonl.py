@@ -33,7 +33,7 @@ from palaver.store import Store
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
 # Rebuilt at import from what the rows say.
-DERIVED = frozenset({"tenant", "path"})
+DERIVED = frozenset({"tenant", "path", "members"})
 KINDS = ("conversation", "event", "turn", "attachment", "working_memory", "fact")
 
 

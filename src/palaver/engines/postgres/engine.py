@@ -407,7 +407,8 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         async with self.transport.snapshot() as snapshot:
             then = Caller(snapshot, self.clock)
             row = (await then.read("conversation", scope, conversation=conversation))[0]
-            yield [Record("conversation", rows.portable(row, LOCAL))]
+            members = canonical_json(row["members"])
+            yield [Record("conversation", {**rows.portable(row, LOCAL), "members": members})]
             async for page in _pages(then, "event", scope, conversation, 0, "n", EVENT_LOCAL):
                 yield page
             async for page in _pages(then, "turn", scope, conversation, -1, "seq", TURN_LOCAL):
@@ -517,7 +518,9 @@ async def _pages(
 
 
 def _carried(record: Record) -> dict[str, Any]:
-    return rows.turn_json(record.row) if record.kind == "turn" else rows.row_json(record.row)
+    if record.kind == "turn":
+        return rows.turn_json(record.row)
+    return rows.row_json({name: value for name, value in record.row.items() if name not in LOCAL})
 
 
 __all__ = ["AsyncpgTransport", "PostgresEngine", "open_postgres"]

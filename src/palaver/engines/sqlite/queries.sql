@@ -44,8 +44,9 @@ WHERE c.tenant = :tenant AND c.owner = :owner AND c.key = :key AND c.gone IS NUL
 -- conversation: what is known of one
 SELECT {conversation_columns} FROM conversations c WHERE c.cid = :cid
 
--- conversation_record: the same, whole, for export and verify
-SELECT c.* FROM conversations c WHERE c.cid = :cid
+-- conversation_record: the same, whole, for export and verify; and who may see it for taking part
+SELECT c.*, (SELECT json_group_array(CAST(p.actor AS TEXT)) FROM participants p WHERE p.cid = c.cid) AS members
+FROM conversations c WHERE c.cid = :cid
 
 -- create: a new conversation
 INSERT INTO conversations (tenant, id, owner, key, workspace, agent, model, title, participants, metadata, settings, ttl,
