@@ -196,7 +196,8 @@ def branches(tx: Tx, scope: Scope, conversation: str, id: str | None) -> list[Br
         places = [(here.position, here.parent)]
     else:
         places = [(row[0], row[1]) for row in tx.all(Q.branch_places, cid=cid)]
-    return [Branch(position, _versions(tx, cid, conversation, position, parent)) for position, parent in places]
+    found = [Branch(position, _versions(tx, cid, conversation, position, parent)) for position, parent in places]
+    return [one for one in found if one.turns]
 
 
 def _versions(tx: Tx, cid: int, conversation: str, position: int, parent: str | None) -> tuple[Turn, ...]:

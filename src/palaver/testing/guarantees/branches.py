@@ -83,6 +83,8 @@ async def versions_are_listed(db: Database) -> None:
         assert here == everywhere[0]
         [alone] = await talk.branches(a)
         assert [turn.id for turn in alone.turns] == [a.id]
+        await talk.forget(a)
+        assert await talk.branches(a) == [], "where nothing is left, there are no versions"
 
 
 @guarantee
