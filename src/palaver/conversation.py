@@ -1032,6 +1032,8 @@ def check_scrubbed(removed: Removed) -> None:
 def _clean_threshold(value: object) -> float | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InvalidInput("threshold", "must be a number")
+    if value is not None and not abs(value) < 2**53:  # nor one that is none
+        raise InvalidInput("threshold", "is too large")
     return value
 
 

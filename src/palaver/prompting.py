@@ -380,6 +380,6 @@ def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None,
 
 
 def _whole(field: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise InvalidInput(field, "must be a whole number, zero or more")
     return value

@@ -58,6 +58,8 @@ async def test_a_budget_that_is_too_small_says_both_numbers(store: Store) -> Non
         {"token_budget": -1},
         {"token_budget": True},
         {"token_budget": "4000"},
+        {"token_budget": 2**63},
+        {"char_budget": 2**70},
         {"token_budget": 100, "char_budget": 100},
         {"query": 5},
         {"query": "a\x00b"},

@@ -160,6 +160,7 @@ async def test_triggers_may_be_far_apart(store: Store) -> None:
     [
         {"compaction": "often"},
         {"compaction": {"trigger_turns": 0}},
+        {"compaction": {"trigger_tokens": 2**63}},
         {"compaction": {"trigger_turns": True}},
         {"compaction": {"trigger_tokens": "8000"}},
         {"compaction": {"trigger_tokens": -1}},

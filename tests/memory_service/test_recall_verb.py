@@ -153,7 +153,14 @@ async def test_k_and_threshold(both: Store) -> None:
     assert await said(talk, "allergic peanuts hazelnuts", threshold=0.4) == [PEANUTS]
     assert await said(talk, "peanuts", threshold=100) == []
     assert await said(talk, "   ") == []
-    for bad in ({"k": -1}, {"k": "3"}, {"threshold": "high"}, {"scope": "world"}, {"since": "soon"}):
+    for bad in (
+        {"k": -1},
+        {"k": "3"},
+        {"threshold": "high"},
+        {"threshold": 10**400},
+        {"scope": "world"},
+        {"since": "soon"},
+    ):
         with pytest.raises(InvalidInput):
             talk.recall("peanuts", **bad)  # type: ignore[arg-type]
 

@@ -104,7 +104,7 @@ def with_budget(options: Options, token_budget: int | None, char_budget: int | N
     if token_budget is not None and char_budget is not None:
         raise InvalidInput("char_budget", "cannot be given together with token_budget")
     for name, value in (("token_budget", token_budget), ("char_budget", char_budget)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53):
             raise InvalidInput(name, "must be a whole number, one or more")
     if token_budget is None and char_budget is None:
         token_budget, char_budget = options.policy.token_budget, options.policy.char_budget

@@ -48,7 +48,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise InvalidInput(f"settings.compaction.{sorted(unknown)[0]}", "is not known")
     for name in ("trigger_turns", "trigger_tokens"):
         value = given.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
             raise InvalidInput(f"settings.compaction.{name}", "must be a whole number, one or more")
     if not isinstance(given.get("summarizer_model"), str | None):
         raise InvalidInput("settings.compaction.summarizer_model", "must be the name of a model")
