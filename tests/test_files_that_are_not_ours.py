@@ -379,3 +379,38 @@ async def test_a_store_is_not_opened_with_what_it_cannot_mean(options: dict[str,
         async with palaver.open(f"sqlite:///{tmp_path}/a.db", sweep_every=60, **options):
             pass
     assert caught.value.field == next(iter(options))
+
+
+async def test_a_program_that_goes_to_another_folder_keeps_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with palaver.open("sqlite:///chat.db", embedder=None, worker=False) as store:
+        talk = await store.conversation("k")
+        monkeypatch.chdir(elsewhere)
+        file = await talk.attach(b"hello", filename="a.txt")
+        await talk.append("user", "hello", attachments=[file])
+        assert await talk.read_attachment(file) == b"hello"
+        assert (await store.stats()).turns == 1
+        await talk.verify()
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["at once", "by the thread"])
+@pytest.mark.parametrize("by", ["nothing", "another file"])
+async def test_nothing_is_acknowledged_that_goes_into_a_file_that_is_gone(tmp_path: Path, by: str, pace: float) -> None:
+    path = tmp_path / "a.db"
+    async with palaver.open(f"sqlite:///{path}", embedder=None, worker=False) as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "before")
+        path.unlink()
+        if by == "another file":
+            path.write_bytes(b"")
+        store.engine.writer.pace = pace  # type: ignore[attr-defined]
+        with pytest.raises(palaver.EngineUnavailable, match="open the store again"):
+            await talk.append("user", "after")
+        if by == "nothing":
+            with pytest.raises(palaver.EngineUnavailable):
+                await store.stats()

@@ -105,7 +105,7 @@ class FolderBlobs(ObjectBlobs):
     """A folder of this machine. What was stored survives a power cut: the file and its folder are synced."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()  # the program may go to another folder later
 
     @cached_property
     def store(self) -> ObjectStore:

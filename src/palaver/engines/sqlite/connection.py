@@ -67,7 +67,7 @@ class Address:
             raise errors.InvalidInput("url", "busy_timeout must be whole milliseconds, in eight digits at most")
         if options:
             raise errors.InvalidInput("url", f"unknown option {sorted(options)[0]!r}")
-        return cls(path, synchronous, int(timeout))
+        return cls(path.absolute(), synchronous, int(timeout))  # the program may go to another folder later
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from palaver.engines.sqlite.connection import Address, Alone, Readers, Tx, Work,
 from palaver.engines.sqlite.thread import Q
 from palaver.engines.sqlite.watch import Hub
 from palaver.engines.sqlite.writer import Writer
-from palaver.errors import ConversationNotFound
+from palaver.errors import ConversationNotFound, EngineUnavailable
 from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
     ApiKey,
@@ -508,7 +508,10 @@ class SQLiteEngine:
 
     async def stats(self, scope: Scope) -> Stats:
         found = await self.readers.run(lambda tx: records.stats(tx, scope))
-        return replace(found, storage={**self.storage(), **found.storage})
+        try:
+            return replace(found, storage={**self.storage(), **found.storage})
+        except OSError:
+            raise EngineUnavailable(f"{self.address.path} is out of reach, or was deleted") from None
 
     def storage(self) -> dict[str, Any]:
         path = self.address.path

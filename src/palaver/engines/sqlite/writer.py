@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -95,6 +96,7 @@ class Writer(Owner):
         self._last_write = 0.0
         self._wal_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
         self.db = prepare(address, setup)
+        self._file = self._identity()
         self.db.set_wal_hook(self._wal_grew)  # in the place of SQLite's own checkpoints, which are part of a commit
         self.unscrubbed = self._marked_unscrubbed()
         self._brief: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
@@ -337,9 +339,19 @@ class Writer(Owner):
     # ---- a transaction
 
     def _begin(self) -> Tx:
+        if self._identity() != self._file:  # what is written to it now, nobody would ever find
+            raise errors.EngineUnavailable(f"{self.address.path} was deleted or replaced: open the store again")
         self.db.execute("BEGIN IMMEDIATE")
         # The clock is read under the lock: two processes cannot take the same moment for two events.
         return Tx(self.db, micros(self.clock.now()))
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Of the file that has our name."""
+        try:
+            found = os.stat(self.address.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _commit(self) -> None:
         start = time.perf_counter()
