@@ -30,6 +30,7 @@ ONLY_THE_APPLICATION = {
     "an_expired_key_starts_anew",
     "hostile_names_stay_in_the_folder",
     "orphans_are_swept",
+    "streams_that_have_expired_are_in_nobodys_way",
     "the_fields_of_a_conversation_are_kept",
     "work_that_waits_is_counted_and_so_is_how_long_it_has",
 }
