@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -199,7 +200,8 @@ class Worker:
         except EngineUnavailable:
             raise
         except asyncio.CancelledError:  # the store is being closed: the next worker need not wait for the lease
-            await asyncio.shield(self.engine.release_job(job))
+            with suppress(EngineError):  # a full disk must not keep it from closing
+                await asyncio.shield(self.engine.release_job(job))
             raise
         except Exception as problem:  # whatever a model or a text does: the job is put aside, with the reason
             await self._put_off(job, problem)
@@ -215,9 +217,10 @@ class Worker:
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
-            job = await claim
-            if job is not None:
-                await self.engine.release_job(job)
+            with suppress(EngineError):
+                job = await claim
+                if job is not None:
+                    await self.engine.release_job(job)
             raise
 
     async def _keep_lease(self, job: Job) -> None:

@@ -403,3 +403,23 @@ async def test_sweeping_goes_on_after_the_disk_was_full(tmp_path: Path, monkeypa
             return (await store.audit(talk.id))[-1].kind == "expire"
 
         await eventually(it_is_gone)
+
+
+@pytest.mark.parametrize("name", ["claim_job", "release_job"])
+async def test_a_store_closes_while_the_disk_is_full(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error comes instead of the cancellation, and must not be taken for one that passes."""
+    asked, closing, gate = asyncio.Event(), asyncio.Event(), Gate()
+
+    async def fail(*_arguments: Any) -> Any:
+        asked.set()
+        if name == "claim_job":
+            await closing.wait()
+        raise palaver.DatabaseFull("no space left")
+
+    async with asyncio.timeout(60), palaver.open(url(tmp_path), embedder=None, summarizer=gate) as store:
+        monkeypatch.setattr(store.engine, name, fail)
+        await talk_on(await store.conversation(), 60)
+        await (asked if name == "claim_job" else gate.asked).wait()
+        asyncio.get_running_loop().call_later(0.1, closing.set)

@@ -96,6 +96,7 @@ class Writer(Owner):
         self._last_write = 0.0
         self._wal_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
         self.db = prepare(address, setup)
+        self._name = str(address.path)  # a Path costs more than the question, and every commit asks it
         self._file = self._identity()
         self.db.set_wal_hook(self._wal_grew)  # in the place of SQLite's own checkpoints, which are part of a commit
         self.unscrubbed = self._marked_unscrubbed()
@@ -348,7 +349,7 @@ class Writer(Owner):
     def _identity(self) -> tuple[int, int] | None:
         """Of the file that has our name."""
         try:
-            found = os.stat(self.address.path)
+            found = os.stat(self._name)
         except OSError:
             return None
         return found.st_dev, found.st_ino
