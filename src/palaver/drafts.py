@@ -334,6 +334,8 @@ def encode_calls(calls: object) -> str | None:
     encoded = []
     for call in _items("tool_calls", calls, ToolCall):
         data = call if isinstance(call, Mapping) else {"id": call.id, "name": call.name, "arguments": call.arguments}
+        if "function" in data and "name" not in data:
+            raise InvalidInput("tool_calls", 'must be {"id", "name", "arguments"} each, not inside of "function"')
         encoded.append(
             {
                 "id": clean_name("tool_calls.id", data.get("id")),

@@ -198,6 +198,8 @@ async def what_is_no_json_is_refused(db: Database) -> None:
                 await talk.append("user", "x", metadata=value)
         async with refused(InvalidInput, field="tool_calls"):
             await talk.append("assistant", "x", tool_calls=[{"id": "c", "name": "n", "arguments": float("nan")}])
+        async with refused(InvalidInput, field="tool_calls"):  # as OpenAI says it
+            await talk.append("assistant", "x", tool_calls=[{"id": "c", "function": {"name": "n", "arguments": "{}"}}])
 
 
 @guarantee
