@@ -12,6 +12,7 @@ from bench.raw import Raw
 TOKENS = 4_000
 BATCH = 1_000  # as many as one call takes
 FLAT = Goal(2.0, at_least=False)
+LONG = 10_000  # turns that are summarised for longer than the measuring takes
 
 
 async def run(bench: Bench) -> list[Result]:
@@ -21,7 +22,9 @@ async def run(bench: Bench) -> list[Result]:
         limit = await enough(talks[bench.sizes.histories[0]])
         rounds = await in_turns(bench.sizes.slices, _readers(bench, talks, raws, limit))
     figures = _figures(bench, rounds, limit)
-    return [*figures, await _beside_the_worker(bench, limit, at_rest=figures[len(talks) - 1].value)]
+    if bench.sizes.histories[-1] >= LONG:
+        figures.append(await _beside_the_worker(bench, limit, at_rest=figures[len(talks) - 1].value))
+    return list(figures)
 
 
 async def enough(talk: palaver.Conversation) -> int:
