@@ -273,7 +273,7 @@ with palaver.sync.open(sys.argv[1], embedder=None, worker=False) as store:
         try:
             talk.append("user", "from a fork")
         except palaver.StoreClosed as problem:
-            print("refused:", problem, flush=True)
+            print(type(problem).__name__, flush=True)
     else:
         os.waitpid(child, 0)
         print(len(talk.history()), talk.append("user", "hello").seq)
@@ -283,4 +283,4 @@ with palaver.sync.open(sys.argv[1], embedder=None, worker=False) as store:
 def test_a_fork_is_refused_and_does_not_wait_for_ever(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{tmp_path}/a.db"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.stdout.split("\n") == ["refused: the store is closed", "0 0", ""], done.stderr
+    assert (done.stdout.split("\n"), done.stderr) == (["StoreClosed", "0 0", ""], "")

@@ -60,10 +60,15 @@ class Portal:
             future.cancel()  # a KeyboardInterrupt here must not leave the work running there
             raise
 
+    @property
+    def is_here(self) -> bool:
+        """Not in the child of a fork, which has nothing to close."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         with self._gate:
             self._closed = True
-        if not self._thread.is_alive():  # in the child of a fork
+        if not self.is_here:
             return
         asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -178,6 +183,7 @@ def open(*args: Any, **kwargs: Any) -> Iterator[Blocking]:
         try:
             yield Blocking(portal, store)
         finally:
-            portal.call(manager.__aexit__(None, None, None))
+            if portal.is_here:
+                portal.call(manager.__aexit__(None, None, None))
     finally:
         portal.close()

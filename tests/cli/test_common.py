@@ -27,7 +27,7 @@ LOOKING = [
 def test_looking_never_makes_a_database_and_says_what_would(cli, folder, command):
     result = cli(*command)
     assert result.exit_code == 1
-    assert "there is no database chat.db" in result.stderr
+    assert f"there is no database {folder}/chat.db" in result.stderr
     assert "palaver chat" in result.stderr
     assert list(folder.iterdir()) == []
 
