@@ -1,5 +1,6 @@
 """The local embedder: the same text is always the same vector, near means alike, and only known bytes are run."""
 
+import os
 import subprocess
 import sys
 import time
@@ -127,6 +128,26 @@ def test_embedders_are_opened_by_name() -> None:
     assert open_embedder("none") is None
     with pytest.raises(InvalidInput, match="embedder"):
         open_embedder("word2vec")
+
+
+def test_the_weights_are_loaded_once_for_all_stores_of_a_process() -> None:
+    assert open_embedder("local") is open_embedder("minilm")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_child_of_a_fork_has_one_of_its_own() -> None:
+    """A thread of the parent may have been loading it, and would never come to its end."""
+    code = """
+import os, threading
+from palaver.models.offline.embedder import open_embedder
+model = open_embedder("local")
+with model._lock:
+    child = os.fork()
+    if not child:
+        os._exit(0 if open_embedder("local").encode(["hello"]).shape == (1, 384) else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_fewer_than_one_thread_is_refused() -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -153,7 +155,16 @@ def open_embedder(name: str) -> Embedder | None:
         raise InvalidInput("embedder", f'{name!r} is not known: use "local", "openai:<model>" or "none"')
     if not available():
         raise _missing()
+    return _shared()
+
+
+@cache
+def _shared() -> MiniLM:
+    """One for all stores of this process: each would load 25 MB of weights, and memory grew with every store opened."""
     return MiniLM()
+
+
+os.register_at_fork(after_in_child=_shared.cache_clear)  # a thread of the parent may have been loading it
 
 
 def _load(weights: bytes, vocabulary: bytes, threads: int) -> _Model:
