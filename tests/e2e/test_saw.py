@@ -225,6 +225,7 @@ def test_a_body_that_was_deleted_is_not_shown(offline: App) -> None:
     with offline.api() as api:
         turns = api.get(f"/api/conversations/{tab.conversation}/turns").json()["items"]
         assert api.delete(f"/api/conversations/{tab.conversation}/turns/{turns[0]['id']}").status_code in (202, 204)
+    expect(tab.page.locator(".item", has_text="zebra")).to_have_count(0)  # and nothing moves any more
     drawer = open_drawer(tab)
     expect(drawer).to_contain_text("Its body was deleted")
     expect(drawer).not_to_contain_text("zebra")
