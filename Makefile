@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run web test again pgbouncer chromium screenshots lint format bench soak crash replication properties clean
+.PHONY: help run web test again pgbouncer chromium screenshots lint format metrics bench soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
-	@echo "make lint    ruff, mypy, import-linter, tsc"
+	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
+	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
 	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
 	@echo "make crash   the long durability test: 200 times kill -9"
@@ -63,11 +64,16 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python -m tools.prose_check
 	@$(BIN)/python web/build.py check --if-possible
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+metrics: $(READY)
+	@$(BIN)/python -m pip install --quiet -r tools/requirements.txt
+	@$(BIN)/python -m tools.code_metrics src/palaver procrastinate starlette httpx
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -r bench/requirements.txt
