@@ -4,12 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run web test again pgbouncer chromium screenshots lint format metrics bench soak crash replication properties clean
+# The tests of the Postgres engine on a server of yours: its superuser's address. Postgres 15 or newer, with pgvector.
+POSTGRES_TESTS := tests/conformance/test_postgres.py tests/postgres tests/upgrades tests/compat tests/security
+
+.PHONY: help run web test again postgres pgbouncer chromium screenshots lint format metrics bench soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
+	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
 	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
@@ -40,6 +44,10 @@ test: $(READY) pgbouncer chromium web
 again:
 	@echo "== NOT GREEN AT THE FIRST TRY. What is named above runs once more, alone; passing now, it is still to be mended."
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
+
+postgres: $(READY)
+	@test -n "$(URL)" || { echo "make postgres URL=postgresql://superuser@host/postgres"; exit 2; }
+	PALAVER_TEST_POSTGRES_URL="$(URL)" $(BIN)/python -m pytest -n 3 $(POSTGRES_TESTS)
 
 # For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq

@@ -8,7 +8,10 @@ GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setti
 GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text) TO palaver_eraser;
 
 DO $$
-DECLARE role text;
+DECLARE
+  role text;
+  -- Before Postgres 16 every member may SET ROLE, and 'SET' is not a privilege that can be asked for.
+  may_become text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END;
 BEGIN
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO authenticated;
@@ -19,7 +22,7 @@ BEGIN
   END IF;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticator') THEN
     FOREACH role IN ARRAY ARRAY['palaver_app', 'palaver_worker'] LOOP
-      IF NOT pg_has_role('authenticator', role, 'SET') THEN  -- another database of this server may have given it
+      IF NOT pg_has_role('authenticator', role, may_become) THEN  -- another database of this server may have given it
         EXECUTE format('GRANT %I TO authenticator', role);
       END IF;
     END LOOP;

@@ -19,7 +19,12 @@ SET LOCAL search_path = palaver, extensions, public;
 -- palaver_eraser  empties what quotes a forgotten turn (see `request_quotes`), and can read no word of it
 
 DO $$
-DECLARE name text;
+DECLARE
+  name text;
+  -- Postgres 16 told being a member apart from being allowed to SET ROLE; before, a member always may, and 'SET' is an
+  -- error. This is the one line of this released file that was changed later: on 16 and newer it means what it always
+  -- meant, and on 15 the file could not be run at all.
+  may_become text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END;
 BEGIN
   FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index', 'palaver_eraser'] LOOP
     BEGIN
@@ -29,7 +34,7 @@ BEGIN
     EXCEPTION WHEN duplicate_object OR unique_violation THEN
       NULL;  -- roles belong to the whole server: another database of it makes this one
     END;
-    IF NOT pg_has_role(current_user, name, 'SET') THEN
+    IF NOT pg_has_role(current_user, name, may_become) THEN
       EXECUTE format('GRANT %I TO %I', name, current_user);
     END IF;
   END LOOP;
