@@ -37,7 +37,7 @@ async def original(tmp_path: Path) -> tuple[Path, str]:
     folder.mkdir()
     async with opened(folder) as store:
         talk = await store.conversation("k", title="Title", workspace="w", agent="bot", model="m", metadata={"a": 1})
-        await talk.update(participants=["bob"], settings={"s": 1}, ttl=10**7)
+        await talk.update(participants=["bob"], settings={"facts": True}, ttl=10**7)
         await fill(talk)
         other = await store.conversation("other")
         await other.append("user", "elsewhere")

@@ -492,7 +492,7 @@ class Conversation:
         """
         self._store.require(WRITE)
         await self._require_owner()
-        changes = self._store.changes(fields)
+        changes = self._store.changes(fields, self.info)
         if expected_updated is not None:
             changes = replace(changes, expected_updated=clean_moment("expected_updated", expected_updated))
         self.info = await self._engine.update(self._scope, self.id, changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ from palaver.errors import (
 from palaver.filing import Files
 from palaver.identity import is_id, micros, new_id, new_salt
 from palaver.listing import decode_cursor, encode_cursor
-from palaver.memory import compaction, retention
+from palaver.memory.settings import check_settings, misplaced
 from palaver.model import (
     ADMIN,
     READ,
@@ -207,8 +208,8 @@ class Store:
         self.require(READ)
         return Conversation(self, await self.engine.conversation(self.scope, clean_name("id", id)))
 
-    def changes(self, fields: Mapping[str, Any]) -> Changes:
-        """Fields of a conversation, checked."""
+    def changes(self, fields: Mapping[str, Any], stored: ConversationInfo | None = None) -> Changes:
+        """Fields of a conversation, checked; `stored` is what they change."""
         unknown = fields.keys() - CONVERSATION_FIELDS
         if unknown:
             known = ", ".join(CONVERSATION_FIELDS)
@@ -223,8 +224,8 @@ class Store:
             agent=optional_name("agent", fields.get("agent")),
             model=optional_name("model", fields.get("model")),
             participants=_clean_participants(fields.get("participants") or ()),
-            metadata=clean_mapping("metadata", fields.get("metadata")),
-            settings=clean_settings(fields.get("settings")),
+            metadata=_clean_metadata(fields.get("metadata")),
+            settings=_clean_settings(fields.get("settings"), stored),
             ttl=clean_ttl(fields.get("ttl")),
             salt=new_salt(),
         )
@@ -472,11 +473,21 @@ def _with_own_path(record: Record, conversation: str) -> Record:
     return Record(record.kind, {**row, "path": blob_path(row["owner"], conversation, row["filename"])})
 
 
-def clean_settings(value: object) -> str | None:
+def _clean_settings(value: object, stored: ConversationInfo | None) -> str | None:
     text = clean_mapping("settings", value)
     if isinstance(value, Mapping):
-        compaction.check_settings(value)
-        retention.check_settings(value)
+        check_settings(value, None if stored is None else stored.settings)
+    return text
+
+
+def _clean_metadata(value: object) -> str | None:
+    text = clean_mapping("metadata", value)
+    name = misplaced(value) if isinstance(value, Mapping) else None
+    if name is not None:
+        # A warning, not a refusal: metadata belongs to the application, which may mean something else by this name.
+        warnings.warn(
+            f"metadata.{name} has no effect on the conversation; give it as settings={{{name!r}: …}}", stacklevel=4
+        )
     return text
 
 

@@ -198,7 +198,7 @@ def test_recall_shows_live_what_the_api_finds_and_why(offline: App) -> None:
 
 
 def test_rules_are_saved_and_say_what_they_mean(offline: App) -> None:
-    id = a_talk(offline, settings={"mine": 1, "compaction": {"trigger_turns": 70}})
+    id = a_talk(offline, settings={"facts": True, "compaction": {"trigger_turns": 70}})
     tab = offline.tab(f"/c/{id}")
     panel = open_memory(tab, "Rules")
     save = tab.button("Save", panel)
@@ -214,7 +214,7 @@ def test_rules_are_saved_and_say_what_they_mean(offline: App) -> None:
     expect(save).to_be_disabled()
     info = get(offline, id)
     assert info["settings"] == {
-        "mine": 1,
+        "facts": True,
         "retention": "ephemeral",
         "redact": True,
         "compaction": {"trigger_turns": 70, "trigger_tokens": 5_000, "strategy": "rolling"},

@@ -77,7 +77,7 @@ async def scene(postgres_database: str, tmp_path: Path) -> AsyncIterator[Scene]:
     await villain.execute("SET session_replication_role = replica")  # no foreign key stops them
     async with palaver.open(postgres_database, tenant="acme", user="ada", **options) as store:
         talk = await store.conversation("k", title="Title", workspace="w", agent="bot", model="m", metadata={"a": 1})
-        await talk.update(participants=["bob"], settings={"s": 1}, ttl=10**7)
+        await talk.update(participants=["bob"], settings={"facts": True}, ttl=10**7)
         await fill(talk)
         await talk.verify()
         cid = await villain.fetchval("SELECT cid FROM palaver.conversations WHERE id = $1", talk.id)

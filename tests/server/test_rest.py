@@ -360,6 +360,13 @@ def test_a_refusal_names_the_field(client: httpx.Client, talk: str, path: str, b
     assert refused.json()["field"] == field
 
 
+def test_a_misspelt_setting_is_refused_with_a_suggestion(client: httpx.Client, talk: str) -> None:
+    body = {"settings": {"redcat": True}}
+    for refused in (client.post("/api/conversations", json=body), client.patch(talk, json=body)):
+        assert (refused.status_code, refused.json()["field"]) == (422, "settings.redcat")
+        assert "did you mean 'redact'" in refused.json()["detail"]
+
+
 def test_a_body_that_cannot_be_read_is_called_so(client: httpx.Client) -> None:
     broken = client.post("/api/conversations", content=b'{"key":', headers={"content-type": "application/json"})
     assert (broken.status_code, broken.json()["field"]) == (422, "body")

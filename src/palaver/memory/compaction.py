@@ -45,7 +45,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise InvalidInput("settings.compaction", "must be an object")
     unknown = given.keys() - Compaction.__dataclass_fields__.keys()
     if unknown:
-        raise InvalidInput(f"settings.compaction.{sorted(unknown)[0]}", "is not known")
+        known = ", ".join(Compaction.__dataclass_fields__)
+        raise InvalidInput(f"settings.compaction.{sorted(unknown)[0]}", f"is not known; there are {known}")
     for name in ("trigger_turns", "trigger_tokens"):
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:

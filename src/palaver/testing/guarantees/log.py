@@ -161,7 +161,7 @@ async def events_never_hold_content(db: Database) -> None:
         turn = await talk.append_open("assistant", model="zanzibar")
         await talk.append_chunk(turn, 0, "zanzibar")
         await talk.append_commit(turn, tool_calls=[_call("zanzibar")], sources=[{"zanzibar": 1}])
-        await talk.update(title="zanzibar again", settings={"zanzibar": True})
+        await talk.update(title="zanzibar again", settings={"compaction": {"summarizer_model": "zanzibar"}})
         assert "zanzibar" not in repr(await talk.audit())
 
 
