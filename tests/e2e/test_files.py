@@ -158,6 +158,91 @@ def test_more_than_ten_files_are_too_many(offline: App) -> None:
     expect(tab.page.get_by_label("Files to send").get_by_role("listitem")).to_have_count(10)
 
 
+def edit_message(tab: Tab, text: str) -> Locator:
+    """Open the form in which the last message is edited, and write into it."""
+    message = tab.page.locator(".item.is-user").last
+    message.hover()
+    tab.button("Edit and ask again", message).click()
+    tab.page.get_by_label("Edit the message").fill(text)
+    return tab.page.locator(".edit-form")
+
+
+def test_an_edited_message_keeps_its_files(scripted: App) -> None:
+    assert scripted.script
+    tab = scripted.tab()
+    choose(tab, file("keep-me.txt", b"buy rice"), file("picture.png", png(), "image/png"))
+    tab.ask("What is in these?")
+    form = edit_message(tab, "What is in these files?")
+    expect(form.get_by_label("Attached files").get_by_role("listitem")).to_have_count(2)
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.get_by_role("group", name="Versions of this message")).to_contain_text("2 / 2")
+    expect(tab.answers).to_have_count(1)
+    shown = tab.page.get_by_label("Files", exact=True)
+    expect(shown).to_contain_text("keep-me.txt")
+    expect(shown.get_by_role("img")).to_have_count(1)
+    found = sent_files(scripted, tab)
+    assert [one["filename"] for one in found] == ["keep-me.txt", "picture.png"]
+    assert found[0]["sha256"] == hashlib.sha256(b"buy rice").hexdigest()
+    last = scripted.script.provider.bodies[-1]["messages"][-1]["content"]
+    assert "keep-me.txt" in str(last)
+    tab.button("Answer again").click()
+    expect(tab.page.get_by_role("group", name="Versions of this answer")).to_contain_text("2 / 2")
+    expect(tab.answers).to_have_count(1)
+    assert [one["filename"] for one in sent_files(scripted, tab)] == ["keep-me.txt", "picture.png"]
+
+
+def test_a_file_can_be_removed_while_its_message_is_edited(offline: App) -> None:
+    tab = offline.tab()
+    choose(tab, file("one.txt", b"1"), file("two.txt", b"2"))
+    tab.ask("Both.")
+    form = edit_message(tab, "Just the second.")
+    tab.button("Remove one.txt", form).click()
+    expect(form.get_by_role("listitem")).to_have_count(1)
+    tab.button("Ask again", form).click()
+    expect(tab.page.get_by_role("group", name="Versions of this message")).to_contain_text("2 / 2")
+    assert [one["filename"] for one in sent_files(offline, tab)] == ["two.txt"]
+    tab.button("Previous version of this message").click()
+    expect(tab.page.get_by_label("Files", exact=True)).to_contain_text("one.txt")
+
+
+def test_a_message_that_cannot_be_sent_keeps_its_files(offline: App) -> None:
+    tab = offline.tab()
+    failure = tab.page.locator(".is-sending .failure")
+    choose(tab, file("one.txt", b"1"))
+    tab.page.route("**/generate", lambda route: route.abort())
+    tab.send("Look at this.")
+    tab.button("Back to the editor", failure).click()
+    expect(tab.message).to_have_value("Look at this.")
+    expect(tab.page.get_by_label("Files to send")).to_contain_text("one.txt")
+    tab.message.press("Enter")
+    expect(failure).to_be_visible()
+    tab.page.unroute("**/generate")
+    tab.button("Send again", failure).click()
+    expect(tab.answers).to_have_count(1)
+    assert [one["filename"] for one in sent_files(offline, tab)] == ["one.txt"]
+
+
+def test_an_edit_that_cannot_be_sent_keeps_its_files(offline: App) -> None:
+    tab = offline.tab()
+    failure = tab.page.locator(".is-sending .failure")
+    choose(tab, file("one.txt", b"1"), file("two.txt", b"2"))
+    tab.ask("Look at these.")
+    form = edit_message(tab, "Look at this one.")
+    tab.button("Remove two.txt", form).click()
+    tab.page.route("**/generate", lambda route: route.abort())
+    tab.button("Ask again", form).click()
+    tab.button("Back to the editor", failure).click()
+    expect(tab.page.get_by_label("Edit the message")).to_have_value("Look at this one.")
+    expect(form.get_by_role("listitem")).to_contain_text(["one.txt"])
+    tab.button("Ask again", form).click()
+    expect(failure).to_be_visible()
+    tab.page.unroute("**/generate")
+    tab.button("Send again", failure).click()
+    expect(tab.page.get_by_role("group", name="Versions of this message")).to_contain_text("2 / 2")
+    expect(tab.answers).to_have_count(1)
+    assert [one["filename"] for one in sent_files(offline, tab)] == ["one.txt"]
+
+
 def test_a_message_that_waits_for_its_file_takes_nothing_else_along(offline: App) -> None:
     tab = offline.tab()
     tab.ask("Here.")

@@ -162,6 +162,34 @@ def test_a_question_that_names_an_image_is_asked_again_with_a_copy(settings: Cal
         assert [str(body).count(b64encode(PNG).decode()) for body in provider.bodies] == [1, 1]
 
 
+def test_an_edited_question_may_name_the_files_of_the_turn_it_replaces(client: httpx.Client, talk: str) -> None:
+    file = upload(client, talk)
+    first = {"message": "What is this?", "attachments": [file["id"]]}
+    ok(client.post(f"{talk}/generate", json=first))
+    question, _ = ok(client.get(f"{talk}/turns"))["items"]
+    edit = {"message": "What is in this picture?", "attachments": [file["id"]], "replaces": question["id"]}
+    replies = [ok(client.post(f"{talk}/generate", json=edit, headers={"Idempotency-Key": "k"})) for _ in range(2)]
+    assert replies[0]["turn"]["id"] == replies[1]["turn"]["id"], "a retry copies the file again and stores nothing"
+    edited, _ = ok(client.get(f"{talk}/turns"))["items"]
+    assert_is_copy(client, talk, edited, file)
+    (kept,) = edited["attachments"]
+    body = {"content": "And this?", "attachments": [kept["id"]]}
+    again = ok(client.post(f"{talk}/turns/{edited['id']}/edit", json=body), 201)
+    assert_is_copy(client, talk, again, kept)
+    (kept,) = again["attachments"]
+    body = {"role": "user", "content": "So?", "attachments": [kept["id"]]}
+    assert client.post(f"{talk}/turns", json=body).status_code == 404, "it replaces nothing"
+    body |= {"replaces": again["id"], "discard_after": True}
+    assert_is_copy(client, talk, ok(client.post(f"{talk}/turns", json=body), 201), kept)
+
+
+def assert_is_copy(client: httpx.Client, talk: str, turn: dict[str, Any], file: dict[str, Any]) -> None:
+    (copy,) = turn["attachments"]
+    assert copy["id"] != file["id"]
+    assert [copy[name] for name in ("filename", "sha256")] == [file[name] for name in ("filename", "sha256")]
+    assert client.get(f"{talk}/attachments/{copy['id']}/content").content == PNG
+
+
 def test_a_file_is_put_to_its_own_address_and_then_completed(guarded: Running) -> None:
     with guarded.client(guarded.key()) as client, guarded.client() as nobody:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"

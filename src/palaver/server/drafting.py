@@ -46,13 +46,14 @@ async def copied(
     talk: Conversation, content: Content, files: Sequence[Attachment]
 ) -> tuple[Content, tuple[Attachment, ...]]:
     """The content of a turn for a new version of it, and its files. A file belongs to one turn, so these are copies."""
-    copies = {one.id: await _copy(talk, one) for one in files}
+    copies = {one.id: await copy_attachment(talk, one) for one in files}
     if not isinstance(content, str):
         content = tuple(_naming(part, copies) for part in content)
     return content, tuple(copies.values())
 
 
-async def _copy(talk: Conversation, file: Attachment) -> Attachment:
+async def copy_attachment(talk: Conversation, file: Attachment) -> Attachment:
+    """Store the bytes of a file once more, so that another turn can have it."""
     return await talk.attach(await talk.read_attachment(file.id), filename=file.filename, media_type=file.media_type)
 
 

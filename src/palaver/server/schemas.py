@@ -632,7 +632,9 @@ class Question(AnswerOptions):
     message: Content | None = Field(None, description="Without one, the thread is answered as it stands.")
     actor: Name | None = None
     history: list[Json] | None = Field(None, description="What a client without memory here still knows.")
-    attachments: Annotated[list[Name], Field(max_length=MAX_ATTACHMENTS)] | None = None
+    attachments: Annotated[list[Name], Field(max_length=MAX_ATTACHMENTS)] | None = Field(
+        None, description="Ids of uploads. With `replaces`, files of that turn may be named too: they are copied."
+    )
     metadata: Json | None = None
     idempotency_key: Name | None = None
     replaces: Name | None = Field(None, description="The question that this one takes the place of.")

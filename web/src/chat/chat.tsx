@@ -46,7 +46,13 @@ export function Chat() {
       ) : isEmpty ? (
         <Welcome onPick={(text) => composer.current?.put(text)} />
       ) : (
-        <Thread model={model} onTakeBack={(text) => composer.current?.put(text)} />
+        <Thread
+          model={model}
+          onTakeBack={({ message, attachments }) => {
+            composer.current?.put(message);
+            files.restore(attachments);
+          }}
+        />
       )}
       <Spoken />
       <div className="foot">

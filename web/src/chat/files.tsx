@@ -5,7 +5,7 @@ import { adviceOf } from "../api/client";
 import type { Attachment } from "../api/types";
 import { download } from "../api/verbs";
 import { save } from "../history/export";
-import { Icon } from "../shell/icons";
+import { Icon, IconButton } from "../shell/icons";
 import { complain } from "../state/toasts";
 
 /** What a browser only draws. SVG is left out: it may hold more than a picture. */
@@ -17,6 +17,23 @@ export function Files({ conversation, files }: { conversation: string; files: At
   return (
     <ul className="files" aria-label="Files">
       {files.map((file) => <li key={file.id}><StoredFile conversation={conversation} file={file} /></li>)}
+    </ul>
+  );
+}
+
+/** The files of a message that is being edited. */
+export function RemovableFiles({ files, onRemove }: { files: Attachment[]; onRemove: (id: string) => void }) {
+  if (!files.length) return null;
+  return (
+    <ul className="uploads" aria-label="Attached files">
+      {files.map((file) => (
+        <li key={file.id} className="upload">
+          <Icon name="file" />
+          <span className="file-name">{file.filename}</span>
+          <small>{sizeOf(file.bytes)}</small>
+          <IconButton icon="close" size={14} label={`Remove ${file.filename}`} onClick={() => onRemove(file.id)} />
+        </li>
+      ))}
     </ul>
   );
 }

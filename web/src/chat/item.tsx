@@ -1,16 +1,17 @@
 /** One question or one answer on the page. */
 
 import { memo, useState } from "react";
-import type { Turn } from "../api/types";
+import type { Attachment, Turn } from "../api/types";
 import { Icon, IconButton } from "../shell/icons";
 import { momentOf, timeOf } from "../state/dates";
 import { showSaw } from "../state/panel";
-import { ask, regenerate } from "../state/talk";
+import { useStore } from "../state/store";
+import { ask, discardEdit, regenerate, talk } from "../state/talk";
 import { textOf } from "../state/text";
 import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
 import { CopyButton } from "./copy";
-import { Files } from "./files";
+import { Files, RemovableFiles } from "./files";
 import { Markdown } from "./markdown";
 import { Sources } from "./sources";
 import { Steps } from "./tools";
@@ -59,15 +60,20 @@ function System({ turn }: { turn: Turn }) {
 // ---- questions
 
 function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
-  const [editing, setEditing] = useState(false);
+  const [isEditing, setEditing] = useState(false);
+  const unsent = useStore(talk, (one) => (one.unsentEdit?.replaces === turn.id ? one.unsentEdit : null));
   const text = textOf(turn.content);
-  if (editing)
+  const close = () => {
+    setEditing(false);
+    if (unsent) discardEdit();
+  };
+  if (isEditing || unsent)
     return (
       <Edit
-        text={text} onCancel={() => setEditing(false)}
-        onSave={(changed) => {
-          setEditing(false);
-          void ask(changed, [], model, turn.id);
+        key={unsent?.key} text={unsent?.message ?? text} files={unsent?.attachments ?? turn.attachments} onCancel={close}
+        onSave={(changed, files) => {
+          close();
+          void ask(changed, files, model, turn.id);
         }}
       />
     );
@@ -85,17 +91,27 @@ function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
   );
 }
 
-function Edit({ text, onSave, onCancel }: { text: string; onSave: (text: string) => void; onCancel: () => void }) {
+interface EditProps {
+  text: string;
+  files: Attachment[];
+  onSave: (text: string, files: Attachment[]) => void;
+  onCancel: () => void;
+}
+
+function Edit({ text, files, onSave, onCancel }: EditProps) {
   const [value, setValue] = useState(text);
-  const canSave = value.trim() !== "";
+  const [kept, setKept] = useState(files);
+  const canSave = value.trim() !== "" || kept.length > 0;
+  const save = () => canSave && onSave(value.trim(), kept);
   return (
     <form
       className="edit-form"
       onSubmit={(event) => {
         event.preventDefault();
-        if (canSave) onSave(value.trim());
+        save();
       }}
     >
+      <RemovableFiles files={kept} onRemove={(id) => setKept(kept.filter((one) => one.id !== id))} />
       <textarea
         aria-label="Edit the message" value={value} autoFocus onChange={(event) => setValue(event.target.value)}
         onFocus={(event) => event.target.setSelectionRange(text.length, text.length)}
@@ -107,7 +123,7 @@ function Edit({ text, onSave, onCancel }: { text: string; onSave: (text: string)
           }
           if (event.key === "Enter" && !event.shiftKey) {
             event.preventDefault();
-            if (canSave) onSave(value.trim());
+            save();
           }
         }}
       />

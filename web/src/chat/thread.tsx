@@ -6,7 +6,7 @@ import { navigate, route } from "../state/route";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
-import { answerAgain, askAgain, isBusy, loadOlder, takeBack, talk } from "../state/talk";
+import { answerAgain, askAgain, type Asking, isBusy, loadOlder, takeBack, talk } from "../state/talk";
 import { say } from "../state/toasts";
 import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
@@ -19,7 +19,7 @@ const AT_END = 40; // pixels that still count as the end
 const AT_ONCE = 2; // messages: the last question and its answer
 const PER_FRAME = 4;
 
-export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (text: string) => void }) {
+export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (unsent: Asking) => void }) {
   const turns = useStore(talk, (one) => one.thread.turns);
   const found = useStore(talk, (one) => one.branches);
   const busy = useStore(talk, isBusy);
@@ -84,9 +84,13 @@ function Earlier() {
 }
 
 /** What is not in the log (yet): the question on its way, the wait for the first word, what went wrong. */
-function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; model?: string }) {
+function Ending({ onTakeBack, model }: { onTakeBack: (unsent: Asking) => void; model?: string }) {
   const { asking, busy, failure, thread, id, live } = useStore(talk, (one) => one);
   const last = thread.turns.at(-1);
+  const edit = () => {
+    const unsent = takeBack();
+    if (unsent) onTakeBack(unsent);
+  };
   const isWaiting = busy && !asking?.failed && (!last || last.role !== "assistant" || asking !== null);
   const isUnanswered = !busy && !asking && !failure && (last?.role === "user" || last?.role === "tool");
   return (
@@ -94,11 +98,11 @@ function Ending({ onTakeBack, model }: { onTakeBack: (text: string) => void; mod
       {asking && (
         <article className="item is-user is-sending" aria-label="Your message, on its way">
           <Files conversation={id ?? ""} files={asking.attachments} />
-          <div className="bubble">{asking.message}</div>
+          {asking.message && <div className="bubble">{asking.message}</div>}
           {asking.failed && (
             <Failure text={`Not sent. ${asking.failed}`}>
               <button type="button" className="button" onClick={() => void askAgain(model)}>Send again</button>
-              <button type="button" className="button" onClick={() => onTakeBack(takeBack()?.message ?? "")}>Back to the editor</button>
+              <button type="button" className="button" onClick={edit}>Back to the editor</button>
             </Failure>
           )}
         </article>

@@ -61,6 +61,9 @@ export function useUploads() {
     setUploads((all) => all.filter((one) => one.id !== id || forget(one)));
   }, []);
 
+  /** List files again that are stored already: those of a message that could not be sent. */
+  const restore = useCallback((stored: Attachment[]) => setUploads((all) => [...all, ...stored.map(uploadOf)]), []);
+
   const clear = useCallback(() => setUploads((all) => (all.forEach(forget), [])), []);
   const visit = useStore(talk, (one) => one.visit);
   useEffect(() => {
@@ -70,8 +73,11 @@ export function useUploads() {
       clear(); // a file belongs to the conversation that it was sent to
     };
   }, [visit, clear]);
-  return { uploads, add, remove, clear };
+  return { uploads, add, remove, restore, clear };
 }
+
+const uploadOf = (stored: Attachment): Upload =>
+  ({ id: stored.id, name: stored.filename, size: stored.bytes, preview: null, share: 1, stored, problem: "" });
 
 /** Its picture is given back. */
 function forget(upload: Upload): void {

@@ -37,6 +37,8 @@ export interface Talk {
   older: string | null;
   branches: Branch[];
   asking: Asking | null;
+  /** An edit that could not be sent and is open in its form again. */
+  unsentEdit: Asking | null;
   /** An answer that was asked for here is being made. */
   busy: boolean;
   thinking: string;
@@ -50,7 +52,7 @@ export interface Talk {
 const REMEMBERED = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
 
 const NEW: Talk = {
-  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null,
+  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], asking: null, unsentEdit: null,
   busy: false, thinking: "", failure: null, live: true,
   remembered: 0,
 };
@@ -331,12 +333,15 @@ function fail(problem: unknown, isStarted: boolean, putBack?: () => void): void 
   putBack?.();
 }
 
-/** What was not sent is taken back into the composer. */
+/** Take back a message that was not sent. Returns it for the composer; an edit is opened in its own form instead. */
 export function takeBack(): Asking | null {
-  const { asking } = talk.get();
-  talk.patch({ asking: null });
-  return asking;
+  const { asking, thread } = talk.get();
+  const isEdit = thread.turns.some((one) => one.id === asking?.replaces);
+  talk.patch({ asking: null, unsentEdit: isEdit ? asking : null });
+  return isEdit ? null : asking;
 }
+
+export const discardEdit = () => talk.patch({ unsentEdit: null });
 
 export async function stopAnswer(): Promise<void> {
   const { id } = talk.get();

@@ -42,7 +42,7 @@ async def generate(
     if idempotency_key is not None:
         options["idempotency_key"] = idempotency_key
     if "attachments" in options:
-        options["attachments"] = await attached(talk, options["attachments"])
+        options["attachments"] = await attached(talk, options["attachments"], body.replaces)
     return await _answered(request, services, talk, body, services.answers.start(talk, message, options))
 
 

@@ -12,6 +12,7 @@ from palaver.conversation import Conversation
 from palaver.errors import AppendConflict, InvalidInput
 from palaver.model import Attachment, Turn
 from palaver.server import schemas, wire
+from palaver.server.drafting import copy_attachment
 from palaver.server.edge import (
     IdempotencyKey,
     IfMatch,
@@ -32,15 +33,18 @@ Names = Annotated[list[str] | None, Query(max_length=100)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
 
 
-async def attached(talk: Conversation, ids: list[str] | None) -> tuple[Attachment, ...]:
-    """Uploads by their ids."""
-    return tuple([await talk.attachment(id) for id in ids or ()])
+async def attached(talk: Conversation, ids: list[str] | None, replaced: str | None = None) -> tuple[Attachment, ...]:
+    """Look up attachments by id. Files of the turn that is replaced are copied, because a file belongs to one turn."""
+    found = [await talk.attachment(id) for id in ids or ()]
+    return tuple([await copy_attachment(talk, one) if replaced and one.turn == replaced else one for one in found])
 
 
-async def _fields(talk: Conversation, body: schemas.TurnFields, *without: str) -> dict[str, Any]:
+async def _fields(
+    talk: Conversation, body: schemas.TurnFields, *without: str, replaced: str | None = None
+) -> dict[str, Any]:
     fields = given(body, *without)
     if "attachments" in fields:
-        fields["attachments"] = await attached(talk, fields["attachments"])
+        fields["attachments"] = await attached(talk, fields["attachments"], replaced)
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -48,7 +52,7 @@ async def append_turn(
     talk: Talk, body: schemas.NewTurn, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Store one turn. It is on disk when the answer comes."""
-    fields = await _fields(talk, body, "expected_seq")
+    fields = await _fields(talk, body, "expected_seq", replaced=body.replaces)
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     role, content = fields.pop("role"), fields.pop("content", "")
@@ -131,7 +135,7 @@ async def edit_turn(
 ) -> Response:
     """A new version of a turn, in its place. The old one stays for the record, and can be switched back to."""
     old = await talk.turn(turn)
-    fields = {"actor": old.actor, **await _fields(talk, body)}
+    fields = {"actor": old.actor, **await _fields(talk, body, replaced=old.id)}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     content, discard_after = fields.pop("content", ""), fields.pop("discard_after", True)
