@@ -29,7 +29,7 @@ from palaver.errors import (
 from palaver.generating import is_dead, server_calls
 from palaver.identity import ID_LENGTH, is_id, new_id
 from palaver.memory.working_memory import HANDED_IN
-from palaver.model import SYSTEM, Turn
+from palaver.model import READ, SYSTEM, WRITE, Turn
 from palaver.models.registry import KINDS, ModelBook
 from palaver.ports import ChatModel
 from palaver.server.answers import Answer
@@ -295,6 +295,9 @@ class Exchanges:
     async def _begin(self, ask: Ask, name: str | None, mark: str, again: bool) -> Exchange:
         if ask.instructions:
             self.store.require(SYSTEM)
+        if ask.store or self._is_bound(ask, name):  # the answer needs both rights: refuse before a message is stored
+            self.store.require(READ)
+            self.store.require(WRITE)
         self._check_model(ask)
         if again and ask.store and not self._is_bound(ask, name) and (found := await self._unnamed_try(mark)):
             return await self.resumed(ask, *found)

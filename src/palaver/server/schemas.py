@@ -647,8 +647,12 @@ class Regenerate(AnswerOptions):
 class Answer(Shown):
     turn: Turn
     usage: Json | None
-    explanation: Json | None = Field(description="A summary: how full the prompt was, and of what.")
-    request: str | None = Field(description="The id of the record of the last call.")
+    explanation: Json | None = Field(
+        description="A summary: how full the prompt was, and of what. null for a caller who is not the owner."
+    )
+    request: str | None = Field(
+        description="The id of the record of the last call. null for a caller who is not the owner."
+    )
 
 
 class Stopping(Shown):

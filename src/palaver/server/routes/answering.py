@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from palaver.asking import Answered, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.conversation import Conversation
-from palaver.errors import InvalidInput, PalaverError
+from palaver.errors import InvalidInput, PalaverError, PermissionDenied
 from palaver.model import SYSTEM, Turn
+from palaver.model import Request as Record
 from palaver.ports import ReasoningDelta, TextDelta
 from palaver.server import problems, schemas, sse, wire
 from palaver.server.answers import Answer
@@ -119,8 +120,7 @@ def told(event: GenerateEvent) -> bytes:
 
 async def _done(talk: Conversation, turn: Turn) -> dict[str, Any]:
     """The end of an answer: the turn, what it cost, and how its prompt was filled."""
-    records = await talk.requests(1, turn=turn)
-    record = records[-1] if records else None
+    record = await _record(talk, turn)
     response = (record.response if record is not None else None) or {}
     return {
         "turn": wire.turn(turn),
@@ -128,3 +128,12 @@ async def _done(talk: Conversation, turn: Turn) -> dict[str, Any]:
         "explanation": wire.explanation_summary(record.explanation) if record is not None else None,
         "request": None if record is None else record.id,
     }
+
+
+async def _record(talk: Conversation, turn: Turn) -> Record | None:
+    """The record of the last call for an answer. None for a participant: a prompt may quote what they cannot see."""
+    try:
+        records = await talk.requests(1, turn=turn)
+    except PermissionDenied:
+        return None
+    return records[-1] if records else None

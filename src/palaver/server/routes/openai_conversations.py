@@ -14,7 +14,7 @@ from palaver.conversation import MAX_READ, Conversation
 from palaver.drafts import named_files
 from palaver.errors import TurnNotFound
 from palaver.generating import CLIENT_CALLS
-from palaver.model import Turn
+from palaver.model import SYSTEM, Turn
 from palaver.server import speaking
 from palaver.server.drafting import copied, draft_of
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
@@ -59,6 +59,8 @@ async def create_openai_conversation(
     metadata = _metadata(body)
 
     async def make() -> Made:
+        if any(role is not None for role, _ in said):  # refused before the conversation is created
+            store.require(SYSTEM)
         talk = await store.conversation(metadata=metadata)
         await _store(talk, said)
         return Made(_shown(talk))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, PermissionDenied
 from palaver.model import Turn
 from palaver.models.tokens import counter_for
 from palaver.server import dialects, speaking
@@ -74,7 +75,8 @@ async def cancel_response(services: ServicesOf, store: StoreOf, caller: CallerOf
 
 
 async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf, response: ResponseId) -> Response:
-    """Forget an answer and what it was asked with; with the last of them also the conversation that nobody named."""
+    """Forget an answer and what it was asked with; with the last of them also the conversation that nobody named,
+    if the caller owns it."""
     exchange = await Exchanges(services, store, caller).named(response.removeprefix(PREFIX))
     talk, input = exchange.talk, exchange.input
     assert talk is not None
@@ -83,7 +85,8 @@ async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf
     services.recent.pop(exchange.id, None)
     status = await speaking.forgotten(talk, [*mine, *await _asked_with(exchange)])
     if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
-        status = max(status, await speaking.forgotten(talk, [None]))
+        with suppress(PermissionDenied):  # the empty conversation of somebody else expires by itself
+            status = max(status, await speaking.forgotten(talk, [None]))
     return Reply({"id": response, "object": "response", "deleted": True}, status)
 
 
