@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -35,10 +34,9 @@ def guarded(shared_url: str) -> Iterator[Running]:
         yield one
 
 
-@pytest.fixture(scope="module")
-def stranger(guarded: Running) -> Callable[[str, str], str]:
+def stranger(guarded: Running, tenant: str, user: str) -> str:
     """The key of somebody whom Ada's data does not concern, but who may do anything else."""
-    return cache(lambda tenant, user: guarded.key(tenant, user, rights="read write system"))
+    return guarded.key(tenant, user, rights="read write system")
 
 
 @pytest.fixture(scope="module")
@@ -63,28 +61,31 @@ def call(client: httpx.Client, face: Face, ids: dict[str, Any]) -> httpx.Respons
     return client.request(face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=params)
 
 
-@pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")])
-@pytest.mark.parametrize("face", NAMING, ids=lambda face: face.name)
+@pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")], ids="/".join)
 def test_what_is_not_yours_is_not_found(
-    guarded: Running, stranger: Callable[[str, str], str], ids: dict[str, Any], face: Face, who: tuple[str, str]
+    guarded: Running, ids: dict[str, Any], who: tuple[str, str], subtests: pytest.Subtests
 ) -> None:
-    with guarded.client(stranger(*who)) as client:
-        answer = call(client, face, ids)
-        assert answer.status_code == 404, (face.name, answer.text)
-        # Nothing there and not yours are told in the same words.
-        nothing = call(client, face, {**ids, "conversation": "0" * 26})
-        assert nothing.status_code == 404
-        same = answer.text.replace(ids["conversation"], "") == nothing.text.replace("0" * 26, "")
-        assert same, (answer.text, nothing.text)
+    """A resource of somebody else and one that does not exist get the same answer."""
+    with guarded.client(stranger(guarded, *who)) as client:
+        for face in NAMING:
+            with subtests.test(face.name):
+                answer = call(client, face, ids)
+                assert answer.status_code == 404, answer.text
+                nothing = call(client, face, {**ids, "conversation": "0" * 26})
+                assert nothing.status_code == 404
+                assert answer.text.replace(ids["conversation"], "") == nothing.text.replace("0" * 26, "")
 
 
-@pytest.mark.parametrize("face", [face for face in NAMING if "{turn}" in face.path], ids=lambda face: face.name)
-def test_a_turn_of_another_conversation_is_not_found(guarded: Running, ids: dict[str, Any], face: Face) -> None:
-    """Also not through a conversation of one's own."""
-    with guarded.client(guarded.key("globex", "eve")) as client:
+def test_a_turn_of_another_conversation_is_not_found(
+    guarded: Running, ids: dict[str, Any], subtests: pytest.Subtests
+) -> None:
+    """Not even through a conversation of one's own."""
+    with guarded.client(stranger(guarded, "globex", "eve")) as client:
         own = ok(client.post("/api/conversations", json={}))["id"]
-        answer = call(client, face, {**ids, "conversation": own})
-        assert answer.status_code == 404, (face.name, answer.text)
+        for face in [face for face in NAMING if "{turn}" in face.path]:
+            with subtests.test(face.name):
+                answer = call(client, face, {**ids, "conversation": own})
+                assert answer.status_code == 404, answer.text
 
 
 def test_files_and_facts_of_another_conversation_are_not_found(guarded: Running, ids: dict[str, Any]) -> None:
