@@ -1,0 +1,63 @@
+"""A caller's mistakes are found by mypy and by pyright, and right programs are accepted."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+MISTAKES, CORRECT = HERE / "mistakes.py", HERE / "correct.py"
+FEWEST = 18
+UNTYPED = "options of the public methods are **kwargs: Any, and palaver.sync is Any throughout"
+
+Errors = dict[tuple[str, int], str]  # by the name of the program and the line
+
+
+@cache
+def mypy() -> Errors:
+    options = ["--strict", "--no-error-summary", "--no-pretty", "--config-file=", "--cache-dir=.mypy_cache/typing"]
+    printed = _run("mypy", *options, str(MISTAKES), str(CORRECT)).stdout
+    found = re.findall(r"(\w+\.py):(\d+): error: (.*)", printed)
+    return {(name, int(line)): message for name, line, message in found}
+
+
+@cache
+def pyright() -> Errors:
+    report = json.loads(
+        _run("pyright", "--outputjson", "--pythonpath", sys.executable, str(MISTAKES), str(CORRECT)).stdout
+    )
+    errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
+    return {(Path(one["file"]).name, one["range"]["start"]["line"] + 1): one["message"] for one in errors}
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done
+
+
+def marked_lines() -> set[tuple[str, int]]:
+    lines = MISTAKES.read_text(encoding="utf-8").splitlines()
+    return {(MISTAKES.name, number) for number, line in enumerate(lines, 1) if line.endswith("# error")}
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+@pytest.mark.xfail(strict=True, reason=UNTYPED)
+def test_every_mistake_is_reported(check: Callable[[], Errors]) -> None:
+    marked = marked_lines()
+    assert len(marked) >= FEWEST
+    assert sorted(marked - check().keys()) == []
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_right_lines_are_accepted(check: Callable[[], Errors]) -> None:
+    found = check()
+    assert {place: found[place] for place in found.keys() - marked_lines()} == {}
