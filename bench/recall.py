@@ -26,7 +26,7 @@ from bench import laboratory
 from bench.datasets import Question, Talk, load
 from bench.evidence import Answered, by_kind, found, interval, mean, quoted
 from palaver.identity import new_id
-from palaver.models.offline.embedder import MiniLM
+from palaver.models.offline.embedder import NAMES, LocalEmbedder
 from palaver.models.tokens import BpeCounter
 
 FLOORS = {("LoCoMo", "EIC@2000"): 0.85, ("BEAM", "EIC@2000"): 0.57, ("LoCoMo-Plus", "EIC@4000"): 0.40}
@@ -37,10 +37,10 @@ _count = BpeCounter()
 
 
 class Remembering:
-    """The local embedder, which looks up a text that it has seen: the same conversations come again and again."""
+    """A local embedder with a cache of the texts that it has seen: the same conversations come again and again."""
 
-    def __init__(self, file: Path | None) -> None:
-        self.model = MiniLM()
+    def __init__(self, file: Path | None, embedder: str = "local") -> None:
+        self.model = LocalEmbedder(NAMES[embedder])
         self.name, self.dimensions = self.model.name, self.model.dimensions
         self.file = file
         self.seen: dict[str, NDArray[np.float32]] = pickle.loads(file.read_bytes()) if file and file.exists() else {}
@@ -170,7 +170,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", help="one data set: LoCoMo, BEAM or LoCoMo-Plus")
     parser.add_argument("--quick", action="store_true", help="a part of the questions")
     parser.add_argument("--lab", action="store_true", help="the scoring alone, part by part, as a Markdown table")
-    parser.add_argument("--cache", type=Path, help="a file that keeps the embeddings from run to run")
+    parser.add_argument("--embedder", default="local", choices=list(NAMES), help="the encoder to measure")
+    parser.add_argument("--cache", type=Path, help="a file that keeps one encoder's embeddings from run to run")
     return parser.parse_args(argv)
 
 
@@ -203,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not data:
         print(f"nothing to measure in {args.folder}", file=sys.stderr)
         return 2
-    embedder = Remembering(args.cache)
+    embedder = Remembering(args.cache, args.embedder)
     try:
         if args.lab:
             desks = {name: [laboratory.Desk(talk, embedder.encode) for talk in talks] for name, talks in data.items()}

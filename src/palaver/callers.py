@@ -31,6 +31,7 @@ class Round:
     worker: Worker
     seen: int = -1  # writes, at the last look
     due: datetime | None = None
+    begun: bool = False
 
     def is_waiting(self) -> bool:
         news = self.engine.writes != self.seen or (self.due is not None and self.due <= self.worker.clock.now())
@@ -41,6 +42,9 @@ class Round:
         self.seen = self.engine.writes
         engine, tenant = self.worker.engine, self.store.scope.tenant
         await engine.seal_expired()
+        if not self.begun:
+            await self.worker.replace_superseded(tenant)
+            self.begun = True
         while await self.worker.run_one(tenant):
             pass
         self.due = await engine.next_job(tenant)

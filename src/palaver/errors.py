@@ -199,9 +199,12 @@ class ScrubPending(PalaverError):
 
 
 class MissingExtra(PalaverError, ImportError):
-    def __init__(self, extra: str, what: str) -> None:
+    """`also` names packages that belong to no extra."""
+
+    def __init__(self, extra: str, what: str, *, also: tuple[str, ...] = ()) -> None:
         self.extra = extra
-        super().__init__(f'{what} needs an optional dependency: pip install "palaver[{extra}]"')
+        wanted = " ".join(f'"{one}"' for one in (f"palaver[{extra}]", *also))
+        super().__init__(f"{what} needs an optional dependency: pip install {wanted}")
 
 
 class ModelError(PalaverError):

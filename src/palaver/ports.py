@@ -519,7 +519,11 @@ class Counter(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one length; `name` is stored with each vector."""
+    """Turns texts into vectors of one length; `name` is stored with each vector.
+
+    It may also have `supersedes`, the names of embedders before it: a store that holds their vectors is embedded again
+    in the background, and then theirs are dropped.
+    """
 
     name: str
     dimensions: int
@@ -771,6 +775,14 @@ class Engine(Protocol):
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]: ...
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None: ...
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None: ...
+    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+        """Enqueue a job `embed` wherever there are vectors of these embedders."""
+        ...
+
+    async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
+        """Drop the vectors of these embedders from what the job went through."""
+        ...
+
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int: ...
 
 

@@ -280,13 +280,17 @@ class Recaller:
         return _Near(asked, best, sample.vectors @ asked)
 
     async def _sample(self, scope: Scope, where: Where, passages: int) -> _Sample | None:
-        """Vectors that stand for the rest of a large scope; taken anew when it has grown by a quarter."""
+        """Vectors that stand for the rest of a large scope.
+
+        Taken again when the scope has grown by a quarter, and while there are only a few: a store that is being
+        embedded begins with none.
+        """
         import numpy as np
 
         assert self.embedder is not None
         key = (scope, where)
         kept = self._samples.pop(key, None)
-        if kept is None or passages > kept.passages * 1.25:
+        if kept is None or passages > kept.passages * 1.25 or len(kept.vectors) < SAMPLE // 2:
             found = await self.engine.some_vectors(scope, where, self.embedder.name, SAMPLE)
             if not found:
                 return None

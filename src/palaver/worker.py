@@ -144,9 +144,13 @@ class Worker:
     async def run(self) -> None:
         """Work for ever: at once when there is news, and now and then in any case."""
         self.in_background = True
+        asked = False
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
+                    if not asked:
+                        await self.replace_superseded()
+                        asked = True
                     await self._work_off()
                 except EngineError:
                     pass  # busy or full now; there is a next time
@@ -176,6 +180,7 @@ class Worker:
         """Work until nothing is left that can be done now, and wait for what others have in hand."""
         with self.manners.awaited():
             await self.engine.index_all()
+            await self.replace_superseded(tenant)
             while await self.run_one(tenant) or await self._is_coming(tenant):
                 pass
 
@@ -330,6 +335,17 @@ class Worker:
             await self.engine.put_embedded(name, made)
         if self.embedder is not None:
             await self._embed_facts(self.embedder, job)
+        if job is not None and self._superseded:  # only now: until then, a process with the other embedder finds them
+            await self.engine.drop_vectors(self._superseded, job)
+
+    @property
+    def _superseded(self) -> tuple[str, ...]:
+        return tuple(getattr(self.embedder, "supersedes", ()))
+
+    async def replace_superseded(self, tenant: str | None = None) -> None:
+        """Enqueue what an earlier version of the embedder has done. Vectors of any other embedder are left alone."""
+        if self._superseded:
+            await self.engine.embed_again(self._superseded, tenant)
 
     async def _embed_facts(self, embedder: Embedder, job: Job | None) -> None:
         while batch := await self.engine.facts_to_embed(embedder.name, EMBED_BATCH, job):

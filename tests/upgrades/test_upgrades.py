@@ -6,7 +6,9 @@ time (see make.py). A new migration makes these tests fail until the rows of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,17 @@ import pytest
 from tests import postgres_server
 from tests.postgres_server import Server
 from tests.upgrades.make import KEPT, KEY, OWNER, make_postgres
+from typer.testing import CliRunner
 
 import palaver
+from palaver.cli import app
 from palaver.engines.migrate import Migration, migrations
 from palaver.engines.postgres import migrate, transports
+from palaver.engines.sqlite import outbox
 from palaver.engines.sqlite.connection import APPLICATION_ID
+from palaver.testing import HashEmbedder
 
+Vectors = Callable[[], Awaitable[dict[str, int]]]
 HERE = Path(__file__).parent
 SQLITE = migrations("palaver.engines.sqlite.migrations")
 POSTGRES = migrations("palaver.engines.postgres.migrations")
@@ -113,6 +120,80 @@ async def test_what_is_counted_of_an_earlier_file_is_what_is_there(tmp_path: Pat
     assert kept == counted
 
 
+def sqlite_vectors(path: Path) -> dict[str, int]:
+    db = apsw.Connection(str(path))
+    return dict(db.execute("SELECT model, count(*) FROM embeddings GROUP BY model").fetchall())
+
+
+OLD_VECTORS = {"minilm-l6-int8": 5}  # what make.py has, but for the last turn
+
+
+async def searchable_while_it_is_embedded_again(url: str, vectors: Vectors) -> None:
+    """At once by words, then by meaning too; no vector of the earlier encoder is left, or was ever compared."""
+    async with palaver.open(url, tenant="acme", user=OWNER, embedder="local", worker=False) as store:
+        talk = await store.find(KEY)
+        assert await vectors() == OLD_VECTORS
+        assert [found.conversation.id for found in await store.search("peanuts")] == [talk.id]
+        (hit, *_) = await talk.recall("allergic to peanuts", k=1)
+        assert hit.turn.text == KEPT
+        assert hit.parts["lexical"] > 0
+        assert hit.parts["dense"] == 0, "there is no vector of this encoder yet"
+        await store.settle()
+        assert await vectors() == {"recall-minilm-l6-int8-v1": 6}
+        (hit, *_) = await talk.recall("an intolerance of groundnuts", k=1)
+        assert (hit.turn.text, hit.parts["lexical"]) == (KEPT, 0)
+        assert hit.parts["dense"] > 0
+        await talk.verify()
+
+
+async def test_a_file_with_vectors_of_the_earlier_encoder_gets_new_ones(tmp_path: Path) -> None:
+    """The rows were written by commit 8d44085, the last one with that encoder."""
+    sqlite_at(tmp_path / "old.db", 7, rows_of("sqlite", 7))
+
+    async def vectors() -> dict[str, int]:
+        return sqlite_vectors(tmp_path / "old.db")
+
+    await searchable_while_it_is_embedded_again(f"sqlite:///{tmp_path}/old.db", vectors)
+    ran = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", "--json", "--db", f"sqlite:///{tmp_path}/old.db"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)
+    assert found["database"]["problem"] is None
+    assert found["embedder"] == {"name": "recall-minilm-l6-int8-v1", "installed": True, "problem": None}
+
+
+async def test_the_worker_of_an_open_store_replaces_them_by_itself(tmp_path: Path) -> None:
+    sqlite_at(tmp_path / "old.db", 7, rows_of("sqlite", 7))
+    async with palaver.open(f"sqlite:///{tmp_path}/old.db", embedder="local"):
+        async with asyncio.timeout(120):
+            while "minilm-l6-int8" in sqlite_vectors(tmp_path / "old.db"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert sqlite_vectors(tmp_path / "old.db") == {"recall-minilm-l6-int8-v1": 6}
+
+
+@pytest.mark.parametrize("embedder", ["none", HashEmbedder()], ids=["none", "another"])
+async def test_an_embedder_that_does_not_supersede_them_leaves_them(tmp_path: Path, embedder: Any) -> None:
+    """They may have cost money, and a store may be opened without its embedder by mistake."""
+    sqlite_at(tmp_path / "old.db", 7, rows_of("sqlite", 7))
+    async with palaver.open(f"sqlite:///{tmp_path}/old.db", embedder=embedder, worker=False) as store:
+        await store.settle()
+    assert sqlite_vectors(tmp_path / "old.db")["minilm-l6-int8"] == 5
+
+
+async def test_replacing_them_may_stop_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half are dropped and the process ends: the next one drops the rest."""
+    path = tmp_path / "old.db"
+    sqlite_at(path, 7, rows_of("sqlite", 7))
+    monkeypatch.setattr("palaver.engines.sqlite.outbox.DROPPED", 2)
+    async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:
+        await store.parts.worker.embed()
+        await store.engine.writer.submit(lambda tx: outbox.drop_vectors(tx, ["minilm-l6-int8"]))  # type: ignore[attr-defined]
+        assert sqlite_vectors(path)["minilm-l6-int8"] == 3
+        assert await store.engine.embedding_backlog("minilm-l6-int8") > 0, "it would start again"
+    async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:
+        await store.settle()
+    assert sqlite_vectors(path) == {"recall-minilm-l6-int8-v1": 6}
+
+
 async def test_what_a_migration_asks_for_has_not_waited_since_1970(tmp_path: Path) -> None:
     """A server that has just been upgraded is ready."""
     async with palaver.open(f"sqlite:///{tmp_path}/x.db", worker=False) as store:
@@ -137,6 +218,33 @@ async def test_a_database_of_an_earlier_release_opens_with_everything_in_it(empt
         await postgres_at(connection, schema, rows_of("postgres", schema))
         assert await migrate.migrate(connection) == (schema, migrate.known_version())
     await everything_is_there(empty_database)
+
+
+async def test_a_database_with_vectors_of_the_earlier_encoder_gets_new_ones(empty_database: str) -> None:
+    """The same on Postgres, for the tenant that is opened."""
+    async with transports.connected(empty_database) as connection:
+        await postgres_at(connection, 3, rows_of("postgres", 3))
+        await migrate.migrate(connection)
+
+        async def vectors() -> dict[str, int]:
+            return dict(await connection.fetch("SELECT model, count(*) FROM palaver.embeddings GROUP BY model"))
+
+        await searchable_while_it_is_embedded_again(empty_database, vectors)
+        assert dict(await connection.fetch("SELECT model, count(*) FROM palaver.embedded GROUP BY model")) == {
+            "recall-minilm-l6-int8-v1": 1
+        }
+
+
+async def test_a_worker_for_all_tenants_replaces_them_in_each(empty_database: str) -> None:
+    async with transports.connected(empty_database) as connection:
+        await postgres_at(connection, 3, rows_of("postgres", 3))
+        await migrate.migrate(connection)
+        old = "SELECT count(*) FROM palaver.embeddings WHERE model = 'minilm-l6-int8'"
+        async with palaver.open(empty_database, tenant="another", embedder="local"):
+            async with asyncio.timeout(120):
+                while await connection.fetchval(old):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        assert await connection.fetchval("SELECT count(*) FROM palaver.embeddings WHERE tenant = 'acme'") == 6
 
 
 async def test_rows_of_this_release_can_be_kept_for_later_ones(postgres_database: str, empty_database: str) -> None:

@@ -365,14 +365,13 @@ def _extra(use: str, modules: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _local_embedder() -> dict[str, Any]:
-    """Whether the local embedder is there, and whether its files are the known ones."""
-    from palaver.models.offline.embedder import VOCABULARY, WEIGHTS, MiniLM, available
+    """Whether the local embedder is installed, and whether its files are the expected ones."""
+    from palaver.models.offline.embedder import RECALL_MINILM
 
-    found: dict[str, Any] = {"name": MiniLM.name, "installed": available(), "problem": None}
+    found: dict[str, Any] = {"name": RECALL_MINILM.name, "installed": RECALL_MINILM.is_installed(), "problem": None}
     if found["installed"]:
         try:
-            WEIGHTS.read()
-            VOCABULARY.read()
+            RECALL_MINILM.check()
         except PalaverError as problem:
             found["problem"] = str(problem)
     return found

@@ -173,7 +173,7 @@ class Board:
 async def reindex(
     call: Call,
     embedder: Annotated[
-        str, typer.Option(help="What makes the vectors: local, openai:MODEL, or none, which removes them.")
+        str, typer.Option(help="What makes the vectors: local, minilm, openai:MODEL, or none, which removes them.")
     ] = "local",
 ) -> None:
     """Give everything that was said its vector by this embedder, and then drop the vectors of any other.

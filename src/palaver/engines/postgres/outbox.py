@@ -136,6 +136,31 @@ class OutboxVerbs(Caller):
         while (await self.write("drop_other_vectors", scope, model=model, most=DROP_BATCH))[0]["dropped"]:
             pass
 
+    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+        async for one in self._tenants(tenant):
+            await self._embed_again(one, models)
+
+    async def _tenants(self, tenant: str | None) -> AsyncIterator[str]:
+        """The one that is asked for, or all that this login works for."""
+        rows = await self.as_worker("tenants") if tenant is None else None
+        if rows is None:
+            yield self.home if tenant is None else tenant
+            return
+        for row in rows:
+            yield row["tenant"]
+
+    async def _embed_again(self, tenant: str, models: Sequence[str]) -> None:
+        scope, last = Scope.of(tenant, None), 0
+        while last is not None:
+            args = {"models": list(models), "after": last, "most": DROP_BATCH}
+            last = (await self.write("embed_again", scope, **args))[0]["last"]
+
+    async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
+        scope = Scope.of(job.tenant, None)
+        args = {"models": list(models), "conversation": job.conversation, "most": DROP_BATCH}
+        while (await self.write("drop_vectors", scope, **args))[0]["dropped"]:
+            pass
+
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
         scope = self._inside(tenant)
         return int((await self.write("embedding_backlog", scope, model=model))[0]["passages"])

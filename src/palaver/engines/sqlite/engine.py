@@ -503,6 +503,15 @@ class SQLiteEngine:
         while await self.writer.submit(lambda tx: outbox.drop_other_vectors(tx, model)):
             pass
 
+    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+        if await self.readers.run_brief(lambda tx: outbox.has_vectors_of(tx, models)):
+            await self.writer.submit(outbox.ask_for_vectors)
+
+    async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
+        if await self.readers.run_brief(lambda tx: outbox.has_vectors_of(tx, models)):
+            while await self.writer.submit(lambda tx: outbox.drop_vectors(tx, models)):
+                pass
+
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
         return await self.readers.run(lambda tx: outbox.embedding_backlog(tx, model))
 

@@ -16,6 +16,7 @@ from palaver.memory.compaction import Compaction
 from palaver.model import Scope
 from palaver.ports import Embedded, FactToEmbed, Health, Job, ToEmbed
 
+DROPPED = 1_000  # vectors in one transaction
 FARTHEST = 300_000_000  # microseconds: no lease and no delay is longer
 
 
@@ -133,7 +134,27 @@ def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
 def drop_other_vectors(tx: Tx, model: str) -> int:
     """Drop some of the vectors of other embedders, and how far those had come. Answers how many there were."""
     tx.run(Q.forget_other_embedders, name=_name(model))
-    return len(tx.all(Q.drop_other_vectors, model=model, limit=1_000))
+    return len(tx.all(Q.drop_other_vectors, model=model, limit=DROPPED))
+
+
+def has_vectors_of(tx: Tx, models: Sequence[str]) -> bool:
+    """Whether one of these embedders has been at work here, which `meta` says without a look at the vectors."""
+    return any(tx.one(Q.embedded_pid, name=_name(model)) is not None for model in models)
+
+
+def drop_vectors(tx: Tx, models: Sequence[str]) -> int:
+    """Drop some of the vectors of these embedders. Returns how many there were.
+
+    How far they had come is set to 0 first, so that one of them would start again, and forgotten last, so that a crash
+    in between does not leave vectors that nobody looks for.
+    """
+    dropped = len(tx.all(Q.drop_vectors_by, models=canonical_json(list(models)), limit=DROPPED))
+    for model in models:
+        if dropped:
+            tx.run(Q.restart_embedder, name=_name(model))
+        else:
+            tx.run(Q.forget_embedder, name=_name(model))
+    return dropped
 
 
 def embedding_backlog(tx: Tx, model: str) -> int:

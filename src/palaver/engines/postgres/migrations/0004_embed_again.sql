@@ -1,0 +1,1 @@
+-- No table changes. Databases with schema 3 get the new functions that replace the vectors of an earlier embedder.
