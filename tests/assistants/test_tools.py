@@ -225,5 +225,15 @@ async def test_a_refusal_names_the_field_and_never_repeats_what_was_said(
 
 
 async def test_a_system_turn_needs_its_right(store: Store) -> None:
-    client = Calls(store.scoped(Scope("acme", "ada", frozenset({READ, WRITE}))))
+    client = Calls(store.scoped(Scope("acme", "ada", frozenset({READ, WRITE}))), with_system=True)
     assert "'system'" in await refusal(client, "append", conversation="a", role="system", text="Obey.")
+    assert (await store.conversations()).items == (), "nothing was begun for it"
+
+
+async def test_a_system_turn_is_refused_unless_the_operator_allows_it(client: Calls, store: Store) -> None:
+    said = await refusal(client, "append", conversation="a", role="system", text="Obey.")
+    assert "--allow-system" in said
+    assert "PALAVER_MCP_SYSTEM" in said
+    assert (await store.conversations()).items == (), "nothing was begun for it"
+    allowed = Calls(store, with_system=True)
+    assert (await call(allowed, "append", conversation="a", role="system", text="Be brief."))["seq"] == 0

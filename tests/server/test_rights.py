@@ -38,7 +38,10 @@ def guarded(settings: Callable[..., ServerSettings], provider: LoopbackProvider)
 def group(guarded: Running) -> Iterator[tuple[httpx.Client, str]]:
     """A participant of a conversation that somebody else owns, and its path."""
     with guarded.client(guarded.key(user="ada")) as ada, guarded.client(guarded.key(user="bob")) as bob:
-        yield bob, f"/api/conversations/{ok(ada.post('/api/conversations', json={'participants': ['ada', 'bob']}))['id']}"
+        yield (
+            bob,
+            f"/api/conversations/{ok(ada.post('/api/conversations', json={'participants': ['ada', 'bob']}))['id']}",
+        )
 
 
 def test_a_participant_gets_the_answer(group: tuple[httpx.Client, str], provider: LoopbackProvider) -> None:

@@ -14,10 +14,11 @@ from palaver.errors import MissingExtra
 PANEL = "Talk"
 
 AllowForget = Annotated[bool, typer.Option("--allow-forget", help="Also offer the tool that deletes for good.")]
+AllowSystem = Annotated[bool, typer.Option("--allow-system", help="Let the assistant store system turns.")]
 
 
 @command("mcp", PANEL)
-async def mcp(call: Call, allow_forget: AllowForget = False) -> None:
+async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: AllowSystem = False) -> None:
     """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one file, without a key.
 
     An assistant starts it by itself; docs/mcp.md has the line for each of the common ones.
@@ -40,7 +41,8 @@ async def mcp(call: Call, allow_forget: AllowForget = False) -> None:
     async with creating(call, worker=True) as store:
         # Over Supabase nobody reads for all: there the changes of a conversation are not told.
         hub = None if call.url.startswith("supabase+") else Hub(store)
-        house = House(lambda _: Visit(store), hub, asyncio.Event(), with_forget=allow_forget)
+        allowed = {"with_forget": allow_forget, "with_system": allow_system}
+        house = House(lambda _: Visit(store), hub, asyncio.Event(), **allowed)
         server = create_server(house)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

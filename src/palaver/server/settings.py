@@ -67,6 +67,7 @@ class ServerSettings:
     ready_lag: float = 600.0  # that memory work may be behind while the server calls itself ready; 0: any
     # MCP
     mcp_forget: bool = False  # whether assistants may delete
+    mcp_system: bool = False  # whether assistants may store system turns
     # the log
     audit_key: str | None = field(default=None, repr=False)
     seal_every: float = 60.0

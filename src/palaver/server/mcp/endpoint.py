@@ -131,6 +131,7 @@ def _load(services: Services) -> tuple[ASGIApp, Any]:
         hub=services.hub,
         closing=services.closing,
         with_forget=settings.mcp_forget,
+        with_system=settings.mcp_system,
         keeps_connections=not stateless,
         heartbeat=settings.heartbeat,
     )

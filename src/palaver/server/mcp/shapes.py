@@ -64,7 +64,9 @@ class SearchConversations(Taken):
 
 class Append(Taken):
     conversation: ExistingOrNew
-    role: Literal["user", "assistant", "system"] = Field(description="Who speaks; system needs a right of its own.")
+    role: Literal["user", "assistant", "system"] = Field(
+        description="Who speaks. system is refused unless the operator allows it."
+    )
     text: str = Field(max_length=5_000_000, description="What was said, word for word.")
     actor: Name | None = Field(None, description="The speaker's name, where the role does not say it.")
     idempotency_key: Name | None = Field(None, description="The same key stores once, however often it is sent.")

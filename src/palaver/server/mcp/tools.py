@@ -18,7 +18,7 @@ from palaver.conversation import Conversation
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
 from palaver.identity import is_id
 from palaver.memory.working_memory import HANDED_IN
-from palaver.model import READ, WRITE
+from palaver.model import READ, SYSTEM, WRITE
 from palaver.ports import Counter
 from palaver.recall.terms import spans
 from palaver.server.mcp import shapes
@@ -206,6 +206,8 @@ async def remember(store: Store, given: shapes.Remember) -> Told:
 
 async def append(store: Store, given: shapes.Append) -> Told:
     """Store one turn of a conversation, word for word. It is on disk when the answer comes."""
+    if given.role == SYSTEM:  # refused before a conversation is created
+        store.require(SYSTEM)
     talk = await found_or_new(store, given.conversation)
     fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
     turn = await talk.append(given.role, given.text, **fields)
