@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
@@ -90,9 +93,13 @@ from palaver.worker import Extractor, Summarizer, Worker
 if TYPE_CHECKING:
     from palaver.memory.redact import Redactor
 
+_log = logging.getLogger("palaver.sweeper")
+
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
 STREAM_FLUSH = 0.25
+SWEEP_EVERY = 300.0  # seconds, in the server and the worker
+LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
 BLOB_BATCH = 100
 LOOSE = timedelta(days=1)  # so long may a file wait for the turn that takes it
 MAX_HELD = 10_000  # streams that are being redacted; the oldest of them have lost their writer
@@ -340,6 +347,9 @@ class Store:
         """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
         taken for a day and, when asked for, every turn that is older than `retention_minutes`. Safe to run in several
         places at once."""
+        return await self._swept(retention_minutes, list_files=True)
+
+    async def _swept(self, retention_minutes: float | None, *, list_files: bool) -> Swept:
         self.require(WRITE)
         sealed = await self.engine.seal_expired()
         expired = await self._in_steps(lambda: self.engine.expire(self.scope))
@@ -347,18 +357,24 @@ class Store:
         if retention_minutes is not None:
             before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
             aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
-        files = await self._sweep_files()
+        files = await self._drop_loose_files()
+        if list_files:
+            files += await self._drop_unnamed_files()
         check_scrubbed(expired)
         check_scrubbed(aged)
         return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed, files=files)
 
-    async def _sweep_files(self) -> int:
-        """Uploads that came to nothing: rows that no turn has taken, and bytes that no row names."""
-        long_ago = self.parts.clock.now() - LOOSE
-        dropped = 0
-        while count := await self.engine.drop_loose_files(self.scope, micros(long_ago)):
+    async def _drop_loose_files(self) -> int:
+        """Delete the uploads that no turn has taken for a day."""
+        dropped, long_ago = 0, micros(self.parts.clock.now() - LOOSE)
+        while count := await self.engine.drop_loose_files(self.scope, long_ago):
             dropped += count
         await self.delete_doomed_blobs()
+        return dropped
+
+    async def _drop_unnamed_files(self) -> int:
+        """Delete the bytes that no row names. This lists the whole folder or bucket."""
+        dropped, long_ago = 0, self.parts.clock.now() - LOOSE
         batch: list[str] = []
         async for path, since in self.blobs.listed():
             if since < long_ago:
@@ -640,7 +656,7 @@ async def _chores(
         await store.delete_doomed_blobs()
         found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
         if every is not None:
-            found.append(("palaver-sweeper", _sweep(store, every, retention_minutes)))
+            found.append(("palaver-sweeper", Sweeper(store, every, retention_minutes).run()))
     if worker:
         found.append(("palaver-worker", _work(store)))
     return found
@@ -748,13 +764,53 @@ async def _reap(engine: Engine, lease: float) -> None:
             continue  # busy or full now: there is a next time
 
 
-async def _sweep(store: Store, pause: float, retention_minutes: float | None) -> None:
-    while True:
+@dataclass(slots=True)
+class Sweeper:
+    """Sweeps now and then, for as long as a store is open: for its own scope, or for every tenant.
+
+    Several processes may do it: a row is deleted by one of them, and the others pass over it.
+    """
+
+    store: Store
+    every: float  # seconds
+    retention_minutes: float | None = None
+    every_tenant: bool = False
+    listed: float | None = None  # when the files were last listed, by the monotonic clock
+
+    def __post_init__(self) -> None:
+        _clean_seconds("sweep_every", self.every)
+        if self.retention_minutes is not None:
+            _minutes(self.retention_minutes)
+
+    async def run(self) -> None:
+        while True:
+            await self.sweep()
+            # Processes that were started together drift apart, so that one of them finds the work done.
+            await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
+
+    async def sweep(self) -> None:
+        """Sweep once. What fails is logged by its type, and done in the next round."""
+        list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
         try:
-            await store.sweep(retention_minutes=retention_minutes)
-        except (EngineError, ScrubPending):
-            pass  # the next round goes on
-        await asyncio.sleep(pause)
+            for store in await self._stores():
+                await self._sweep_one(store, list_files)
+            await self.store.engine.scrub()  # bytes that had to wait for a reader in an earlier round
+        except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
+            _log.warning("a sweep was put off (%s)", type(problem).__name__)
+        else:
+            self.listed = time.monotonic() if list_files else self.listed
+
+    async def _sweep_one(self, store: Store, list_files: bool) -> None:
+        try:
+            await store._swept(self.retention_minutes, list_files=list_files)
+        except ScrubPending:
+            pass  # deleted; the last bytes go when a reader lets go of the WAL
+
+    async def _stores(self) -> list[Store]:
+        engine = self.store.engine
+        if not self.every_tenant or (isinstance(engine, SignIn) and not engine.is_anybody):
+            return [self.store]
+        return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

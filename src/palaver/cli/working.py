@@ -97,9 +97,19 @@ def embedder_name(store: Store) -> str:
 @command("worker", PANEL)
 async def worker(
     call: Call,
-    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left to do.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left to do. Does not sweep.")] = False,
+    sweep_every: Annotated[
+        float, typer.Option(metavar="SECONDS", envvar="PALAVER_SWEEP_EVERY", help="Between two sweeps; 0: never.")
+    ] = 300.0,
+    retention_minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", envvar="PALAVER_RETENTION_MINUTES", help="Sweeps also forget older turns. Off unless given."
+        ),
+    ] = None,
 ) -> None:
-    """Embed, summarise and extract what was said, as it comes in. Any number of workers may run; Ctrl-C ends this one.
+    """Embed, summarise and extract what was said, as it comes in, and sweep. Any number of workers may run; Ctrl-C
+    ends this one.
 
     Applications do this by themselves; a worker of its own takes the load off them.
 
@@ -113,12 +123,27 @@ async def worker(
         work, screen = store.parts.worker, Board(call)
         try:
             with screen:
-                await watched(work.drain() if once else work.run(), lambda: _look(store, screen))
+                task = work.drain() if once else _working(store, sweep_every, retention_minutes)
+                await watched(task, lambda: _look(store, screen))
         except asyncio.CancelledError:  # Ctrl-C; what was begun is done by the next worker
             note("Stopped.")
         state = await left(store)
     if not call.as_json:
         say("Nothing is left to do." if not state.waiting and not state.dead else f"{state}.")
+
+
+async def _working(store: Store, sweep_every: float, retention_minutes: float | None) -> None:
+    """Work and sweep until cancelled."""
+    from palaver.store import Sweeper
+
+    if not sweep_every:
+        return await store.parts.worker.run()
+    sweeper = asyncio.create_task(Sweeper(store, sweep_every, retention_minutes, every_tenant=True).run())
+    try:
+        await store.parts.worker.run()
+    finally:
+        sweeper.cancel()
+        await asyncio.wait({sweeper})
 
 
 async def _look(store: Store, screen: Board) -> None:

@@ -22,7 +22,7 @@ from palaver.server.problems import Refused
 from palaver.server.readiness import Readiness
 from palaver.server.retries import Retries
 from palaver.server.settings import ServerSettings
-from palaver.store import Store
+from palaver.store import Store, Sweeper
 from palaver.store import open as open_store
 
 log = logging.getLogger("palaver.server")
@@ -108,14 +108,18 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             readiness=Readiness(store.engine, settings.ready_lag),
             metrics=metrics,
         )
-        sealer = asyncio.create_task(_seal_now_and_then(services), name="palaver-sealer")
+        chores = [asyncio.create_task(_seal_now_and_then(services), name="palaver-sealer")]
+        if settings.sweep_every:
+            sweeper = Sweeper(store, settings.sweep_every, settings.retention_minutes, every_tenant=True)
+            chores.append(asyncio.create_task(sweeper.run(), name="palaver-sweeper"))
         try:
             yield services
         finally:
             services.begin_shutdown()
             await services.answers.close(settings.shutdown_seconds)
-            sealer.cancel()
-            await asyncio.gather(sealer, return_exceptions=True)
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
 
 
 async def _seal_now_and_then(services: Services) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.sealing import clean_sealing_key
-from palaver.store import DEFAULT_URL, STREAM_LEASE
+from palaver.store import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 
 PORT = 8484
 MEGABYTE = 1_000_000
@@ -71,6 +71,9 @@ class ServerSettings:
     # the log
     audit_key: str | None = field(default=None, repr=False)
     seal_every: float = 60.0
+    # deleting what has outlived its time
+    sweep_every: float = SWEEP_EVERY  # 0: never
+    retention_minutes: float | None = None  # None: turns of any age are kept
     # models
     embedder: str = "auto"
     model: str | None = None
@@ -116,6 +119,10 @@ class ServerSettings:
             raise InvalidInput("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
         if self.metrics_token is not None and len(self.metrics_token) < 32:
             raise InvalidInput("metrics_token", "must be at least 32 characters long")
+        if not 0 <= self.sweep_every < 86_400:
+            raise InvalidInput("sweep_every", "must be seconds, less than a day; 0 for never")
+        if self.retention_minutes is not None and not self.retention_minutes > 0:
+            raise InvalidInput("retention_minutes", "must be minutes, more than 0")
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; a star would let every page in")
         return self
@@ -172,7 +179,7 @@ def _from_text(name: str, text: str) -> Any:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         if kind == "bool":
             return text.lower() in ("1", "true", "yes", "on")
-        return int(text) if kind == "int" else float(text) if kind == "float" else text
+        return int(text) if kind == "int" else float(text) if kind.startswith("float") else text
     except ValueError:
         raise InvalidInput(f"PALAVER_{name.upper()}", "cannot be read") from None
 
