@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.prose_check import Prose, find, main, markers_in, read_allowances, sentences
 
 from tools import prose_check
-from tools.prose_check import Prose, find, main, markers_in, read_allowances, sentences
 
 FOUND = [
     ("what…", "What a store is made of."),
