@@ -96,3 +96,39 @@ async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns
     assert NEVER.findall(plans) == []
     assert {"conversations_by_id", "turns_by_seq"} <= set(USED.findall(plans)), plans
     assert "tid >" not in plans, plans
+
+
+# Functions that are given a list of conversations or turns of any length: the list decides how they are best planned.
+PLANNED_EACH_TIME = {
+    "palaver.looked_at",
+    "palaver.matching",
+    "palaver.profiled",
+    "palaver.stem_postings",
+    "palaver_api.fact_vectors",
+    "palaver_api.facts_where",
+    "palaver_api.file_quotes",
+    "palaver_api.nearest",
+    "palaver_api.postings",
+    "palaver_api.search",
+    "palaver_api.some_vectors",
+    "palaver_api.vectors",
+}
+
+
+async def test_what_is_asked_about_many_conversations_is_planned_for_those(postgres_database: str) -> None:
+    async with transports.connected(postgres_database) as connection:
+        found = await connection.fetch(
+            """SELECT n.nspname || '.' || p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            WHERE n.nspname IN ('palaver', 'palaver_api') AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)"""
+        )
+    assert {row[0] for row in found} == PLANNED_EACH_TIME
+
+
+async def test_a_recall_over_a_tenant_is_planned_the_same_way_at_every_call(explained: Explained) -> None:
+    """After five calls on a connection plpgsql may take one plan for lists of any length, which was far slower."""
+    for n in range(8):
+        plans = await explained.call("postings", stems=["last", "subject"], most=1_000)
+        looked_up = [plan for plan in explained.plans if "@@" in plan]
+        assert len(looked_up) == 2, plans
+        # A plan for these conversations names them; one for any list has a parameter in its place.
+        assert all("ANY ('{" in plan and "ANY ($" not in plan for plan in looked_up), (n, plans)

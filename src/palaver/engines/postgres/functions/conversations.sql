@@ -189,7 +189,8 @@ END $$;
 -- runs as the role that owns the look-up, says only numbers, and looks at nothing but the tenant that is asking: what
 -- they stand for is read under the policies
 CREATE OR REPLACE FUNCTION palaver.matching(query tsquery, cids bigint[], most integer) RETURNS SETOF bigint
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE here text := (whoami()).tenant;
 BEGIN
   IF cids IS NULL THEN
@@ -220,7 +221,8 @@ END $$;
 -- search: conversations with a title or a turn that holds the words; title matches first, then the most recent
 CREATE OR REPLACE FUNCTION palaver_api.search(who jsonb, query text, candidates integer, shown integer, most integer)
 RETURNS TABLE (conversation jsonb, in_title boolean, turns jsonb)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE me asker := enter(who);
 BEGIN
   RETURN QUERY

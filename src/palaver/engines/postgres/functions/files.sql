@@ -167,7 +167,8 @@ END $$;
 -- file_quotes: for each of these turns, the piece of its files that holds most of the stems
 CREATE OR REPLACE FUNCTION palaver_api.file_quotes(who jsonb, tids bigint[], stems text[])
 RETURNS TABLE (tid bigint, attachment text, filename text, quote text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE me asker := enter(who);
 BEGIN

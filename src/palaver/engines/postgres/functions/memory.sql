@@ -281,7 +281,8 @@ END $$;
 -- facts_where: the valid ones of the conversations that a recall looks at
 CREATE OR REPLACE FUNCTION palaver_api.facts_where(who jsonb, conversation text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS SETOF palaver.facts
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE me asker := enter(who);
 BEGIN
   RETURN QUERY SELECT f.* FROM looked_at(me, conversation, owner) AS c

@@ -1,10 +1,16 @@
 -- What recall asks of the database: shapes of turns, postings of stems, vectors. Long lists of numbers travel packed, in
 -- base64: a tenth of the time that JSON would take.
+--
+-- `plan_cache_mode = force_custom_plan`: how many conversations a list names decides how a query is best planned. After
+-- five calls on a connection plpgsql would take one plan for lists of any length, and a recall over a tenant became a
+-- hundred times slower for good. Planning each time costs less than a millisecond. Every function that is given a list of
+-- conversations or turns of unbounded length has it; tests/postgres/test_plans.py names them.
 
 -- looked_at: the conversations that a recall looks at. One that is named and not there is an error, not an empty answer
 CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
 RETURNS SETOF palaver.conversations
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
   IF conversation IS NOT NULL THEN
     RETURN QUERY SELECT * FROM find(me, conversation) AS c WHERE looked_at.owner IS NULL OR c.owner = looked_at.owner;
@@ -31,7 +37,8 @@ CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RET
 -- at one snapshot
 CREATE OR REPLACE FUNCTION palaver.profiled(me palaver.asker, known bigint[], conversation text, owner text)
 RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, passages bigint, terms bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
   late bigint := 5000000;  -- microseconds that a transaction takes, at most, without being missed at first
@@ -80,7 +87,8 @@ END $$;
 -- runs as the role that owns the look-up (see `passages`), says only numbers, and looks at nothing but the tenant that is
 -- asking. Which conversations it is asked for has been read under the policies
 CREATE OR REPLACE FUNCTION palaver.stem_postings(stem text, cids bigint[], most integer) RETURNS bytea
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   here text := (whoami()).tenant;
   wanted tsquery := array_to_string(ARRAY['''' || replace(stem, '''', '''''') || ''''], '')::tsquery;
@@ -104,7 +112,8 @@ REVOKE CREATE ON SCHEMA palaver FROM palaver_index;
 CREATE OR REPLACE FUNCTION palaver_api.postings(who jsonb, stems text[], most integer, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (stem text, places text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   me asker := enter(who);
   cids bigint[];
@@ -122,7 +131,8 @@ CREATE OR REPLACE FUNCTION palaver.half_floats(v extensions.halfvec) RETURNS byt
 CREATE OR REPLACE FUNCTION palaver_api.vectors(who jsonb, model text, known jsonb, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (cid bigint, fresh boolean, stamp bigint[], numbers text, floats text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
   me asker := enter(who);
@@ -163,7 +173,8 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.fact_vectors(who jsonb, model text, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (id text, floats text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE me asker := enter(who);
 BEGIN
@@ -178,7 +189,8 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.some_vectors(who jsonb, model text, most integer, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (numbers text, floats text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   me asker := enter(who);
   cids bigint[];
@@ -204,7 +216,8 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.nearest(who jsonb, model text, asked text, most integer, among bigint[],
   conversation text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS TABLE (places text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   me asker := enter(who);
   length integer := vector_dims(asked::halfvec);

@@ -1,0 +1,2 @@
+-- No table changes. A database that comes from schema 4 gets the functions of today: recall plans its queries for the
+-- conversations that it is asked about.
