@@ -20,7 +20,7 @@ from palaver.identity import canonical_json
 from palaver.memory import working_memory
 from palaver.memory.compaction import Compaction
 from palaver.memory.retention import retention_of
-from palaver.model import ConversationInfo, Scope, Turn
+from palaver.model import WRITE, ConversationInfo, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports import Counter, Engine, Limits, Reading, Where
 from palaver.recalling import MAX_QUERY, Recaller
@@ -126,7 +126,8 @@ class Prompter:
         if options.preview:
             return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
         self._freeze(asked, offered, note, context)
-        if context.outgrown is not None and Compaction.of(reading.info.settings).strategy != "never":
+        compacts = Compaction.of(reading.info.settings).strategy != "never"
+        if context.outgrown is not None and compacts and WRITE in scope.rights:  # a job is a write
             await self.engine.add_job(scope, conversation, "compact", context.outgrown)
         return self._compared(scope, conversation, options, context)
 

@@ -22,6 +22,11 @@ class Caller:
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport, self.clock = transport, clock
 
+    @property
+    def may_work(self) -> bool:
+        """Whether this login may do memory work and upkeep, which are writes."""
+        return True
+
     def who(self, scope: Scope) -> str:
         """Who is asking, and when, as `palaver.enter` wants to hear it."""
         return as_json(

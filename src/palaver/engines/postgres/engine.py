@@ -278,6 +278,8 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
 
     async def _looked_after(self) -> Sequence[Mapping[str, Any]]:
         """The tenants in which a stream or a file waits for somebody to look after it; or only the own one."""
+        if not self.may_work:
+            return []
         found = await self.as_worker("waiting")
         return await self.write("waiting_here", _everything(self.home)) if found is None else found
 

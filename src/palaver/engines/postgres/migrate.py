@@ -16,7 +16,7 @@ PACKAGE = "palaver.engines.postgres"
 LOCK = 0x70616C61  # "pala": one migration at a time, whoever runs it
 # In the order in which they need each other.
 FUNCTIONS = (
-    "core", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
+    "core", "checks", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
     "callers", "memory", "recall", "requests", "outbox", "serving", "grants",
 )  # fmt: skip
 VERSION_IS_FOR_ALL = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"

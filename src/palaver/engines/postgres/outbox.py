@@ -41,6 +41,8 @@ class OutboxVerbs(Caller):
             pass  # a follower: reading there asks nobody for work
 
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
+        if not self.may_work:
+            return None
         async for one in self._with_work(tenant):
             rows = await self.write("claim_job", Scope.of(one, None), lease=lease)
             if rows:
@@ -57,6 +59,8 @@ class OutboxVerbs(Caller):
             yield row["tenant"]
 
     async def next_job(self, tenant: str | None = None) -> datetime | None:
+        if not self.may_work:
+            return None  # there may be jobs, but none for this caller
         rows = await self.as_worker("next_job_anywhere") if tenant is None else None
         if rows is None:  # asked of the database that jobs are claimed from, never of a copy that is behind it
             rows = await self.write("next_job", self._inside(tenant))

@@ -39,7 +39,7 @@ from palaver.errors import (
     TokenRefused,
 )
 from palaver.identity import from_json
-from palaver.model import Scope
+from palaver.model import WRITE, Scope
 from palaver.ports import Blobs, Clock, Token
 
 SCHEMA = "palaver_api"
@@ -236,6 +236,11 @@ class SupabaseEngine(PostgresEngine):
     def is_anybody(self) -> bool:
         """Whether the application itself is asking, which may speak for every scope."""
         return self.project.trusted and self.token is None
+
+    @property
+    def may_work(self) -> bool:
+        """Whether the token has the right to write: memory work is left to callers who have it."""
+        return self.is_anybody or WRITE in self.scope.rights
 
     @property
     def is_nobody(self) -> bool:

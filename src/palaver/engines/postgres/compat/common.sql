@@ -232,7 +232,7 @@ RETURNS TABLE (tid bigint, is_parts smallint, content text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT t.tid, t.is_parts, coalesce(CASE WHEN t.status = 'complete' THEN t.content END, '')

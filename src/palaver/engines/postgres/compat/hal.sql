@@ -92,7 +92,7 @@ FOR EACH ROW EXECUTE FUNCTION palaver_compat.drop_file();
 CREATE OR REPLACE FUNCTION palaver_api.kept_file(who jsonb, path text) RETURNS TABLE (data bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.data FROM palaver_compat.files f WHERE f.tenant = me.tenant AND f.path = kept_file.path;
 END $$;

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION palaver_api.signed_in(who jsonb)
 RETURNS TABLE (tenant text, "user" text, sight text, workspace text, rights text, version integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT me.tenant, me."user", me.sight, me.workspace, me.rights, schema_version();
 END $$;
@@ -15,7 +15,7 @@ RETURNS TABLE (conversation_row jsonb, event_rows jsonb, turn_rows jsonb, attach
   working_memory_rows jsonb, fact_rows jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   SELECT * INTO c FROM conversations o WHERE o.tenant = c.tenant AND o.cid = c.cid FOR SHARE;

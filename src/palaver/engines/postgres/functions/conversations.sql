@@ -60,6 +60,7 @@ BEGIN
   c.tenant := me.tenant;
   c.cid := nextval('palaver.conversation_numbers');
   c.participants := coalesce(c.participants, '[]');
+  PERFORM check_details(c);
   c.created := me.now;
   c.updated := me.now;
   c := with_compaction(c);
@@ -79,14 +80,14 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.conversation(who jsonb, conversation text) RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  RETURN NEXT find(enter(who), conversation);
+  RETURN NEXT find(enter(who, 'read'), conversation);
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver_api.find_conversation(who jsonb, owner text, key text)
 RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   found_id text;
 BEGIN
   SELECT c.id INTO found_id FROM conversations c WHERE c.tenant = me.tenant AND c.owner = find_conversation.owner
@@ -103,7 +104,7 @@ CREATE OR REPLACE FUNCTION palaver_api.conversations(who jsonb, most integer, ow
 RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   last_minute bigint := coalesce(before_updated / 60000000, 9223372036854775807);
 BEGIN
   RETURN QUERY SELECT c.* FROM conversations c
@@ -176,6 +177,7 @@ BEGIN
   END IF;
   c := jsonb_populate_record(c, chosen);
   c.salt := (changes ->> 'salt')::bytea;
+  PERFORM check_details(c);
   IF 'title' = ANY (fields) THEN
     c.title_made := from_a_job;
     PERFORM index_title(c, words, size);
@@ -223,7 +225,7 @@ CREATE OR REPLACE FUNCTION palaver_api.search(who jsonb, query text, candidates 
 RETURNS TABLE (conversation jsonb, in_title boolean, turns jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY
   WITH hits AS (
@@ -251,7 +253,7 @@ CREATE OR REPLACE FUNCTION palaver_api.matches(who jsonb, conversation text, que
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY

@@ -8,8 +8,9 @@ BEGIN
 END $$;
 
 -- enter: the first act of every verb. From here on the transaction belongs to one caller, and to a role that owns
--- nothing and that row level security holds for, whoever opened the connection
-CREATE OR REPLACE FUNCTION palaver.enter(who jsonb, need text DEFAULT 'read') RETURNS palaver.asker
+-- nothing and that row level security holds for, whoever opened the connection. A verb that only reads says so: one that
+-- names no right asks for `write`
+CREATE OR REPLACE FUNCTION palaver.enter(who jsonb, need text DEFAULT 'write') RETURNS palaver.asker
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   role text := coalesce(nullif(current_setting('role'), 'none'), session_user::text);

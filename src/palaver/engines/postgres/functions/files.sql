@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION palaver_api.attachment(who jsonb, conversation text, 
 RETURNS TABLE (filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
@@ -45,7 +45,7 @@ RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 tex
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
@@ -101,7 +101,7 @@ RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 tex
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
@@ -153,7 +153,7 @@ CREATE OR REPLACE FUNCTION palaver_api.file_text(who jsonb, conversation text, f
 RETURNS TABLE (length bigint, trouble text, words text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.characters, a.problem, (SELECT string_agg(f.text, '' ORDER BY f.part) FROM file_passages f
@@ -170,7 +170,7 @@ RETURNS TABLE (tid bigint, attachment text, filename text, quote text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT DISTINCT ON (f.tid) f.tid, a.id, a.filename, f.text FROM file_passages f
   JOIN passages p ON p.tenant = me.tenant AND p.cid = f.cid AND p.tid = f.tid AND p.part = f.part

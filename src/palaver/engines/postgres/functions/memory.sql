@@ -97,7 +97,7 @@ RETURNS TABLE (info text, tail text, current text, summaries text, working_memor
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   start bigint;
 BEGIN
@@ -130,7 +130,7 @@ RETURNS TABLE (info text, revision bigint, "position" bigint, turns text, stale 
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   t palaver.turns;
   space bigint := tokens;
@@ -160,7 +160,7 @@ CREATE OR REPLACE FUNCTION palaver_api.span(who jsonb, conversation text, from_s
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
@@ -172,7 +172,7 @@ CREATE OR REPLACE FUNCTION palaver_api.summaries(who jsonb, conversation text, l
 RETURNS SETOF palaver.summaries
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 0
@@ -184,7 +184,7 @@ CREATE OR REPLACE FUNCTION palaver_api.uncovered(who jsonb, conversation text, l
 RETURNS SETOF palaver.summaries
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = uncovered.level
@@ -253,6 +253,7 @@ DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
 BEGIN
+  PERFORM check_json('memory', put_working_memory.memory, 'object', 5000000);
   stored := c.revision = coalesce(put_working_memory.revision, c.revision) AND before IS NOT DISTINCT FROM (
     SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
   IF stored THEN
@@ -271,7 +272,7 @@ CREATE OR REPLACE FUNCTION palaver_api.facts(who jsonb, conversation text, inclu
 RETURNS SETOF palaver.facts
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
@@ -283,7 +284,7 @@ CREATE OR REPLACE FUNCTION palaver_api.facts_where(who jsonb, conversation text 
 RETURNS SETOF palaver.facts
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.* FROM looked_at(me, conversation, owner) AS c
   JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;

@@ -27,7 +27,7 @@ GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker
 -- next_job: when there is something to do again in a tenant
 CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb) RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.tenant = me.tenant AND j.dead = 0;
 END $$;
@@ -45,7 +45,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean)
 RETURNS TABLE (schema integer, waiting bigint, put_aside bigint, oldest bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who) END;
+DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who, 'read') END;
 BEGIN
   RETURN QUERY SELECT schema_version(), count(*) FILTER (WHERE j.dead = 0), count(*) FILTER (WHERE j.dead <> 0),
     min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now)) FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
@@ -55,7 +55,7 @@ CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kin
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'write');
   c palaver.conversations := find(me, conversation);
 BEGIN
   PERFORM put_job(c.tenant, c.cid, kind, argument, me.now);
@@ -67,7 +67,7 @@ RETURNS TABLE (id bigint, kind text, conversation text, argument bigint, attempt
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'write');
   j palaver.jobs;
 BEGIN
   LOOP
@@ -97,7 +97,7 @@ $$;
 -- renew_job: a sign of life from the worker who has it
 CREATE OR REPLACE FUNCTION palaver_api.renew_job(who jsonb, job jsonb, lease bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'write');
 BEGIN
   UPDATE jobs o SET lease_until = me.now + lease FROM held(me, job) AS j
   WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
@@ -108,7 +108,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.finish_job(who jsonb, job jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'write');
   j palaver.jobs;
   more boolean;
 BEGIN
@@ -133,7 +133,7 @@ END $$;
 -- release_job: not done, and nobody's fault
 CREATE OR REPLACE FUNCTION palaver_api.release_job(who jsonb, job jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'write');
 BEGIN
   UPDATE jobs o SET lease_until = 0, attempts = o.attempts - 1 FROM held(me, job) AS j
   WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
@@ -143,7 +143,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.retry_job(who jsonb, job jsonb, delay bigint, error text, dead boolean)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'write');
 BEGIN
   IF retry_job.dead AND job ->> 'kind' = 'embed' THEN
     UPDATE conversations c SET to_embed = false FROM held(me, job) AS j WHERE c.tenant = j.tenant AND c.cid = j.cid;
@@ -173,7 +173,7 @@ RETURNS TABLE (cid bigint, pid bigint, part integer, tid bigint, id text, role t
   metadata text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT p.cid, p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
     CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < to_embed.looked_at AND t.status = 'complete' THEN t.content END,
@@ -194,7 +194,7 @@ RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'write');
 BEGIN
   PERFORM 1 FROM conversations c WHERE c.tenant = me.tenant AND c.cid = put_embedded.cid AND c.gone IS NULL
   FOR NO KEY UPDATE;
@@ -226,7 +226,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.drop_other_vectors(who jsonb, model text, most integer)
 RETURNS TABLE (dropped bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'write');
 BEGIN
   DELETE FROM embedded e WHERE e.tenant = me.tenant AND e.model <> drop_other_vectors.model;
   DELETE FROM embeddings e WHERE e.tenant = me.tenant AND e.eid IN (
@@ -278,7 +278,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.embedding_backlog(who jsonb, model text) RETURNS TABLE (passages bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT count(*) FROM behind(me, model, NULL) AS b
   JOIN passages p ON p.tenant = me.tenant AND p.cid = b.cid AND p.pid > b.pid;
@@ -289,7 +289,7 @@ CREATE OR REPLACE FUNCTION palaver_api.facts_to_embed(who jsonb, model text, mos
 RETURNS TABLE (thread text, id text, fact text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT c.id, f.id, f.subject || ' ' || f.predicate || ' ' || f.object FROM facts f
   JOIN conversations c ON c.tenant = f.tenant AND c.cid = f.cid
@@ -301,7 +301,7 @@ END $$;
 -- put_fact_vectors: beside their facts. `vectors` is a list of [conversation, fact, vector]
 CREATE OR REPLACE FUNCTION palaver_api.put_fact_vectors(who jsonb, model text, vectors jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'write');
 BEGIN
   UPDATE facts f SET model = put_fact_vectors.model, vector = (v.value ->> 2)::halfvec
   FROM jsonb_array_elements(vectors) AS v (value)

@@ -78,7 +78,7 @@ CREATE OR REPLACE FUNCTION palaver_api.profile(who jsonb, known bigint[], conver
   owner text DEFAULT NULL)
 RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, passages bigint, terms bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT * FROM profiled(me, known, conversation, owner);
 END $$;
@@ -115,7 +115,7 @@ RETURNS TABLE (stem text, places text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   cids bigint[];
 BEGIN
   SELECT coalesce(array_agg(c.cid), '{}') INTO cids FROM looked_at(me, conversation, owner) AS c;
@@ -135,7 +135,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY
   SELECT c.cid, c.changed, ARRAY[c.revision, c.newest], packed(f.numbers), packed(f.floats)
@@ -160,7 +160,7 @@ CREATE OR REPLACE FUNCTION palaver_api.turns_numbered(who jsonb, tids bigint[])
 RETURNS TABLE (tid bigint, conversation text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT n.tid, c.id, turn_json(t.whole)::text FROM unnest(tids) AS n (tid)
   CROSS JOIN LATERAL (SELECT o AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
@@ -176,7 +176,7 @@ RETURNS TABLE (id text, floats text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.id, packed(half_floats(f.vector)) FROM looked_at(me, conversation, owner) AS c
   JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid
@@ -192,7 +192,7 @@ RETURNS TABLE (numbers text, floats text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   cids bigint[];
   each integer;
 BEGIN
@@ -219,7 +219,7 @@ RETURNS TABLE (places text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   length integer := vector_dims(asked::halfvec);
   cids bigint[];
   size bigint;

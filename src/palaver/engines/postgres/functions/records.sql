@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION palaver_api.events(who jsonb, conversation text, afte
   until bigint DEFAULT NULL) RETURNS SETOF palaver.events
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   number bigint := (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation);
 BEGIN
   IF number IS NULL THEN
@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION palaver_api.event_records(who jsonb, conversation tex
 RETURNS SETOF palaver.events
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT e.* FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n > after
@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION palaver_api.turn_records(who jsonb, conversation text
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT t.* FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.seq > after
@@ -47,7 +47,7 @@ RETURNS TABLE (id text, owner text, filename text, media_type text, bytes bigint
   created bigint, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.id, a.owner, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.created, t.id
@@ -59,7 +59,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.working_memory_records(who jsonb, conversation text) RETURNS TABLE (memory text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
@@ -70,7 +70,7 @@ RETURNS TABLE (id text, subject text, predicate text, object text, source_turn t
   valid_from bigint, invalidated_at bigint, invalidated_by text, by text, created bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
@@ -126,6 +126,9 @@ BEGIN
     t.tenant := c.tenant;
     t.cid := c.cid;
     t.tid := nextval('palaver.turn_numbers');
+    IF t.status <> 'forgotten' THEN
+      PERFORM check_turn(t);
+    END IF;
     INSERT INTO turns VALUES (t.*);
     IF t.status = 'pending' THEN
       INSERT INTO streams (tenant, tid, cid, lease_until, length)
@@ -167,7 +170,7 @@ CREATE OR REPLACE FUNCTION palaver_api.stats(who jsonb) RETURNS TABLE (conversat
   events bigint, attachments bigint, attachment_bytes bigint, open_streams bigint, files_to_delete bigint, outbox jsonb,
   server text, bytes bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY WITH seen AS (
     SELECT c.* FROM palaver.conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL

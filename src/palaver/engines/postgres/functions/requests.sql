@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION palaver_api.requests(who jsonb, conversation text, mo
   before text DEFAULT NULL) RETURNS SETOF palaver.requests
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   until bigint := (SELECT r.rid FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.id = before);
 BEGIN
@@ -114,7 +114,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.counter_bound(who jsonb, model text)
 RETURNS TABLE (ratio double precision, samples bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT b.ratio, b.samples FROM counter_bounds b
     WHERE b.tenant = me.tenant AND b.model = counter_bound.model;

@@ -126,7 +126,7 @@ CREATE OR REPLACE FUNCTION palaver_api.usage(who jsonb, most integer, since bigi
 RETURNS TABLE (day text, "user" text, model text, calls bigint, prompt bigint, completion bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT to_char(to_timestamp(u.at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), u.owner, u.model,
     count(*), sum(u.prompt)::bigint, sum(u.completion)::bigint
@@ -166,7 +166,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.tips(who jsonb, after text, most integer)
 RETURNS TABLE (conversation text, n bigint, hash bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
     WHERE c.tenant = me.tenant AND c.id > after ORDER BY c.id LIMIT most;
@@ -201,7 +201,7 @@ CREATE OR REPLACE FUNCTION palaver_api.seals(who jsonb, conversation text)
 RETURNS TABLE (n bigint, tip bytea, seal bytea, at bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   number bigint := (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation);
 BEGIN
   RETURN QUERY SELECT s.n, s.tip, s.seal, s.at FROM seals s

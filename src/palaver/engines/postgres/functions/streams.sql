@@ -11,6 +11,7 @@ DECLARE
   wanted palaver.turns := jsonb_populate_record(NULL::palaver.turns, draft);
   t palaver.turns;
 BEGIN
+  PERFORM check_draft(me, wanted);
   IF wanted.idempotency_key IS NOT NULL THEN
     t := stored_before(c.tenant, c.cid, c.id, wanted);
     IF t.id IS NOT NULL THEN
@@ -113,7 +114,7 @@ DECLARE
   t palaver.turns := kept_turn(c, turn);
   done palaver.turns := jsonb_populate_record(NULL::palaver.turns, seal);
   passages bigint;
-  terms bigint;
+  terms bigint := check_words(words);
 BEGIN
   IF t.status = 'complete' AND t.content = done.content THEN
     RETURN NEXT t;  -- the answer to an earlier try of this commit got lost
@@ -141,13 +142,14 @@ BEGIN
   t.finish_reason := done.finish_reason;
   t.metadata := coalesce(nullif(done.metadata, ''), t.metadata);
   t.preview := CASE t.role WHEN 'user' THEN done.preview END;
+  PERFORM check_draft(me, t);
   t.content_hash := turn_hash(t);
   UPDATE turns o SET status = t.status, tool_calls = t.tool_calls, sources = t.sources, prompt_tokens = t.prompt_tokens,
     completion_tokens = t.completion_tokens, token_count = t.token_count, model = t.model, adapter = t.adapter,
     finish_reason = t.finish_reason, metadata = t.metadata, preview = t.preview, content_hash = t.content_hash
   WHERE o.tenant = t.tenant AND o.tid = t.tid;
   PERFORM index_turn(t, words);
-  SELECT count(*), coalesce(sum((w ->> 0)::bigint), 0) INTO passages, terms FROM jsonb_array_elements(words) AS w;
+  passages := jsonb_array_length(words);
   DELETE FROM streams s WHERE s.tenant = t.tenant AND s.tid = t.tid;
   c.updated := tick(me, c);
   c := log(me, c, 'commit', t.actor, t.id, NULL, t.content_hash);
@@ -216,7 +218,7 @@ END $$;
 -- waiting_here: the same inside one tenant
 CREATE OR REPLACE FUNCTION palaver_api.waiting_here(who jsonb) RETURNS TABLE (tenant text, lease_end bigint, files boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who);
+DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT me.tenant, (SELECT min(s.lease_until) FROM streams s WHERE s.tenant = me.tenant),
     EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.tenant = me.tenant);

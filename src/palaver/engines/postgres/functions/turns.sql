@@ -130,10 +130,12 @@ BEGIN
   IF me.sight <> 'tenant' THEN
     PERFORM set_config('palaver.cid', c.cid::text, true);
   END IF;
+  PERFORM check_drafts(drafts);
   FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
     draft := drafts -> i;
     t := jsonb_populate_record(NULL::palaver.turns, draft);
     t.status := 'complete';
+    PERFORM check_draft(me, t);
     IF t.idempotency_key IS NOT NULL THEN
       before := stored_before(me.tenant, c.cid, conversation, t);
       IF before.id IS NOT NULL THEN
@@ -165,6 +167,7 @@ BEGIN
     IF t.attachments IS NOT NULL THEN
       PERFORM bind_files(t, me.now);
     END IF;
+    terms_added := terms_added + check_words(draft -> 'words');
     IF jsonb_array_length(draft -> 'words') = 1 THEN  -- most turns
       INSERT INTO passages (tenant, cid, tid, part, size, terms)
       VALUES (t.tenant, t.cid, t.tid, 0, (draft -> 'words' -> 0 ->> 0)::integer,
@@ -182,7 +185,6 @@ BEGIN
     line := coalesce(line, t.preview);
     tokens := tokens + t.token_count;
     passages_added := passages_added + jsonb_array_length(draft -> 'words');
-    terms_added := terms_added + (draft ->> 'terms')::bigint;
     t.content := NULL; t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL;
     t.metadata := NULL;
     RETURN NEXT t;
@@ -253,9 +255,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   c palaver.conversations := open_thread(me, conversation);
   t palaver.turns := jsonb_populate_record(NULL::palaver.turns, draft);
+  terms bigint := check_words(draft -> 'words');
   before palaver.turns;
 BEGIN
   t.status := 'complete';
+  PERFORM check_draft(me, t);
   IF t.idempotency_key IS NOT NULL THEN
     before := stored_before(c.tenant, c.cid, c.id, t);
     IF before.id IS NOT NULL THEN
@@ -266,7 +270,7 @@ BEGIN
     PERFORM fail('PV011', expected_seq::text, c.next_seq::text);
   END IF;
   c := replace_turn(me, c, t, draft -> 'words', replaces, discard_after);
-  PERFORM save_appended(c, jsonb_array_length(draft -> 'words'), (draft ->> 'terms')::bigint, me.now);
+  PERFORM save_appended(c, jsonb_array_length(draft -> 'words'), terms, me.now);
   SELECT * INTO t FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.seq = c.next_seq - 1;
   RETURN t;
 END $$;
@@ -429,7 +433,7 @@ CREATE OR REPLACE FUNCTION palaver_api.history(who jsonb, conversation text, mos
   actors text[] DEFAULT NULL, roles text[] DEFAULT NULL) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   last bigint := coalesce(CASE WHEN before IS NOT NULL THEN cursor_of(c, before, whole) END, 9223372036854775807);
   first bigint := coalesce(CASE WHEN after IS NOT NULL THEN cursor_of(c, after, whole) END, -1);
@@ -462,7 +466,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.turn(who jsonb, conversation text, turn text) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  RETURN NEXT kept_turn(find(enter(who), conversation), turn);
+  RETURN NEXT kept_turn(find(enter(who, 'read'), conversation), turn);
 END $$;
 
 -- ---- branches -------------------------------------------------------------------------------------------------------
@@ -472,7 +476,7 @@ CREATE OR REPLACE FUNCTION palaver_api.branches(who jsonb, conversation text, tu
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker := enter(who);
+  me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   here palaver.turns;
 BEGIN

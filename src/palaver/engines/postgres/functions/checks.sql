@@ -1,0 +1,197 @@
+-- Checks of the values that callers send: nothing is stored that no reader could read back. A caller with a token reaches
+-- these functions without the library, so that its checks (drafts.py) are made here again, with the same limits. Messages
+-- name the field and the limit, never the value.
+
+-- check_text: a text with a bounded size in bytes, and something in it
+CREATE OR REPLACE FUNCTION palaver.check_text(field text, value text, most integer) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF value = '' THEN
+    PERFORM fail('PV031', field, 'must not be empty');
+  ELSIF octet_length(value) > most THEN
+    PERFORM fail('PV032', field, octet_length(value)::text, most::text, 'bytes');
+  END IF;
+END $$;
+
+-- check_count: a whole number, zero or more, that JSON can carry exactly
+CREATE OR REPLACE FUNCTION palaver.check_count(field text, value bigint) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF value NOT BETWEEN 0 AND 9007199254740991 THEN
+    PERFORM fail('PV031', field, 'must be a whole number, zero or more');
+  END IF;
+END $$;
+
+-- check_json: the value of a JSON text of one kind. `IS JSON` would do without the handler, and is not in Postgres 15
+CREATE OR REPLACE FUNCTION palaver.check_json(field text, value text, kind text, most integer) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE found jsonb;
+BEGIN
+  IF octet_length(value) > most THEN
+    PERFORM fail('PV032', field, octet_length(value)::text, most::text, 'bytes');
+  END IF;
+  BEGIN
+    found := value::jsonb;
+  EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    PERFORM fail('PV031', field, 'must be JSON');
+  END;
+  IF jsonb_typeof(found) <> kind THEN
+    PERFORM fail('PV031', field, 'must be a JSON ' || kind);
+  ELSIF length(value) - length(translate(value, '[{', '')) > 100 AND jsonb_path_exists(found, 'strict $.**{101}') THEN
+    PERFORM fail('PV031', field, 'has more than 100 lists or objects in one another');
+  -- Readers keep numbers with a point or an exponent as double precision, and whole ones of up to 4,300 digits as they
+  -- are. The first test is cheap, and almost no text passes it; the last one looks past the strings.
+  ELSIF value ~ '[0-9]{255}|[0-9][eE]' AND (jsonb_path_exists(found, 'strict $.** ?
+      (@.type() == "number" && (@ > 1e4299 || @ < -1e4299))')
+    OR jsonb_path_exists(found, 'strict $.** ?
+      (@.type() == "number" && (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308))')
+    AND regexp_replace(value, '"([^"\\]|\\.)*"', '', 'g') ~ '[0-9][.eE]') THEN
+    PERFORM fail('PV031', field, 'holds a number that is out of range');
+  END IF;
+  RETURN found;
+END $$;
+
+-- is_record: whether a value is an object with these texts, perhaps with these other fields, and nothing else
+CREATE OR REPLACE FUNCTION palaver.is_record(value jsonb, texts text[], others text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN jsonb_typeof(value) = 'object' THEN value - (texts || others) = '{}'::jsonb
+    AND (SELECT bool_and(coalesce(value ->> name, '') <> '' AND jsonb_typeof(value -> name) = 'string')
+      FROM unnest(texts) AS t (name)) ELSE false END;
+
+-- is_part: whether a value is a part of a content that readers know
+CREATE OR REPLACE FUNCTION palaver.is_part(value jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN jsonb_typeof(value) = 'object' THEN (SELECT bool_and(CASE
+      WHEN f.key IN ('url', 'attachment', 'media_type', 'filename', 'signature') THEN jsonb_typeof(f.value) IN ('string', 'null')
+      WHEN f.key = 'text' THEN jsonb_typeof(f.value) = 'string' ELSE true END) FROM jsonb_each(value) AS f)
+    AND CASE WHEN value ->> 'type' IN ('text', 'reasoning') THEN value ? 'text'
+      WHEN value ->> 'type' IN ('image', 'file') THEN coalesce(value ->> 'url', value ->> 'attachment') IS NOT NULL
+      ELSE false END ELSE false END;
+
+-- check_turn: the values of a turn
+CREATE OR REPLACE FUNCTION palaver.check_turn(t palaver.turns) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE size bigint;
+BEGIN
+  IF t.role IS NULL OR t.role NOT IN ('user', 'assistant', 'system', 'tool') THEN
+    PERFORM fail('PV031', 'role', 'must be one of user, assistant, system, tool');
+  ELSIF t.id IS NULL OR t.id !~ '^[0-9A-HJKMNP-TV-Z]{26}$' THEN
+    PERFORM fail('PV031', 'id', 'must be a ULID of 26 letters');
+  ELSIF t.salt IS NULL OR octet_length(t.salt) <> 16 THEN
+    PERFORM fail('PV031', 'salt', 'must be 16 bytes');
+  ELSIF t.is_parts IS NULL OR t.is_parts NOT IN (0, 1) THEN
+    PERFORM fail('PV031', 'is_parts', 'must be 0 or 1');
+  ELSIF t.content IS NULL OR t.actor IS NULL OR t.token_count IS NULL THEN
+    PERFORM fail('PV031', CASE WHEN t.content IS NULL THEN 'content' WHEN t.actor IS NULL THEN 'actor' ELSE 'token_count' END,
+      'is needed');
+  ELSIF t.created NOT BETWEEN -62135596800000000 AND 253402300799999999 THEN
+    PERFORM fail('PV031', 'created', 'is outside the years 1 to 9999 in UTC');
+  ELSIF char_length(t.preview) > 160 THEN
+    PERFORM fail('PV032', 'preview', char_length(t.preview)::text, '160', 'characters');
+  END IF;
+  size := octet_length(t.content) + coalesce(octet_length(t.tool_calls), 0) + coalesce(octet_length(t.tool_results), 0);
+  IF size > 5000000 THEN
+    PERFORM fail('PV032', 'content', size::text, '5000000', 'bytes');
+  END IF;
+  PERFORM check_count('token_count', t.token_count), check_count('tokens.prompt', t.prompt_tokens),
+    check_count('tokens.completion', t.completion_tokens), check_text('actor', t.actor, 512),
+    check_text('model', t.model, 512), check_text('adapter', t.adapter, 512),
+    check_text('finish_reason', t.finish_reason, 512), check_text('idempotency_key', t.idempotency_key, 512),
+    check_json('metadata', t.metadata, 'object', 65536);
+  IF t.is_parts = 1 AND NOT coalesce((SELECT bool_and(is_part(p))
+      FROM jsonb_array_elements(check_json('content', t.content, 'array', 5000000)) AS p), true) THEN
+    PERFORM fail('PV031', 'content', 'must be parts of the types text, image, file and reasoning');
+  END IF;
+  IF COALESCE(t.tool_calls, t.tool_results, t.attachments, t.sources) IS NOT NULL OR t.role = 'tool' THEN
+    PERFORM check_lists(t);
+  END IF;
+END $$;
+
+-- check_lists: the lists that most turns do not have
+CREATE OR REPLACE FUNCTION palaver.check_lists(t palaver.turns) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  calls jsonb := check_json('tool_calls', t.tool_calls, 'array', 5000000);
+  results jsonb := check_json('tool_results', t.tool_results, 'array', 5000000);
+  files jsonb := check_json('attachments', t.attachments, 'array', 5000000);
+  quoted jsonb := check_json('sources', t.sources, 'array', 65536);
+  most integer := CASE t.role WHEN 'tool' THEN 100 ELSE 10 END;
+BEGIN
+  IF calls IS NOT NULL AND t.role <> 'assistant' THEN
+    PERFORM fail('PV031', 'tool_calls', 'belong to an assistant turn');
+  ELSIF (results IS NOT NULL) <> (t.role = 'tool') THEN
+    PERFORM fail('PV031', 'tool_results', 'belong to a tool turn, which needs them');
+  ELSIF EXISTS (SELECT 1 FROM jsonb_array_elements(calls) AS c WHERE NOT is_record(c, '{id,name}', '{arguments}')) THEN
+    PERFORM fail('PV031', 'tool_calls', 'must be a list of {"id", "name", "arguments"}');
+  ELSIF EXISTS (SELECT 1 FROM jsonb_array_elements(results) AS r WHERE NOT is_record(r, '{id}', '{content,is_error}')
+      OR jsonb_typeof(r -> 'is_error') <> 'boolean') THEN
+    PERFORM fail('PV031', 'tool_results', 'must be a list of {"id", "content", "is_error"}');
+  ELSIF EXISTS (SELECT 1 FROM jsonb_array_elements(files) AS f
+      WHERE NOT is_record(f, '{id,filename,media_type,sha256}', '{bytes}') OR jsonb_typeof(f -> 'bytes') <> 'number'
+        OR NOT f ? 'bytes') THEN
+    PERFORM fail('PV031', 'attachments', 'must be a list of {"id", "filename", "media_type", "bytes", "sha256"}');
+  ELSIF jsonb_array_length(files) > most THEN
+    PERFORM fail('PV032', 'attachments', jsonb_array_length(files)::text, most::text, 'files');
+  ELSIF EXISTS (SELECT 1 FROM jsonb_array_elements(quoted) AS s WHERE jsonb_typeof(s) <> 'object') THEN
+    PERFORM fail('PV031', 'sources', 'must be a list of objects');
+  END IF;
+END $$;
+
+-- check_draft: a turn that a caller wants to store: its values, and the right to speak in this role
+CREATE OR REPLACE FUNCTION palaver.check_draft(me palaver.asker, t palaver.turns) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM check_turn(t);
+  IF t.role = 'system' AND strpos(',' || me.rights || ',', ',system,') = 0 THEN
+    PERFORM fail('PV021', 'system');
+  END IF;
+END $$;
+
+-- check_words: a list of [how many, stems with their places] for the text index; returns how many stems there are
+CREATE OR REPLACE FUNCTION palaver.check_words(words jsonb) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE total bigint := 0;
+BEGIN
+  IF words IS NULL OR jsonb_typeof(words) <> 'array' THEN
+    PERFORM fail('PV031', 'words', 'must be a list');
+  END IF;
+  FOR i IN 0 .. jsonb_array_length(words) - 1 LOOP
+    IF coalesce(words -> i ->> 0, '') !~ '^[0-9]{1,7}$' OR jsonb_typeof(words -> i -> 1) IS DISTINCT FROM 'string' THEN
+      PERFORM fail('PV031', 'words', 'must be a list of [how many, stems]');
+    END IF;
+    total := total + (words -> i ->> 0)::bigint;
+  END LOOP;
+  RETURN total;
+END $$;
+
+-- check_drafts: the list itself
+CREATE OR REPLACE FUNCTION palaver.check_drafts(drafts jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF drafts IS NULL OR jsonb_typeof(drafts) <> 'array' THEN
+    PERFORM fail('PV031', 'turns', 'must be a list');
+  ELSIF jsonb_array_length(drafts) > 1000 THEN
+    PERFORM fail('PV032', 'turns', jsonb_array_length(drafts)::text, '1000', 'turns');
+  END IF;
+END $$;
+
+-- check_details: the fields of a conversation that `create` and `update` set
+CREATE OR REPLACE FUNCTION palaver.check_details(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE names jsonb := check_json('participants', c.participants, 'array', 5000000);
+BEGIN
+  IF c.id IS NULL OR c.id !~ '^[0-9A-HJKMNP-TV-Z]{26}$' THEN
+    PERFORM fail('PV031', 'id', 'must be a ULID of 26 letters');
+  ELSIF c.salt IS NULL OR octet_length(c.salt) <> 16 THEN
+    PERFORM fail('PV031', 'salt', 'must be 16 bytes');
+  ELSIF c.ttl NOT BETWEEN 1 AND 3153600000000000 THEN
+    PERFORM fail('PV031', 'ttl', 'must be more than 0 and at most 3,153,600,000 seconds');
+  ELSIF jsonb_array_length(names) > 1000 THEN
+    PERFORM fail('PV032', 'participants', jsonb_array_length(names)::text, '1000', 'names');
+  ELSIF EXISTS (SELECT 1 FROM jsonb_array_elements(names) AS n WHERE jsonb_typeof(n) <> 'string') THEN
+    PERFORM fail('PV031', 'participants', 'must be a list of names');
+  END IF;
+  PERFORM check_text('key', c.key, 512), check_text('workspace', c.workspace, 512), check_text('agent', c.agent, 512),
+    check_text('model', c.model, 512), check_text('title', c.title, 1000),
+    check_json('metadata', c.metadata, 'object', 65536), check_json('settings', c.settings, 'object', 65536);
+END $$;
