@@ -15,7 +15,10 @@ class Queries:
     def __init__(self, package: str, file: str = "queries.sql") -> None:
         text = files(package).joinpath(file).read_text()
         pieces = _HEADER.split(text)[1:]
-        raw = {name: body.strip().removesuffix(";") for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
+        names = pieces[::2]
+        if len(set(names)) < len(names):  # the later one would silently replace the other
+            raise ValueError(f"{file} has two queries of one name: {sorted({n for n in names if names.count(n) > 1})}")
+        raw = {name: body.strip().removesuffix(";") for name, body in zip(names, pieces[1::2], strict=True)}
         self._statements = {name: _expand(body, raw) for name, body in raw.items()}
 
     def __getattr__(self, name: str) -> str:
