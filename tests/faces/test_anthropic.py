@@ -45,6 +45,18 @@ def test_a_conversation_with_memory_streamed_and_not(
     assert provider.bodies[1]["max_tokens"] == 99
 
 
+def test_what_a_block_does_not_have_is_left_out(server: Running, provider: LoopbackProvider) -> None:
+    """The AI SDK refuses `citations: null`; the service itself has no such field in a text without citations."""
+    provider.script(Say("Yes."), Say("Yes."))
+    body = {"model": "messages", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+    with server.client() as client:
+        whole = client.post("/v1/messages", json=body).json()
+        assert whole["content"] == [{"type": "text", "text": "Yes."}]
+        with client.stream("POST", "/v1/messages", json={**body, "stream": True}) as response:
+            starts = [one.data["content_block"] for one in events(response) if one.kind == "content_block_start"]
+    assert starts == [{"type": "text", "text": ""}]
+
+
 def test_every_frame_has_its_name(server: Running, provider: LoopbackProvider) -> None:
     provider.script(Say(["One", " two"], calls=[("weather", {"city": "Rome"})]))
     body = {"model": "messages", "max_tokens": 9, "stream": True, "tools": [WEATHER]}

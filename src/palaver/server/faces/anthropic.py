@@ -275,7 +275,7 @@ def message(frames: Frames, beats: list[Beat]) -> dict[str, Any]:
 def _block(kind: str, text: str) -> dict[str, Any]:
     if kind == "thinking":
         return {"type": "thinking", "thinking": text, "signature": ""}
-    return {"type": "text", "text": text, "citations": None}
+    return {"type": "text", "text": text}  # without `citations`: the service leaves it out, and clients refuse null
 
 
 def _input(arguments: Any) -> dict[str, Any]:
