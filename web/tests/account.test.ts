@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Block, Explanation, Json, ModelRequest } from "../src/api/types";
-import { figuresOf, marksOf, money, seconds, spanOf, wordsOf } from "../src/saw/account";
+import { figuresOf, marksOf, money, seconds, spanOf, wordsOf } from "../src/inspector/account";
 
 const block = (kind: string, tokens: number): Block =>
   ({ kind, tokens, reason: "", turn_ids: [], from_seq: null, through_seq: null, scores: [] });

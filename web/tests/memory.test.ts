@@ -1,9 +1,9 @@
 import "./page";
 import { describe, expect, it } from "vitest";
 import type { LogEvent, Note, Summary } from "../src/api/types";
-import { coveredTo, entriesOf, keyOf, levelsOf, placeOf, sentenceOf, treeOf } from "../src/memory/places";
+import { coveredTo, entriesOf, keyOf, levelsOf, placeOf, sentenceOf, treeOf } from "../src/memory/views";
 import { changesOf, rulesOf, ttlChoices } from "../src/memory/settings";
-import { bodyOf, BUDGETS, stepOf } from "../src/saw/rebuild";
+import { bodyOf, BUDGETS, stepOf } from "../src/inspector/rebuild";
 
 const summary = (level: number, from_seq: number, through_seq: number): Summary => ({
   id: `${level}.${from_seq}`, level, from_seq, through_seq, text: "…", model: "rules", token_count: 9,

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { type Message, SseParser } from "../src/sse/parser";
-import { anthropic, openai, ours, type Told } from "../src/sse/shapes";
+import { anthropic, openai, palaver, type StreamEvent } from "../src/sse/shapes";
 
 const recorded = (name: string) => readFileSync(join(import.meta.dirname, "streams", `${name}.txt`), "utf8");
 
@@ -14,11 +14,11 @@ function read(text: string, size = text.length): Message[] {
   return found;
 }
 
-const told = (name: string, shape: (message: Message) => Told[]) => read(recorded(name)).flatMap(shape);
-const textOf = (all: Told[]) => all.map((one) => (one.kind === "text" ? one.text : "")).join("");
-const thoughtsOf = (all: Told[]) => all.map((one) => (one.kind === "thinking" ? one.text : "")).join("");
+const told = (name: string, shape: (message: Message) => StreamEvent[]) => read(recorded(name)).flatMap(shape);
+const textOf = (all: StreamEvent[]) => all.map((one) => (one.kind === "text" ? one.text : "")).join("");
+const thoughtsOf = (all: StreamEvent[]) => all.map((one) => (one.kind === "thinking" ? one.text : "")).join("");
 
-function callsOf(all: Told[]) {
+function callsOf(all: StreamEvent[]) {
   const calls = new Map<number, { id?: string; name?: string; arguments: string }>();
   for (const one of all) {
     if (one.kind !== "call") continue;
@@ -65,7 +65,7 @@ describe("the parser", () => {
 
 describe("our frames", () => {
   it("tell the text, the thoughts, the calls and the end", () => {
-    const all = told("palaver-generate", ours);
+    const all = told("palaver-generate", palaver);
     expect(textOf(all)).toBe("Let me look.You said **peanuts** 🥜, so: rice.");
     expect(thoughtsOf(all)).toBe("Nuts?");
     expect(callsOf(all)).toMatchObject([{ name: "recall", arguments: '{"query":"nuts é"}' }]);
@@ -74,7 +74,7 @@ describe("our frames", () => {
 
   it("tell what went wrong", () => {
     const [message] = read('event: error\ndata: {"title": "Model", "detail": "too slow"}\n\n');
-    expect(ours(message!)).toEqual([{ kind: "error", message: "too slow" }]);
+    expect(palaver(message!)).toEqual([{ kind: "error", message: "too slow" }]);
   });
 });
 

@@ -5,8 +5,8 @@ import type { Conversation } from "../src/api/types";
 import { follow } from "../src/sse/follow";
 import * as list from "../src/state/conversations";
 import { keepDraft, readDraft } from "../src/state/drafts";
-import { begin, session, signIn, signOut } from "../src/state/session";
-import { ensureConversation, loadOlder, open, regenerate, talk } from "../src/state/talk";
+import { loadSession, session, signIn, signOut } from "../src/state/session";
+import { ensureConversation, loadOlder, open, regenerate, current } from "../src/state/current-conversation";
 import { toasts } from "../src/state/toasts";
 import { turn } from "./turns";
 
@@ -26,7 +26,7 @@ beforeEach(() => {
 
 afterEach(() => {
   open(null);
-  list.removeNow();
+  list.flushDeletions();
   vi.useRealTimers();
 });
 
@@ -71,8 +71,8 @@ describe("a deletion", () => {
   });
 
   it("is sent once when the page closes, also after the list was shown twice", () => {
-    list.begin()();
-    const end = list.begin();
+    list.startSync()();
+    const end = list.startSync();
     list.remove(conversation("a"));
     dispatchEvent(new Event("pagehide"));
     end();
@@ -87,7 +87,7 @@ it("a title that the server refuses is told of", async () => {
 });
 
 it("whoever signs in after a key was refused finds nothing of the one before", async () => {
-  await begin();
+  await loadSession();
   expect(session.get().phase).toBe("ready");
   on("GET", /\/api\/conversations\?/, () => Promise.reject(401));
   await list.load();
@@ -115,7 +115,7 @@ describe("a conversation", () => {
     open("b");
     await soon();
     expect(await loadOlder()).toBe(true);
-    expect(talk.get().thread.turns.map((one) => one.id)).toEqual(["b-0", "b-q"]);
+    expect(current.get().thread.turns.map((one) => one.id)).toEqual(["b-0", "b-q"]);
   });
 
   it("that was begun is in the list, also when somebody has gone elsewhere meanwhile", async () => {
@@ -125,14 +125,14 @@ describe("a conversation", () => {
     open("a");
     expect(await begun).toBe("begun");
     expect(titles()).toContain("begun");
-    expect(talk.get().id).toBe("a");
+    expect(current.get().id).toBe("a");
   });
 
   it("keeps what could not be sent for the next time", async () => {
     answers("a");
     open("a");
     await soon();
-    talk.patch({ asking: { key: "k", message: "Hello?", attachments: [], failed: "no" } });
+    current.patch({ outgoing: { key: "k", message: "Hello?", attachments: [], failed: "no" } });
     open(null);
     expect(readDraft("a")).toBe("Hello?");
   });
@@ -145,8 +145,8 @@ describe("a conversation", () => {
     await soon();
     await regenerate("r");
     await soon();
-    expect(talk.get()).toMatchObject({ busy: false, failure: null });
-    expect(talk.get().thread.turns.map((one) => one.id)).toEqual(["q", "r"]);
+    expect(current.get()).toMatchObject({ busy: false, failure: null });
+    expect(current.get().thread.turns.map((one) => one.id)).toEqual(["q", "r"]);
     expect(toasts.get().at(-1)!.text).toContain("There is no new answer");
   });
 
@@ -155,7 +155,7 @@ describe("a conversation", () => {
     on("GET", /\/conversations\/a\/events/, () => Promise.reject(400));
     open("a");
     await soon();
-    expect(talk.get()).toMatchObject({ phase: "ready", live: false });
+    expect(current.get()).toMatchObject({ phase: "ready", live: false });
     expect(toasts.get()).toHaveLength(1);
   });
 });

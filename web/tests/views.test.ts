@@ -2,12 +2,12 @@ import { describe, expect, it } from "vitest";
 import type { Branch, Conversation, Turn } from "../src/api/types";
 import { blocksOf } from "../src/chat/blocks";
 import { safeUrl } from "../src/chat/links";
-import { fileName, markdownOf } from "../src/history/written";
-import { GROUP, inSight, placesOf, ROW } from "../src/history/window";
+import { fileName, markdownOf } from "../src/history/markdown-export";
+import { GROUP, visibleRange, placesOf, ROW } from "../src/history/window";
 import { groupOf, type Row, rowsOf } from "../src/state/dates";
 import { parseRoute, pathTo } from "../src/state/paths";
-import { codePoints, marked, titleParts, unitsAt } from "../src/state/text";
-import { branchesByTurn, isInTheMaking, itemsOf, stepsOf, versionsOf } from "../src/state/views";
+import { codePoints, markSpans, titleParts, unitsAt } from "../src/state/text";
+import { branchesByTurn, isAnswerRunning, itemsOf, stepsOf, versionsOf } from "../src/state/views";
 import { turn } from "./turns";
 
 const assistant = (id: string, fields: Partial<Turn> = {}) => turn({ id, role: "assistant", actor: "assistant", ...fields });
@@ -41,15 +41,15 @@ describe("an answer in the making", () => {
   const calls = called("a", "c").tool_calls;
 
   it("is one that is being written, or whose tools have time left", () => {
-    expect(isInTheMaking([assistant("a", { status: "pending" })], now)).toBe(true);
+    expect(isAnswerRunning([assistant("a", { status: "pending" })], now)).toBe(true);
     const running = (until: string) => [assistant("a", { tool_calls: calls, metadata: { tools_until: until } })];
-    expect(isInTheMaking(running("2026-11-15T09:00:30Z"), now)).toBe(true);
-    expect(isInTheMaking(running("2026-11-15T08:59:30Z"), now)).toBe(false);
+    expect(isAnswerRunning(running("2026-11-15T09:00:30Z"), now)).toBe(true);
+    expect(isAnswerRunning(running("2026-11-15T08:59:30Z"), now)).toBe(false);
   });
 
   it("is none that somebody else left open", () => {
     for (const last of [[], [turn({})], [assistant("a")], [called("a", "c")], [tool("r", "c")]])
-      expect(isInTheMaking(last, now)).toBe(false);
+      expect(isAnswerRunning(last, now)).toBe(false);
   });
 });
 
@@ -126,7 +126,7 @@ describe("the rows in sight", () => {
   it("are few, and cover the view, wherever it is", () => {
     expect(places.at(-1)).toBe(100 * GROUP + 9_900 * ROW);
     for (const top of [0, 1, 39, 4_000, 200_000, places.at(-1)! - 600]) {
-      const [first, last] = inSight(places, top, 600);
+      const [first, last] = visibleRange(places, top, 600);
       expect(last - first).toBeLessThan(40);
       expect(places[first]!).toBeLessThanOrEqual(top);
       expect(places[last]!).toBeGreaterThanOrEqual(Math.min(top + 600, places.at(-1)!));
@@ -134,7 +134,7 @@ describe("the rows in sight", () => {
   });
 
   it("are none of an empty list", () => {
-    expect(inSight(placesOf([]), 0, 600)).toEqual([0, 0]);
+    expect(visibleRange(placesOf([]), 0, 600)).toEqual([0, 0]);
   });
 });
 
@@ -146,14 +146,14 @@ describe("text", () => {
   });
 
   it("is marked where the words are, also behind emoji", () => {
-    const parts = marked("🥜🥜 nuts and rice", [[3, 7]]);
+    const parts = markSpans("🥜🥜 nuts and rice", [[3, 7]]);
     expect(parts.filter((part) => part.isMatch).map((part) => part.text)).toEqual(["nuts"]);
     expect(parts.map((part) => part.text).join("")).toBe("🥜🥜 nuts and rice");
   });
 
   it("is cut around its first match", () => {
     const long = `${"x ".repeat(500)}needle${" y".repeat(500)}`;
-    const parts = marked(long, [[1_000, 1_006]]);
+    const parts = markSpans(long, [[1_000, 1_006]]);
     expect(parts.find((part) => part.isMatch)?.text).toBe("needle");
     expect(parts.map((part) => part.text).join("").length).toBeLessThan(140);
   });

@@ -1,4 +1,4 @@
-/** One way to the server: who is asking, JSON in and out, refusals as errors. */
+/** The HTTP client: authentication, JSON in and out, error responses as exceptions. */
 
 export class Problem extends Error {
   constructor(
@@ -10,7 +10,7 @@ export class Problem extends Error {
     super(detail || title);
   }
 
-  /** What a person is told: nobody's stack, and what to do where that is known. */
+  /** The text shown to the user: no stack trace, and what to do where that is known. */
   get advice(): string {
     if (this.status === 0) return "The server cannot be reached. Is it running?";
     if (this.status === 401) return `${this.detail || "You are not signed in"}.`;
@@ -24,7 +24,7 @@ export function adviceOf(problem: unknown): string {
   return problem instanceof Problem ? problem.advice : "Something went wrong in this page. Reload it.";
 }
 
-// ---- who is asking
+// ---- authentication
 
 const TOKEN = "palaver.token";
 const refused = new Set<() => void>();
@@ -33,7 +33,7 @@ export function token(): string | null {
   return sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN);
 }
 
-/** Kept for this tab, or on this device. */
+/** Keep the token for this tab, or on this device. */
 export function keepToken(value: string, onDevice: boolean): void {
   dropToken();
   (onDevice ? localStorage : sessionStorage).setItem(TOKEN, value);
@@ -44,8 +44,8 @@ export function dropToken(): void {
   localStorage.removeItem(TOKEN);
 }
 
-/** Called whenever the server does not know who is asking. */
-export function onRefused(listener: () => void): () => void {
+/** Register a listener for responses with status 401. */
+export function onUnauthorized(listener: () => void): () => void {
   refused.add(listener);
   return () => refused.delete(listener);
 }
@@ -55,7 +55,7 @@ export function headers(more: Record<string, string> = {}): Record<string, strin
   return known ? { Authorization: `Bearer ${known}`, ...more } : more;
 }
 
-// ---- calling
+// ---- requests
 
 export interface Options {
   body?: unknown;
@@ -64,7 +64,7 @@ export interface Options {
   keepalive?: boolean;
 }
 
-/** A response that went well; anything else is thrown as a Problem. */
+/** Return a successful response; throw anything else as a Problem. */
 export async function send(method: string, path: string, options: Options = {}): Promise<Response> {
   const json: Record<string, string> = options.body === undefined ? {} : { "Content-Type": "application/json" };
   let response: Response;

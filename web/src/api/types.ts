@@ -1,4 +1,4 @@
-/** The shapes of the API, as far as this app reads them. The server's OpenAPI document has all of them. */
+/** The API types that this app uses. The server's OpenAPI document has all of them. */
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type Fields = { [name: string]: Json };
@@ -96,7 +96,7 @@ export interface Branch {
 export interface Match {
   turn: Turn;
   terms: string[];
-  /** Places in the text, counted in characters (code points), as Python counts them. */
+  /** Offsets in the text, counted in code points, as Python counts them. */
   spans: [number, number][];
 }
 
@@ -128,7 +128,7 @@ export interface Settings {
   agents: string[];
 }
 
-// ---- what the model saw
+// ---- requests and contexts
 
 export interface Block {
   kind: string;

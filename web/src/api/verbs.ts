@@ -1,4 +1,4 @@
-/** The operations of the server that this app uses, one function each, named as the server names them. */
+/** The server operations that this app uses, one function each, named as in the API. */
 
 import { call, headers, type Options, Problem, query, send, toProblem } from "./client";
 import type {
@@ -12,7 +12,7 @@ const at = (id: string) => `${API}/conversations/${encodeURIComponent(id)}`;
 const items = async <T>(method: string, path: string, options: Options = {}): Promise<T[]> =>
   (await call<Items<T>>(method, path, options)).items;
 
-// ---- the house
+// ---- settings
 
 export const getSettings = () => call<Settings>("GET", `${API}/settings`);
 
@@ -25,7 +25,7 @@ export const createConversation = (fields: Fields = {}) =>
 export const getConversation = (id: string) => call<Conversation>("GET", at(id));
 export const updateConversation = (id: string, fields: Fields) =>
   call<Conversation>("PATCH", at(id), { body: fields });
-/** It outlives the page that asked for it. */
+/** The request continues if the page is closed. */
 export const deleteConversation = (id: string) => call<void>("DELETE", at(id), { keepalive: true });
 export const searchConversations = (q: string, signal?: AbortSignal) =>
   items<Found>("GET", `${API}/search${query({ q, limit: 30 })}`, { signal });
@@ -49,7 +49,7 @@ export interface Question {
   model?: string;
 }
 
-/** The answer as a stream of events. Hanging up does not end it. */
+/** Request an answer as a stream of events. Closing the connection does not stop the answer. */
 export const generate = (id: string, question: Question, key?: string, signal?: AbortSignal) =>
   send("POST", `${at(id)}/generate`, {
     body: { ...question, stream: true },
@@ -62,7 +62,7 @@ export const stop = (id: string) => call<{ event: number }>("POST", `${at(id)}/s
 
 // ---- files
 
-/** XMLHttpRequest, because fetch does not say how far an upload is. */
+/** Uses XMLHttpRequest, because fetch does not report upload progress. */
 export function upload(
   id: string,
   file: File,
@@ -90,7 +90,7 @@ export async function download(id: string, attachment: string): Promise<Blob> {
   return (await send("GET", `${at(id)}/attachments/${attachment}/content`)).blob();
 }
 
-// ---- what the model saw
+// ---- requests and contexts
 
 export const listRequests = (id: string, turn?: string, limit = 20, before?: string) =>
   items<ModelRequest>("GET", `${at(id)}/requests${query({ turn, limit, before })}`);

@@ -1,4 +1,4 @@
-/** Who said it: a name where more than the two of us talk, and a colour that stays the same. */
+/** Actor names, shown in conversations with more than two participants, and a stable colour for each. */
 
 import type { Turn } from "../api/types";
 
@@ -11,7 +11,7 @@ export function nameOf(turn: Turn): string {
 
 export const isNamed = (turn: Turn, me: string | null) => !USUAL.has(turn.actor) && turn.actor !== me;
 
-/** A hue from the letters of a name. */
+/** Derive a hue from a name. */
 export function hueOf(name: string): number {
   let sum = 7;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)!) % 3_600;

@@ -1,9 +1,9 @@
 /**
- * Markdown cut into pieces that stand for themselves. While an answer streams, only the last piece is parsed again.
- * A piece ends at a blank line, outside a code fence, before a line that begins something new. Pure.
+ * Split Markdown into independent blocks. While an answer streams, only the last block is parsed again.
+ * A block ends at a blank line outside a code fence, before a line that starts a new block. Pure.
  */
 export function blocksOf(text: string): string[] {
-  if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) return [text]; // definitions are meant for the whole text
+  if (/^ {0,3}\[[^\]\n]+\]:/m.test(text)) return [text]; // link definitions apply to the whole text
   const blocks: string[] = [];
   let lines: string[] = [];
   let fence: string | null = null;
@@ -21,10 +21,10 @@ export function blocksOf(text: string): string[] {
   return blocks;
 }
 
-/** Neither part of a list, nor indented under one, nor blank. */
+/** Whether a line is not a list item, not indented and not blank. */
 const beginsNew = (line: string) => /^[^\s]/.test(line) && !/^([-*+]|\d{1,9}[.)])(\s|$)/.test(line);
 
-/** The fence that is open after a line: its marker, or none. */
+/** The marker of the code fence that is open after a line, or null. */
 function fenceAfter(fence: string | null, line: string): string | null {
   const marker = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
   if (!marker) return fence;

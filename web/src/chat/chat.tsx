@@ -1,4 +1,4 @@
-/** The middle of the page. */
+/** The chat: header, thread or welcome text, and composer. */
 
 import { useRef, useState } from "react";
 import type { Conversation } from "../api/types";
@@ -6,11 +6,11 @@ import { exportAs } from "../history/export";
 import { Icon, IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
 import { focusMessage, newChat } from "../shell/shortcuts";
-import { Trouble } from "../shell/trouble";
+import { ErrorBanner } from "../shell/error-banner";
 import { remove, rename } from "../state/conversations";
 import { panel, showMemory, sidebar } from "../state/panel";
 import { useStore } from "../state/store";
-import { isBusy, reopen, talk } from "../state/talk";
+import { isBusy, reopen, current } from "../state/current-conversation";
 import { titleOf } from "../state/titles";
 import { Composer, type ComposerHandle } from "./composer";
 import { useDrop } from "./drop";
@@ -19,9 +19,9 @@ import { Thread } from "./thread";
 import { useUploads } from "./uploads";
 
 export function Chat() {
-  const phase = useStore(talk, (one) => one.phase);
-  const problem = useStore(talk, (one) => one.problem);
-  const isEmpty = useStore(talk, (one) => !one.thread.turns.length && !one.asking);
+  const phase = useStore(current, (one) => one.phase);
+  const problem = useStore(current, (one) => one.problem);
+  const isEmpty = useStore(current, (one) => !one.thread.turns.length && !one.outgoing);
   const [model, setModel] = useState<string>();
   const composer = useRef<ComposerHandle>(null);
   const files = useUploads();
@@ -29,13 +29,13 @@ export function Chat() {
   if (phase === "gone")
     return (
       <main className="chat"><Head />
-        <Trouble isWhole={false} icon="trash" title="Not here any more" text="This conversation was deleted, or is not yours to see." action="New chat" onAction={newChat} />
+        <ErrorBanner isWhole={false} icon="trash" title="Not here any more" text="This conversation was deleted, or is not yours to see." action="New chat" onAction={newChat} />
       </main>
     );
   if (phase === "failed")
     return (
       <main className="chat"><Head />
-        <Trouble isWhole={false} title="It could not be opened" text={problem} action="Try again" onAction={reopen} />
+        <ErrorBanner isWhole={false} title="It could not be opened" text={problem} action="Try again" onAction={reopen} />
       </main>
     );
   return (
@@ -54,7 +54,7 @@ export function Chat() {
           }}
         />
       )}
-      <Spoken />
+      <AnswerAnnouncer />
       <div className="foot">
         <OfflineNotice />
         <Composer handle={composer} files={files} model={model} onModel={setModel} />
@@ -64,16 +64,16 @@ export function Chat() {
   );
 }
 
-/** For those who listen: that an answer is on its way, and that it is there. */
-function Spoken() {
-  const busy = useStore(talk, isBusy);
+/** Announce to screen readers that an answer is being written, and when it is complete. */
+function AnswerAnnouncer() {
+  const busy = useStore(current, isBusy);
   const [hasBegun, setBegun] = useState(false);
   if (busy && !hasBegun) setBegun(true);
   return <p className="sr-only" role="status">{busy ? "Answering" : hasBegun ? "The answer is there" : ""}</p>;
 }
 
 function Head() {
-  const info = useStore(talk, (one) => one.info);
+  const info = useStore(current, (one) => one.info);
   const isListShown = useStore(sidebar, (one) => one);
   const isMemoryShown = useStore(panel, (one) => one?.kind === "memory");
   return (
@@ -103,14 +103,14 @@ function Head() {
 }
 
 function Title() {
-  const info = useStore(talk, (one) => one.info)!;
+  const info = useStore(current, (one) => one.info)!;
   const [draft, setDraft] = useState<string | null>(null);
   if (draft === null)
     return <h1 className="chat-title"><button type="button" title="Rename" onClick={() => setDraft(titleOf(info))}>{titleOf(info)}</button></h1>;
   const save = () => {
     setDraft(null);
     if (draft.trim() && draft !== titleOf(info)) {
-      talk.patch({ info: { ...info, title: draft.trim() } });
+      current.patch({ info: { ...info, title: draft.trim() } });
       void rename(info.id, draft).then((isDone) => isDone || restore(info));
     }
   };
@@ -132,8 +132,8 @@ function Title() {
 }
 
 function restore(info: Conversation): void {
-  const now = talk.get().info;
-  if (now?.id === info.id) talk.patch({ info: { ...now, title: info.title } });
+  const now = current.get().info;
+  if (now?.id === info.id) current.patch({ info: { ...now, title: info.title } });
 }
 
 const IDEAS = [

@@ -1,10 +1,10 @@
-/** A block of code: its language, a copy button, and colours as soon as they are there. */
+/** A code block: language, copy button, and syntax colours once they are loaded. */
 
 import { type ReactNode, useEffect, useState } from "react";
 import { CopyButton } from "./copy";
 
-const LONGEST = 20_000; // characters; beyond that, colours cost more than they help
-const PAUSE = 60; // milliseconds without a new letter
+const LONGEST = 20_000; // characters; longer code is not highlighted
+const PAUSE = 60; // milliseconds without new text before highlighting
 
 export function CodeBlock({ text, language }: { text: string; language?: string }) {
   const coloured = useColours(text, language);
@@ -19,7 +19,7 @@ export function CodeBlock({ text, language }: { text: string; language?: string 
   );
 }
 
-/** Loaded with the first block of code that anybody sees. While it grows, what is new waits for its colours. */
+/** Load the highlighter with the first code block. While a block streams in, new text is highlighted with a delay. */
 function useColours(text: string, language?: string): ReactNode {
   const [coloured, setColoured] = useState<{ text: string; nodes: ReactNode } | null>(null);
   useEffect(() => {
@@ -31,7 +31,7 @@ function useColours(text: string, language?: string): ReactNode {
       await whenIdle();
       if (isCurrent) setColoured({ text, nodes: highlight(text, language) });
     };
-    const timer = setTimeout(() => inTurn(colour), PAUSE + text.length / 10); // the more there is, the less often
+    const timer = setTimeout(() => runInOrder(colour), PAUSE + text.length / 10); // longer blocks are highlighted less often
     return () => {
       isCurrent = false;
       clearTimeout(timer);
@@ -43,8 +43,8 @@ function useColours(text: string, language?: string): ReactNode {
 
 let last: Promise<void> = Promise.resolve();
 
-/** One block after the other, so that many of them are no long task. Without colours it is still the code. */
-function inTurn(work: () => Promise<void>): void {
+/** Highlight one block at a time, so that many blocks are not one long task. If it fails, the code stays plain. */
+function runInOrder(work: () => Promise<void>): void {
   last = last.then(work).catch(() => undefined);
 }
 

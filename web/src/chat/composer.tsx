@@ -1,4 +1,4 @@
-/** Where a message is written: text, files, the model, send and stop. */
+/** The message box: text, files, model picker, Send and Stop. */
 
 import {
   type ClipboardEvent, type FormEvent, type KeyboardEvent, useEffect, useImperativeHandle, useLayoutEffect, useRef,
@@ -9,7 +9,7 @@ import { focusMessage } from "../shell/shortcuts";
 import { keepDraft, readDraft } from "../state/drafts";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { ask, isBusy, stopAnswer, talk } from "../state/talk";
+import { ask, isBusy, stopAnswer, current } from "../state/current-conversation";
 import { sizeOf } from "./files";
 import type { Upload, useUploads } from "./uploads";
 
@@ -25,8 +25,8 @@ export function Composer({
   model: string | undefined;
   onModel: (name: string) => void;
 }) {
-  const id = useStore(talk, (one) => one.id);
-  const busy = useStore(talk, isBusy);
+  const id = useStore(current, (one) => one.id);
+  const busy = useStore(current, isBusy);
   const [text, setText] = useDraft(id);
   const area = useGrowing(text);
   const chooser = useRef<HTMLInputElement>(null);
@@ -34,14 +34,14 @@ export function Composer({
   const isWaiting = files.uploads.some((one) => !one.stored && !one.problem);
   const stored = files.uploads.flatMap((one) => (one.stored ? [one.stored] : []));
   const canSend = !busy && (text.trim() !== "" || stored.length > 0 || isWaiting);
-  const visit = useStore(talk, (one) => one.visit);
-  const [queued, setQueued] = useState<number | null>(null); // the visit in which somebody pressed Send
+  const visit = useStore(current, (one) => one.visit);
+  const [queued, setQueued] = useState<number | null>(null); // the visit in which Send was pressed
   const isQueued = queued === visit;
 
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
     if (!canSend) return;
-    if (isWaiting) return setQueued(visit); // it goes out with its files
+    if (isWaiting) return setQueued(visit); // sent when its files are uploaded
     setText("");
     files.clear();
     void ask(text.trim(), stored, model);
@@ -50,7 +50,7 @@ export function Composer({
   useEffect(() => {
     if (queued === null || (isQueued && isWaiting)) return;
     setQueued(null);
-    // Not from another conversation, and not without a file that did not get there: somebody has to decide that.
+    // Do not send from another conversation, or without a file whose upload failed: the user has to decide that.
     if (isQueued && !files.uploads.some((one) => one.problem)) submit();
   }, [queued, isQueued, isWaiting]);
   const onKey = (event: KeyboardEvent) => {
@@ -105,12 +105,12 @@ function useDraft(id: string | null): [string, (text: string) => void] {
   useEffect(() => setText(readDraft(id)), [id]);
   const change = (next: string) => {
     setText(next);
-    keepDraft(talk.get().id, next);
+    keepDraft(current.get().id, next);
   };
   return [text, change];
 }
 
-/** As high as its text, within what the style sheet allows. */
+/** Make the text area as high as its text, within the limits of the style sheet. */
 function useGrowing(text: string) {
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { IconButton } from "../shell/icons";
-import { complain } from "../state/toasts";
+import { showError } from "../state/toasts";
 
 export function CopyButton({ text, label }: { text: string | (() => string); label: string }) {
   const [isDone, setDone] = useState(false);
@@ -10,7 +10,7 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
       setDone(true);
       setTimeout(() => setDone(false), 1_500);
     } catch {
-      complain("This browser does not let the page copy. Select the text instead.");
+      showError("This browser does not let the page copy. Select the text instead.");
     }
   };
   return <IconButton icon={isDone ? "check" : "copy"} size={16} label={isDone ? "Copied" : label} onClick={() => void copy()} />;

@@ -1,6 +1,6 @@
 import { type DragEvent, useRef, useState } from "react";
 
-/** Files may be dropped anywhere on the chat. Entering a child is not leaving the parent: entries are counted. */
+/** Accept files dropped anywhere on the chat. Enters and leaves are counted, because they fire for child elements too. */
 export function useDrop(onFiles: (files: FileList) => void) {
   const [isOver, setOver] = useState(false);
   const depth = useRef(0);

@@ -1,4 +1,4 @@
-/** The files of a turn: pictures are shown, the rest is named; both can be saved. */
+/** The files of a turn: images are shown, other files are listed by name; all can be saved. */
 
 import { useEffect, useState } from "react";
 import { adviceOf } from "../api/client";
@@ -6,11 +6,11 @@ import type { Attachment } from "../api/types";
 import { download } from "../api/verbs";
 import { save } from "../history/export";
 import { Icon, IconButton } from "../shell/icons";
-import { complain } from "../state/toasts";
+import { showError } from "../state/toasts";
 
-/** What a browser only draws. SVG is left out: it may hold more than a picture. */
+/** Image types that are safe to display. SVG is excluded, because it may contain scripts. */
 export const isPicture = (type: string) => /^image\/(png|jpeg|gif|webp|avif)$/.test(type);
-const LARGEST = 10_000_000; // bytes of a picture that is shown without being asked for
+const LARGEST = 10_000_000; // bytes; larger images are not shown automatically
 
 export function Files({ conversation, files }: { conversation: string; files: Attachment[] }) {
   if (!files.length) return null;
@@ -44,7 +44,7 @@ function StoredFile({ conversation, file }: { conversation: string; file: Attach
     try {
       save(file.filename, await download(conversation, file.id));
     } catch (problem) {
-      complain(`The file cannot be had. ${adviceOf(problem)}`);
+      showError(`The file cannot be had. ${adviceOf(problem)}`);
     }
   };
   return (
@@ -56,7 +56,7 @@ function StoredFile({ conversation, file }: { conversation: string; file: Attach
   );
 }
 
-/** Fetched with the caller's key, which an address in the page could not carry. */
+/** Fetch the image with the caller's key, which an img URL could not carry. */
 function usePicture(conversation: string, file: Attachment): string | null {
   const [url, setUrl] = useState<string | null>(null);
   const isShown = isPicture(file.media_type) && file.bytes <= LARGEST;
@@ -68,7 +68,7 @@ function usePicture(conversation: string, file: Attachment): string | null {
       .then((blob) => {
         if (isCurrent) setUrl((made = URL.createObjectURL(blob.slice(0, blob.size, file.media_type))));
       })
-      .catch(() => undefined); // it is still there to be saved, by its name
+      .catch(() => undefined); // the file can still be saved by its name
     return () => {
       isCurrent = false;
       if (made) URL.revokeObjectURL(made);

@@ -1,4 +1,4 @@
-/** Colours for code. A part of its own, loaded when it is needed; it makes elements, never HTML. */
+/** Syntax highlighting. A separate chunk, loaded on demand; creates React elements, never HTML strings. */
 
 import type { ElementContent, RootContent } from "hast";
 import bash from "highlight.js/lib/languages/bash";

@@ -4,9 +4,9 @@ import { memo, useState } from "react";
 import type { Attachment, Turn } from "../api/types";
 import { Icon, IconButton } from "../shell/icons";
 import { momentOf, timeOf } from "../state/dates";
-import { showSaw } from "../state/panel";
+import { showInspector } from "../state/panel";
 import { useStore } from "../state/store";
-import { ask, discardEdit, regenerate, talk } from "../state/talk";
+import { ask, discardEdit, regenerate, current } from "../state/current-conversation";
 import { textOf } from "../state/text";
 import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
@@ -37,7 +37,7 @@ export const ItemView = memo(function ItemView(props: ItemProps) {
   );
 }, isUnchanged);
 
-/** A thread may be long, and something streams into it: only what has changed is drawn. */
+/** Re-render only items that have changed: a thread may be long while text streams into it. */
 function isUnchanged(before: ItemProps, after: ItemProps): boolean {
   return (
     before.item === after.item && before.me === after.me && before.model === after.model &&
@@ -61,7 +61,7 @@ function System({ turn }: { turn: Turn }) {
 
 function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
   const [isEditing, setEditing] = useState(false);
-  const unsent = useStore(talk, (one) => (one.unsentEdit?.replaces === turn.id ? one.unsentEdit : null));
+  const unsent = useStore(current, (one) => (one.unsentEdit?.replaces === turn.id ? one.unsentEdit : null));
   const text = textOf(turn.content);
   const close = () => {
     setEditing(false);
@@ -149,7 +149,7 @@ function Answer({ item, versions, model, thinking }: ItemProps) {
         <div className="actions">
           <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy the answer" />
           <IconButton icon="redo" size={16} label="Answer again" className="when-idle" onClick={() => void regenerate(last.id, model)} />
-          <button type="button" className="saw" onClick={() => showSaw(last.id)}><Icon name="eye" size={16} /> What the model saw</button>
+          <button type="button" className="inspect" onClick={() => showInspector(last.id)}><Icon name="eye" size={16} /> What the model saw</button>
           {versions && <VersionPicker versions={versions} what="answer" />}
           <Facts turn={last} />
         </div>
@@ -176,7 +176,7 @@ export function Thinking() {
   return <p className="thinking" role="status">Thinking…</p>;
 }
 
-/** What ended it early, who answered, and what it cost. */
+/** Why the answer ended early, the model, the token count and the time. */
 function Facts({ turn }: { turn: Turn }) {
   const early = { stopped: "stopped", length: "cut at the length limit", content_filter: "cut by the provider's filter" }[turn.finish_reason ?? ""];
   const tokens = turn.tokens && (turn.tokens.prompt ?? 0) + (turn.tokens.completion ?? 0);

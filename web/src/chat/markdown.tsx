@@ -1,4 +1,4 @@
-/** What was said, as Markdown. No raw HTML; links only where they cannot run anything; images of others wait. */
+/** Render Markdown. No raw HTML, only safe links, and remote images load only after a click. */
 
 import { type ComponentProps, memo, useEffect, useMemo, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
@@ -9,7 +9,7 @@ import { CodeBlock } from "./code";
 import { safeUrl } from "./links";
 
 const PLUGINS = [remarkGfm];
-const BLOCKS = 16; // drawn at once
+const BLOCKS = 16; // blocks rendered at once
 
 const COMPONENTS: Components = {
   a: ({ href, children }) =>
@@ -31,7 +31,7 @@ function Code({ className, children, node }: ComponentProps<"code"> & { node?: {
 const spansLines = (node?: { position?: { start: { line: number }; end: { line: number } } }) =>
   node?.position !== undefined && node.position.end.line > node.position.start.line;
 
-/** Shown when it is asked for, in a frame of its own: to load it tells the other host that somebody is reading. */
+/** A remote image, loaded after a click in a sandboxed frame: loading it reveals the reader to the other host. */
 function RemoteImage({ src, alt }: { src: string; alt: string }) {
   const [isShown, setShown] = useState(false);
   if (!/^https?:/i.test(src)) return <span className="no-image">{alt}</span>;
@@ -50,10 +50,10 @@ const Block = memo(function Block({ text }: { text: string }) {
   return <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={safeUrl}>{text}</ReactMarkdown>;
 });
 
-/** How many of so many blocks are drawn: some, and some more with each frame, so that a long text is no long task. */
+/** How many of `count` blocks to render: a few more with each frame, so that a long text is not one long task. */
 function useGrowing(count: number): number {
   const [most, setMost] = useState(BLOCKS);
-  const isShort = most < count + BLOCKS / 2; // what streams in finds room, and does not wait
+  const isShort = most < count + BLOCKS / 2; // streamed blocks are rendered without waiting
   useEffect(() => {
     if (!isShort) return;
     const frame = requestAnimationFrame(() => setMost(Math.min(most, count) + BLOCKS));

@@ -4,7 +4,7 @@ import { Icon } from "../shell/icons";
 import { isOffline, session } from "../state/session";
 import { useStore } from "../state/store";
 
-/** No model is configured: what that means, and how to add one. */
+/** A notice for servers without a model, with instructions to add one. */
 export function OfflineNotice() {
   const offline = useStore(session, (one) => one.phase === "ready" && isOffline(one.settings));
   const [isOpen, setOpen] = useState(false);

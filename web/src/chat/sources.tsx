@@ -1,14 +1,14 @@
-/** Where an answer has it from: earlier turns, or pages. */
+/** The sources of an answer: earlier turns, or web pages. */
 
 import { useState } from "react";
 import type { Fields } from "../api/types";
 import { follow } from "../history/row";
 import { pathTo } from "../state/paths";
-import { talk } from "../state/talk";
+import { current } from "../state/current-conversation";
 import { textOf } from "../state/text";
 import { safeUrl } from "./links";
 
-const SHOWN = 3; // the rest on demand
+const SHOWN = 3; // sources shown before "more"
 
 export function Sources({ sources, conversation }: { sources: Fields[]; conversation: string }) {
   const [isWhole, setWhole] = useState(false);
@@ -42,7 +42,7 @@ function Source({ source, number, conversation }: { source: Fields; number: numb
 }
 
 function excerptOf(id: string): string {
-  const turn = talk.get().thread.turns.find((one) => one.id === id);
+  const turn = current.get().thread.turns.find((one) => one.id === id);
   const text = turn ? textOf(turn.content).replace(/\s+/g, " ").trim() : "";
   if (!text) return "earlier turn";
   return text.length > 42 ? `${text.slice(0, 42)}…` : text;

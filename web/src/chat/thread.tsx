@@ -1,4 +1,4 @@
-/** The turns, oldest first. It stays at the end while it grows, unless somebody has scrolled up. */
+/** The turns, oldest first. Stays scrolled to the end while it grows, unless the reader has scrolled up. */
 
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Icon } from "../shell/icons";
@@ -6,27 +6,27 @@ import { navigate, route } from "../state/route";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
-import { answerAgain, askAgain, type Asking, isBusy, loadOlder, takeBack, talk } from "../state/talk";
-import { say } from "../state/toasts";
+import { requestAnswer, resend, type OutgoingMessage, isBusy, loadOlder, takeBack, current } from "../state/current-conversation";
+import { showMessage } from "../state/toasts";
 import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
 import { Markdown } from "./markdown";
 import { textOf } from "../state/text";
 
-const NEAR = 1_000; // pixels from the top at which the page before is read
+const NEAR = 1_000; // pixels from the top at which the previous page is loaded
 const AT_END = 40; // pixels that still count as the end
 const AT_ONCE = 2; // messages: the last question and its answer
 const PER_FRAME = 4;
 
-export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (unsent: Asking) => void }) {
-  const turns = useStore(talk, (one) => one.thread.turns);
-  const found = useStore(talk, (one) => one.branches);
-  const busy = useStore(talk, isBusy);
-  const thinking = useStore(talk, (one) => one.thinking);
+export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (unsent: OutgoingMessage) => void }) {
+  const turns = useStore(current, (one) => one.thread.turns);
+  const found = useStore(current, (one) => one.branches);
+  const busy = useStore(current, isBusy);
+  const thinking = useStore(current, (one) => one.thinking);
   const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
   const items = useItems(turns);
-  const shown = useGradually(items);
+  const shown = useProgressiveItems(items);
   const { box, content, isStuck, isAtEnd, toEnd } = useScrolling(shown.length === items.length);
   useJump(shown, items, isStuck);
   const branches = useMemo(() => branchesByTurn(found), [found]);
@@ -49,15 +49,15 @@ export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (uns
   );
 }
 
-/** Items that have not changed stay the same objects, so that only the growing one is drawn. */
+/** Unchanged items keep their identity, so that only the growing one is rendered. */
 function useItems(turns: Parameters<typeof itemsOf>[0]): Item[] {
   const previous = useRef<Item[]>([]);
   return useMemo(() => (previous.current = itemsOf(turns, previous.current)), [turns]);
 }
 
-/** The newest at once, the rest upwards, a few per frame: no task is long, however many messages come together. */
-function useGradually(items: Item[]): Item[] {
-  const [first, setFirst] = useState<string | null>(null); // a turn of the first item that is shown
+/** Render the newest items at once and earlier ones a few per frame, so that no task is long. */
+function useProgressiveItems(items: Item[]): Item[] {
+  const [first, setFirst] = useState<string | null>(null); // a turn of the first rendered item
   const known = items.findIndex((item) => item.turns.some((turn) => turn.id === first));
   const start = known < 0 ? Math.max(0, items.length - AT_ONCE) : known;
   const next = items[Math.max(0, start - PER_FRAME)]?.id ?? null;
@@ -69,7 +69,7 @@ function useGradually(items: Item[]): Item[] {
   return useMemo(() => (start ? items.slice(start) : items), [items, start]);
 }
 
-/** Those of a question; an answer has those of the question before it that say the same. */
+/** The versions of a question; for an answer, the versions of its question that have the same text. */
 function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): Versions | null {
   const item = items[at]!;
   if (item.role === "user") return versionsOf(item.turns[0]!, branches).edits;
@@ -78,30 +78,30 @@ function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): V
 }
 
 function Earlier() {
-  const older = useStore(talk, (one) => one.older);
+  const older = useStore(current, (one) => one.older);
   if (!older) return null;
   return <button type="button" className="button earlier" onClick={() => void loadOlder()}>Earlier messages</button>;
 }
 
-/** What is not in the log (yet): the question on its way, the wait for the first word, what went wrong. */
-function Ending({ onTakeBack, model }: { onTakeBack: (unsent: Asking) => void; model?: string }) {
-  const { asking, busy, failure, thread, id, live } = useStore(talk, (one) => one);
+/** The end of the thread, which is not in the log yet: the outgoing message, the wait for the first token, errors. */
+function Ending({ onTakeBack, model }: { onTakeBack: (unsent: OutgoingMessage) => void; model?: string }) {
+  const { outgoing, busy, failure, thread, id, live } = useStore(current, (one) => one);
   const last = thread.turns.at(-1);
   const edit = () => {
     const unsent = takeBack();
     if (unsent) onTakeBack(unsent);
   };
-  const isWaiting = busy && !asking?.failed && (!last || last.role !== "assistant" || asking !== null);
-  const isUnanswered = !busy && !asking && !failure && (last?.role === "user" || last?.role === "tool");
+  const isWaiting = busy && !outgoing?.failed && (!last || last.role !== "assistant" || outgoing !== null);
+  const isUnanswered = !busy && !outgoing && !failure && (last?.role === "user" || last?.role === "tool");
   return (
     <>
-      {asking && (
+      {outgoing && (
         <article className="item is-user is-sending" aria-label="Your message, on its way">
-          <Files conversation={id ?? ""} files={asking.attachments} />
-          {asking.message && <div className="bubble">{asking.message}</div>}
-          {asking.failed && (
-            <Failure text={`Not sent. ${asking.failed}`}>
-              <button type="button" className="button" onClick={() => void askAgain(model)}>Send again</button>
+          <Files conversation={id ?? ""} files={outgoing.attachments} />
+          {outgoing.message && <div className="bubble">{outgoing.message}</div>}
+          {outgoing.failed && (
+            <Failure text={`Not sent. ${outgoing.failed}`}>
+              <button type="button" className="button" onClick={() => void resend(model)}>Send again</button>
               <button type="button" className="button" onClick={edit}>Back to the editor</button>
             </Failure>
           )}
@@ -114,11 +114,11 @@ function Ending({ onTakeBack, model }: { onTakeBack: (unsent: Asking) => void; m
         </article>
       )}
       {failure && (
-        <Failure text={failure}><button type="button" className="button" onClick={() => void answerAgain(model)}>Try again</button></Failure>
+        <Failure text={failure}><button type="button" className="button" onClick={() => void requestAnswer(model)}>Try again</button></Failure>
       )}
       {(isUnanswered || (thread.cut && !failure && !busy)) && (
         <Failure isMild text={thread.cut ? "The answer broke off." : "There is no answer yet."}>
-          <button type="button" className="button" onClick={() => void answerAgain(model)}>{thread.cut ? "Try again" : "Answer"}</button>
+          <button type="button" className="button" onClick={() => void requestAnswer(model)}>{thread.cut ? "Try again" : "Answer"}</button>
         </Failure>
       )}
       {!live && <p className="reconnecting" role="status">No connection. Trying again…</p>}
@@ -137,10 +137,10 @@ function useScrolling(isWhole: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
   const isStuck = useRef(true);
-  const mayRead = useRef(isWhole); // what is here already comes before what is read from the server
+  const mayRead = useRef(isWhole); // loaded items are rendered before more are loaded from the server
   const [isAtEnd, setAtEnd] = useState(true);
-  const id = useStore(talk, (one) => one.id);
-  const asking = useStore(talk, (one) => one.asking);
+  const id = useStore(current, (one) => one.id);
+  const outgoing = useStore(current, (one) => one.outgoing);
   const toEnd = useCallback(() => {
     isStuck.current = true;
     const element = box.current;
@@ -153,31 +153,31 @@ function useScrolling(isWhole: boolean) {
     let place: Place | null = null;
     const settle = () => {
       if (isStuck.current) element.scrollTop = element.scrollHeight;
-      else if (place) element.scrollTop += movedBy(element, place);
+      else if (place) element.scrollTop += offsetSince(element, place);
       before = element.scrollTop;
-      place = isStuck.current ? null : placeIn(element);
+      place = isStuck.current ? null : anchorIn(element);
     };
     const onScroll = () => {
       const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
-      // Only who moves up leaves the end: what comes in below moves nobody.
+      // Only scrolling up leaves the end; text that arrives below does not.
       if (isEnd || element.scrollTop < before) isStuck.current = isEnd;
       if (isStuck.current) before = element.scrollTop;
       else settle();
       setAtEnd(isStuck.current);
-      if (element.scrollTop < NEAR && mayRead.current && talk.get().older) void loadOlder();
+      if (element.scrollTop < NEAR && mayRead.current && current.get().older) void loadOlder();
     };
-    const watcher = new ResizeObserver(settle); // called between layout and paint: nobody sees it move
+    const watcher = new ResizeObserver(settle); // called between layout and paint, so no movement is visible
     element.addEventListener("scroll", onScroll, { passive: true });
     watcher.observe(content.current!);
     watcher.observe(element);
     return () => (element.removeEventListener("scroll", onScroll), watcher.disconnect());
   }, []);
   useLayoutEffect(() => void (mayRead.current = isWhole), [isWhole]);
-  useLayoutEffect(toEnd, [id, asking, toEnd]);
+  useLayoutEffect(toEnd, [id, outgoing, toEnd]);
   return { box, content, isStuck, isAtEnd, toEnd };
 }
 
-/** What is being read, and where in the box: it stays there, whatever comes in or grows above it. */
+/** A scroll anchor: the item being read and its position, which stays fixed when content above it grows. */
 interface Place {
   item: Element;
   top: number;
@@ -186,14 +186,14 @@ interface Place {
 
 const topIn = (box: Element, item: Element) => item.getBoundingClientRect().top - box.getBoundingClientRect().top;
 
-/** How far it was pushed, beside what somebody scrolled. */
-function movedBy(box: Element, { item, top, scrolled }: Place): number {
+/** How far the anchor has moved, not counting the reader's own scrolling. */
+function offsetSince(box: Element, { item, top, scrolled }: Place): number {
   const moved = item.isConnected ? topIn(box, item) - top + box.scrollTop - scrolled : 0;
   return Math.abs(moved) < 1 ? 0 : moved;
 }
 
-/** The first item in sight, by halving. */
-function placeIn(box: Element): Place | null {
+/** The first visible item, by binary search. */
+function anchorIn(box: Element): Place | null {
   const items = box.getElementsByClassName("item");
   const edge = box.getBoundingClientRect().top;
   let low = 0;
@@ -207,12 +207,12 @@ function placeIn(box: Element): Place | null {
   return item ? { item, top: topIn(box, item), scrolled: box.scrollTop } : null;
 }
 
-/** To the turn that the address names, however far back it is. */
+/** Scroll to the turn named in the URL, loading earlier pages as needed. */
 function useJump(shown: Item[], items: Item[], isStuck: { current: boolean }): void {
   const { conversation, turn } = useStore(route, (one) => one);
-  const id = useStore(talk, (one) => one.id);
-  const phase = useStore(talk, (one) => one.phase);
-  const older = useStore(talk, (one) => one.older);
+  const id = useStore(current, (one) => one.id);
+  const phase = useStore(current, (one) => one.phase);
+  const older = useStore(current, (one) => one.older);
   const isHere = turn !== null && hasTurn(shown, turn);
   const isComing = turn !== null && hasTurn(items, turn);
   useEffect(() => {
@@ -220,7 +220,7 @@ function useJump(shown: Item[], items: Item[], isStuck: { current: boolean }): v
     if (!isHere) {
       if (isComing) return;
       if (older) return void loadOlder();
-      say("That message is not in this version of the conversation.");
+      showMessage("That message is not in this version of the conversation.");
       return navigate(conversation, { replace: true });
     }
     isStuck.current = false;

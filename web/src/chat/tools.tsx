@@ -1,4 +1,4 @@
-/** The calls of a tool round: planned, running, done. Each opens to what went in and what came out. */
+/** The calls of a tool round: planned, running, done. Each opens to show its arguments and result. */
 
 import { memo } from "react";
 import type { Json } from "../api/types";

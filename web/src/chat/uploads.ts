@@ -1,4 +1,4 @@
-/** Files on their way to the server, before the message that they belong to. */
+/** Uploads of files for the message that is being written. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 import { adviceOf } from "../api/client";
@@ -6,8 +6,8 @@ import type { Attachment } from "../api/types";
 import { upload } from "../api/verbs";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { ensureConversation, talk } from "../state/talk";
-import { complain } from "../state/toasts";
+import { ensureConversation, current } from "../state/current-conversation";
+import { showError } from "../state/toasts";
 import { isPicture, sizeOf } from "./files";
 
 export interface Upload {
@@ -48,11 +48,11 @@ export function useUploads() {
   const count = uploads.length;
   const add = useCallback((files: Iterable<File>) => {
     const chosen = [...files];
-    chosen.map(refusalOf).filter(Boolean).forEach(complain);
+    chosen.map(refusalOf).filter(Boolean).forEach(showError);
     const good = chosen.filter((file) => !refusalOf(file));
     const most = limitOf("files_per_turn", 10);
     const room = Math.max(0, most - count);
-    if (good.length > room) complain(`At most ${most} files in one message.`);
+    if (good.length > room) showError(`At most ${most} files in one message.`);
     good.slice(0, room).forEach((file) => void start(file));
   }, [start, count]);
 
@@ -65,12 +65,12 @@ export function useUploads() {
   const restore = useCallback((stored: Attachment[]) => setUploads((all) => [...all, ...stored.map(uploadOf)]), []);
 
   const clear = useCallback(() => setUploads((all) => (all.forEach(forget), [])), []);
-  const visit = useStore(talk, (one) => one.visit);
+  const visit = useStore(current, (one) => one.visit);
   useEffect(() => {
     const started = running.current;
     return () => {
       started.forEach((control) => control.abort());
-      clear(); // a file belongs to the conversation that it was sent to
+      clear(); // an upload belongs to the conversation it was made in
     };
   }, [visit, clear]);
   return { uploads, add, remove, restore, clear };
@@ -79,7 +79,7 @@ export function useUploads() {
 const uploadOf = (stored: Attachment): Upload =>
   ({ id: stored.id, name: stored.filename, size: stored.bytes, preview: null, share: 1, stored, problem: "" });
 
-/** Its picture is given back. */
+/** Release the preview image. */
 function forget(upload: Upload): void {
   if (upload.preview) URL.revokeObjectURL(upload.preview);
 }
@@ -89,7 +89,7 @@ function limitOf(name: string, otherwise: number): number {
   return (now.phase === "ready" ? now.settings.limits[name] : undefined) ?? otherwise;
 }
 
-/** A pasted picture has no name of its own worth keeping. */
+/** The file name, with a default for pasted images, which have none. */
 const nameOf = (file: File) => (file.name || `pasted.${file.type.split("/")[1] ?? "bin"}`).slice(0, 255);
 
 function refusalOf(file: File): string {

@@ -1,5 +1,5 @@
 import { IconButton } from "../shell/icons";
-import { switchTo } from "../state/talk";
+import { switchTo } from "../state/current-conversation";
 import type { Versions } from "../state/views";
 
 /** ‹ 2 / 3 ›: the versions of a question, or of its answer. */

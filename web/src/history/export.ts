@@ -1,11 +1,11 @@
-/** A conversation as a file: everything that the API shows of it. */
+/** Export a conversation as a file, with everything that the API returns about it. */
 
 import { adviceOf } from "../api/client";
 import type { Conversation, Turn } from "../api/types";
 import { getConversation, listTurns, listTurnsAt } from "../api/verbs";
 import { titleOf } from "../state/titles";
-import { complain } from "../state/toasts";
-import { fileName, markdownOf } from "./written";
+import { showError } from "../state/toasts";
+import { fileName, markdownOf } from "./markdown-export";
 
 const PAGE = 1_000;
 
@@ -16,7 +16,7 @@ export async function exportAs(conversation: Conversation, kind: "md" | "json"):
     const text = kind === "md" ? markdownOf(info, turns) : JSON.stringify({ conversation: info, turns }, null, 2);
     save(`${fileName(titleOf(info))}.${kind}`, text, kind === "md" ? "text/markdown" : "application/json");
   } catch (problem) {
-    complain(`Nothing was exported. ${adviceOf(problem)}`);
+    showError(`Nothing was exported. ${adviceOf(problem)}`);
   }
 }
 

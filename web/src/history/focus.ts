@@ -1,4 +1,4 @@
-/** Move the focus to the neighbour among the elements of a kind, in the order of the page as it is seen. */
+/** Move the focus to the next or previous element that matches, in visual order. */
 export function adjacent(box: HTMLElement, selector: string, by: number): boolean {
   const all = [...box.querySelectorAll<HTMLElement>(selector)].sort(
     (a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top,

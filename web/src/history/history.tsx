@@ -1,4 +1,4 @@
-/** The list of conversations, with search, and who is signed in. */
+/** The sidebar: the list of conversations, search, and the signed-in user. */
 
 import { useState } from "react";
 import { Icon, IconButton, type IconName } from "../shell/icons";

@@ -1,4 +1,4 @@
-/** Ten thousand conversations, of which only those in sight are in the page. Rows have fixed heights. */
+/** A virtual list for thousands of conversations: only visible rows are rendered. Rows have fixed heights. */
 
 import { type KeyboardEvent, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { adjacent } from "./focus";
@@ -7,9 +7,9 @@ import { type Row, rowsOf } from "../state/dates";
 import { route } from "../state/route";
 import { useStore } from "../state/store";
 import { ConversationRow } from "./row";
-import { inSight, placesOf } from "./window";
+import { visibleRange, placesOf } from "./window";
 
-const NEAR = 600; // pixels from the end at which more is read
+const NEAR = 600; // pixels from the end at which the next page is loaded
 
 export function List() {
   const { phase, items, next, problem } = useStore(conversations, (one) => one);
@@ -42,7 +42,7 @@ export function List() {
       </div>
     );
   if (!items.length) return <div className="list list-note"><p>No conversations yet. What you write is kept here.</p></div>;
-  const [first, last] = inSight(places, view.top, view.height);
+  const [first, last] = visibleRange(places, view.top, view.height);
   return (
     <div className="list" ref={box} onScroll={look} onKeyDown={onArrow} role="list" aria-label="Conversations">
       <div className="list-space" style={{ height: whole }}>
@@ -74,7 +74,7 @@ function onArrow(event: KeyboardEvent<HTMLDivElement>): void {
   if (adjacent(event.currentTarget, ".row-link", by)) event.preventDefault();
 }
 
-/** Changes at midnight, so that Today stays true. */
+/** The current day; changes at midnight, so that the group "Today" stays correct. */
 function useToday(): Date {
   const [today, setToday] = useState(() => new Date());
   useEffect(() => {

@@ -1,17 +1,17 @@
-/** What a search found: titles and passages, with the words marked. */
+/** Search results: titles and passages, with the matched words highlighted. */
 
 import { useEffect, useState } from "react";
 import { adviceOf } from "../api/client";
 import type { Found, Match } from "../api/types";
 import { searchConversations } from "../api/verbs";
 import { pathTo } from "../state/paths";
-import { marked, textOf, titleParts } from "../state/text";
+import { markSpans, textOf, titleParts } from "../state/text";
 import { titleOf } from "../state/titles";
 import { adjacent } from "./focus";
 import { follow } from "./row";
 
-const PAUSE = 150; // milliseconds without a key before it is asked
-const SHOWN = 3; // passages of one conversation
+const PAUSE = 150; // milliseconds without a keystroke before the search runs
+const SHOWN = 3; // passages shown per conversation
 
 export function Results({ words }: { words: string }) {
   const { found, problem, isBusy } = useSearch(words);
@@ -71,7 +71,7 @@ function Passage({ match, conversation }: { match: Match; conversation: string }
     <a
       className="passage" href={pathTo(conversation, turn.id)} onClick={(event) => follow(event, conversation, turn.id)}
     >
-      <Marked parts={marked(textOf(turn.content), spans)} />
+      <Marked parts={markSpans(textOf(turn.content), spans)} />
     </a>
   );
 }

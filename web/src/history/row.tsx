@@ -44,7 +44,7 @@ export const ConversationRow = memo(function ConversationRow({
   );
 });
 
-/** A plain click stays in the page; with a key held, the browser opens a tab. */
+/** A plain click navigates within the page; with a modifier key, the browser opens a tab. */
 export function follow(event: MouseEvent, id: string, turn?: string): void {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();

@@ -1,26 +1,26 @@
-/** Which rows of a long list are in sight. Pure. */
+/** Which rows of a long list are visible. Pure. */
 
 import type { Row } from "../state/dates";
 
 export const ROW = 40;
 export const GROUP = 38;
-const SPARE = 8; // rows beyond the edges, so that fast scrolling shows no holes
+const SPARE = 8; // extra rows beyond the edges, so that fast scrolling shows no gaps
 
-/** Where each row begins, and at the end where the last one ends. */
+/** The offset of each row, followed by the end of the last one. */
 export function placesOf(rows: Row[]): number[] {
   const places = [0];
   for (const row of rows) places.push(places.at(-1)! + (row.kind === "group" ? GROUP : ROW));
   return places;
 }
 
-/** The first row in sight, and the first one after. */
-export function inSight(places: number[], top: number, height: number): [number, number] {
+/** The first visible row, and the first one after the visible range. */
+export function visibleRange(places: number[], top: number, height: number): [number, number] {
   const rows = places.length - 1;
   const first = Math.max(0, rowAt(places, top) - SPARE);
   return [first, Math.min(rows, rowAt(places, top + height) + 1 + SPARE)];
 }
 
-/** The row at a place, by halving. */
+/** The row at an offset, by binary search. */
 function rowAt(places: number[], place: number): number {
   let low = 0;
   let high = places.length - 2;

@@ -1,30 +1,30 @@
-/** Facts: who or what, which property, which value; how sure, since when, and where it was said. */
+/** Facts: subject, predicate, object, confidence, validity and source turn. */
 
 import { useState } from "react";
 import { adviceOf } from "../api/client";
 import type { Fact } from "../api/types";
 import { extractFacts, forgetFact, listFacts, updateConversation } from "../api/verbs";
 import { IconButton } from "../shell/icons";
-import { Shown } from "../shell/shown";
+import { AsyncContent } from "../shell/async-content";
 import { momentOf } from "../state/dates";
-import { useReading } from "../state/reading";
+import { useResource } from "../state/resource";
 import { useStore } from "../state/store";
-import { talk } from "../state/talk";
-import { complain, say } from "../state/toasts";
+import { current } from "../state/current-conversation";
+import { showError, showMessage } from "../state/toasts";
 import type { TabProps } from "./panel";
 
 export function Facts({ conversation, onTurn }: TabProps) {
   const [isWhole, setWhole] = useState(false);
-  const remembered = useStore(talk, (one) => one.remembered);
-  const reading = useReading(() => listFacts(conversation, isWhole), [conversation, isWhole, remembered]);
+  const memoryVersion = useStore(current, (one) => one.memoryVersion);
+  const resource = useResource(() => listFacts(conversation, isWhole), [conversation, isWhole, memoryVersion]);
   return (
     <>
       <p className="hint">What was said about people and things. A newer fact takes the place of an older one, and the older one is kept with the day it ended.</p>
       <label className="check"><input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> Also what no longer holds</label>
-      <Shown reading={reading} what="the facts">
-        {(facts) => (facts.length ? <Table facts={facts} conversation={conversation} onTurn={onTurn} onChange={reading.again} /> : <p className="panel-empty">No facts yet.</p>)}
-      </Shown>
-      <Extraction conversation={conversation} onChange={reading.again} />
+      <AsyncContent resource={resource} what="the facts">
+        {(facts) => (facts.length ? <Table facts={facts} conversation={conversation} onTurn={onTurn} onChange={resource.again} /> : <p className="panel-empty">No facts yet.</p>)}
+      </AsyncContent>
+      <Extraction conversation={conversation} onChange={resource.again} />
     </>
   );
 }
@@ -34,7 +34,7 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
     try {
       await forgetFact(conversation, fact.id);
     } catch (problem) {
-      complain(`Not deleted. ${adviceOf(problem)}`);
+      showError(`Not deleted. ${adviceOf(problem)}`);
     }
     onChange();
   };
@@ -61,17 +61,17 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 const dayOf = (iso: string) => day.format(new Date(iso));
 
-/** Facts are taken down where the conversation wants them; once, for those who only want to look. */
+/** Turn on fact extraction for the conversation, or run it once. */
 function Extraction({ conversation, onChange }: { conversation: string; onChange: () => void }) {
-  const info = useStore(talk, (one) => one.info);
+  const info = useStore(current, (one) => one.info);
   const [isBusy, setBusy] = useState(false);
   const isOn = info?.settings.facts === true;
   const run = async (work: () => Promise<string>) => {
     setBusy(true);
     try {
-      say(await work());
+      showMessage(await work());
     } catch (problem) {
-      complain(adviceOf(problem));
+      showError(adviceOf(problem));
     }
     setBusy(false);
     onChange();
@@ -81,7 +81,7 @@ function Extraction({ conversation, onChange }: { conversation: string; onChange
     return found.length === 0 ? "Nothing new was found." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
   };
   const always = async () => {
-    talk.patch({ info: await updateConversation(conversation, { settings: { ...info!.settings, facts: true } }) });
+    current.patch({ info: await updateConversation(conversation, { settings: { ...info!.settings, facts: true } }) });
     return "Facts are taken down from now on, whenever turns are summarised.";
   };
   return (

@@ -1,38 +1,38 @@
-/** The audit log: who did what, when. It never holds what was said, and every line is chained to the one before. */
+/** The audit log: who did what, and when. It contains no message text, and its events form a hash chain. */
 
 import { useState } from "react";
 import { adviceOf } from "../api/client";
 import type { LogEvent, Verified } from "../api/types";
 import { audit, verify } from "../api/verbs";
-import { counted } from "../saw/account";
+import { counted } from "../inspector/account";
 import { Icon } from "../shell/icons";
-import { Shown } from "../shell/shown";
+import { AsyncContent } from "../shell/async-content";
 import { momentOf } from "../state/dates";
-import { useReading } from "../state/reading";
+import { useResource } from "../state/resource";
 import { useStore } from "../state/store";
-import { talk } from "../state/talk";
+import { current } from "../state/current-conversation";
 import type { TabProps } from "./panel";
-import { entriesOf, sentenceOf, type Entry } from "./places";
+import { entriesOf, sentenceOf, type Entry } from "./views";
 
 const PAGE = 200; // events
 
 export function Log({ conversation, onTurn }: TabProps) {
   const [pages, setPages] = useState(1);
-  const last = useStore(talk, (one) => one.info?.last_event ?? 0);
-  const remembered = useStore(talk, (one) => one.remembered);
+  const last = useStore(current, (one) => one.info?.last_event ?? 0);
+  const memoryVersion = useStore(current, (one) => one.memoryVersion);
   const after = Math.max(0, last - pages * PAGE);
-  const reading = useReading(() => readLog(conversation, after), [conversation, after, last, remembered]);
+  const resource = useResource(() => readLog(conversation, after), [conversation, after, last, memoryVersion]);
   return (
     <>
       <Verify conversation={conversation} />
-      <Shown reading={reading} what="the log">
+      <AsyncContent resource={resource} what="the log">
         {(events) => (
           <>
             <ol className="log">{entriesOf(events).map((entry) => <li key={entry.event.n}><Line entry={entry} onTurn={onTurn} /></li>)}</ol>
             {after > 0 && <button type="button" className="button" onClick={() => setPages(pages + 1)}>Earlier</button>}
           </>
         )}
-      </Shown>
+      </AsyncContent>
     </>
   );
 }

@@ -1,18 +1,18 @@
-/** Working memory: short lists that people and rules keep together. Part of every prompt. */
+/** Working memory: short lists of notes, edited by people and by rules. Part of every prompt. */
 
 import { type FormEvent, useState } from "react";
 import { adviceOf } from "../api/client";
 import { type Note, NOTE_LISTS, type NoteList, type WorkingMemory } from "../api/types";
 import { addNote, correctNote, dropNote, getMemory } from "../api/verbs";
 import { Icon, IconButton } from "../shell/icons";
-import { Shown } from "../shell/shown";
-import { useReading } from "../state/reading";
+import { AsyncContent } from "../shell/async-content";
+import { useResource } from "../state/resource";
 import { useStore } from "../state/store";
-import { talk } from "../state/talk";
-import { complain, say } from "../state/toasts";
+import { current } from "../state/current-conversation";
+import { showError, showMessage } from "../state/toasts";
 import type { TabProps } from "./panel";
-import { keyOf, placeOf } from "./places";
-import { Waiting } from "./waiting";
+import { keyOf, placeOf } from "./views";
+import { EmptyState } from "./empty-state";
 
 const NAMES: { [list in NoteList]: [title: string, about: string] } = {
   instructions: ["Standing instructions", "What you want from every answer. Taken from your own messages only."],
@@ -28,28 +28,28 @@ const NAMES: { [list in NoteList]: [title: string, about: string] } = {
 const ORDER = Object.keys(NAMES) as NoteList[];
 
 export function Notes({ conversation, onTurn }: TabProps) {
-  const remembered = useStore(talk, (one) => one.remembered);
-  const reading = useReading(() => getMemory(conversation), [conversation, remembered]);
+  const memoryVersion = useStore(current, (one) => one.memoryVersion);
+  const resource = useResource(() => getMemory(conversation), [conversation, memoryVersion]);
   return (
-    <Shown reading={reading} what="the notes">
+    <AsyncContent resource={resource} what="the notes">
       {(memory) => (
         <>
           <p className="hint">The model reads these notes with every message. Change what is wrong: what you write stays until you change it.</p>
-          {isEmpty(memory) && <Waiting conversation={conversation} what="notes" />}
+          {isEmpty(memory) && <EmptyState conversation={conversation} what="notes" />}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}
-          <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={(after) => (after ? reading.put(after) : reading.again())} />
+          <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={(after) => (after ? resource.put(after) : resource.again())} />
         </>
       )}
-    </Shown>
+    </AsyncContent>
   );
 }
 
-/** What is there after a change; null when it went wrong, and has to be read again. */
+/** Called with the memory after a change, or with null if it failed and must be reloaded. */
 type OnChange = (after: WorkingMemory | null) => void;
 
 const isEmpty = (memory: WorkingMemory) => !memory.summary && NOTE_LISTS.every((list) => memory[list].length === 0);
 
-/** Lists without a note are only offered, so that those with notes are seen. */
+/** Empty lists are only offered as buttons, so that lists with notes stand out. */
 function Lists({ memory, ...rest }: TabProps & { memory: WorkingMemory; onChange: OnChange }) {
   const [adding, setAdding] = useState<NoteList | null>(null);
   const empty = ORDER.filter((list) => memory[list].length === 0 && list !== adding);
@@ -73,7 +73,7 @@ type ListProps = TabProps & { list: NoteList; notes: Note[]; isAdding: boolean; 
 
 function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange }: ListProps) {
   const [title, about] = NAMES[list];
-  const add = (text: string) => changed(() => addNote(conversation, list, text), onChange);
+  const add = (text: string) => applyChange(() => addNote(conversation, list, text), onChange);
   return (
     <section aria-labelledby={`list-${list}`} className="notes">
       <div className="notes-head">
@@ -87,26 +87,26 @@ function List({ list, notes, isAdding, onAdding, conversation, onTurn, onChange 
           ))}
         </ul>
       )}
-      {isAdding && <Writing label={about} onDone={() => (onAdding(false), backTo(list))} onSave={add} />}
+      {isAdding && <NoteForm label={about} onDone={() => (onAdding(false), focusList(list))} onSave={add} />}
     </section>
   );
 }
 
 function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { note: Note; list: NoteList; onChange: OnChange }) {
   const [isOpen, setOpen] = useState(false);
-  /** Rules and other people write too: the note is looked for again, so that no other one is changed. */
+  /** Find the note again before changing it, because rules and other people edit the list too. */
   const place = async () => {
     const at = placeOf(note, (await getMemory(conversation))[list]);
     if (at < 0) throw new NoteMoved();
     return at;
   };
-  const correct = (text: string) => changed(async () => correctNote(conversation, list, await place(), text), onChange);
+  const correct = (text: string) => applyChange(async () => correctNote(conversation, list, await place(), text), onChange);
   const drop = async () => {
-    const isDone = await changed(async () => dropNote(conversation, list, await place()), onChange);
-    backTo(list);
-    if (isDone) say("Note removed.", { action: { label: "Undo", run: () => void changed(() => addNote(conversation, list, note.text), onChange) } });
+    const isDone = await applyChange(async () => dropNote(conversation, list, await place()), onChange);
+    focusList(list);
+    if (isDone) showMessage("Note removed.", { action: { label: "Undo", run: () => void applyChange(() => addNote(conversation, list, note.text), onChange) } });
   };
-  if (isOpen) return <li><Writing label="Edit the note" text={note.text} onDone={() => (setOpen(false), backTo(list))} onSave={correct} /></li>;
+  if (isOpen) return <li><NoteForm label="Edit the note" text={note.text} onDone={() => (setOpen(false), focusList(list))} onSave={correct} /></li>;
   return (
     <li className="note">
       <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>source turn</button>}</small></p>
@@ -116,12 +116,12 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
   );
 }
 
-/** What was pressed is gone from the page: whoever uses keys goes on at the list. */
-function backTo(list: NoteList, frames = 20): void {
+/** Move the focus to the list when the pressed button has disappeared, for keyboard users. */
+function focusList(list: NoteList, frames = 20): void {
   requestAnimationFrame(() => {
-    // On a busy machine the list is drawn some frames later, and takes the focus away with what it replaces.
+    // On a busy machine the list may re-render some frames later and lose the focus again.
     if (frames === 20 || document.activeElement === document.body) document.getElementById(`add-${list}`)?.focus();
-    if (frames > 0) backTo(list, frames - 1);
+    if (frames > 0) focusList(list, frames - 1);
   });
 }
 
@@ -129,19 +129,19 @@ class NoteMoved extends Error {}
 
 const writtenBy = (note: Note) => (note.by === "rules" ? "noted by rules" : note.by.startsWith("model") ? "noted by a model" : `by ${note.by}`);
 
-/** Answers whether it went well; if not, it says why. */
-async function changed(change: () => Promise<WorkingMemory>, onChange: OnChange): Promise<boolean> {
+/** Returns whether the change succeeded; shows the error if not. */
+async function applyChange(change: () => Promise<WorkingMemory>, onChange: OnChange): Promise<boolean> {
   try {
     onChange(await change());
     return true;
   } catch (problem) {
     onChange(null);
-    complain(problem instanceof NoteMoved ? "Somebody else changed this note meanwhile. Look again." : `Not saved. ${adviceOf(problem)}`);
+    showError(problem instanceof NoteMoved ? "Somebody else changed this note meanwhile. Look again." : `Not saved. ${adviceOf(problem)}`);
     return false;
   }
 }
 
-function Writing({ label, text = "", onSave, onDone }: { label: string; text?: string; onSave: (text: string) => Promise<boolean>; onDone: () => void }) {
+function NoteForm({ label, text = "", onSave, onDone }: { label: string; text?: string; onSave: (text: string) => Promise<boolean>; onDone: () => void }) {
   const [value, setValue] = useState(text);
   const save = async (event: FormEvent) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-/** Memory: what is kept of this conversation beside its turns. */
+/** The memory panel: notes, facts, summaries, recall, rules and log of a conversation. */
 
 import { type ComponentType, type KeyboardEvent, useState } from "react";
 import { PanelHead } from "../shell/panel-head";
@@ -8,7 +8,7 @@ import { Notes } from "./notes";
 import { RecallBox } from "./recall";
 import { Rules } from "./rules";
 import { Summaries } from "./summaries";
-import "./lines.css";
+import "./shared.css";
 import "./memory.css";
 
 export interface PanelProps {
@@ -47,7 +47,7 @@ export function MemoryPanel({ conversation, onClose, onTurn }: PanelProps) {
   );
 }
 
-/** Arrows go from tab to tab, as everywhere. */
+/** Arrow keys move between tabs. */
 function step(event: KeyboardEvent<HTMLDivElement>, at: number, go: (at: number) => void): void {
   const ends: { [key: string]: number } = { Home: 0, End: TABS.length - 1, ArrowLeft: at - 1, ArrowRight: at + 1 };
   const next = ends[event.key];

@@ -1,15 +1,15 @@
-/** Ask memory itself: what would be found for these words, and why. */
+/** Try recall: what a query finds, and why. */
 
 import { useState } from "react";
 import type { Fact, Hit } from "../api/types";
 import { recall } from "../api/verbs";
-import { Shown } from "../shell/shown";
-import { useReading } from "../state/reading";
+import { AsyncContent } from "../shell/async-content";
+import { useResource } from "../state/resource";
 import type { TabProps } from "./panel";
 import { Scores } from "./scores";
 import { TurnLine } from "./turns";
 
-const PAUSE = 180; // milliseconds without a key before it is asked
+const PAUSE = 180; // milliseconds without a keystroke before the search runs
 const MOST = 12;
 const SCOPES = [["conversation", "this conversation"], ["owner", "all conversations of its owner"], ["tenant", "everything you may see"]] as const;
 
@@ -17,7 +17,7 @@ export function RecallBox({ conversation, onTurn }: TabProps) {
   const [words, setWords] = useState("");
   const [scope, setScope] = useState("conversation");
   const query = words.trim();
-  const reading = useReading(
+  const resource = useResource(
     async (signal) => (query ? recall(conversation, { query, scope, k: MOST }, signal) : null),
     [conversation, query, scope],
     PAUSE,
@@ -35,7 +35,7 @@ export function RecallBox({ conversation, onTurn }: TabProps) {
           {SCOPES.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
         </select>
       </label>
-      {query && <Shown reading={reading} what="what was found">{(hits) => <Hits hits={hits} onTurn={onTurn} />}</Shown>}
+      {query && <AsyncContent resource={resource} what="what was found">{(hits) => <Hits hits={hits} onTurn={onTurn} />}</AsyncContent>}
     </>
   );
 }

@@ -1,4 +1,4 @@
-/** What is kept, for how long, and when it is summarised: the settings of this conversation, in plain words. */
+/** The form for a conversation's settings: retention, lifetime, redaction, facts and summaries. */
 
 import { type FormEvent, type ReactNode, useId, useState } from "react";
 import { adviceOf } from "../api/client";
@@ -8,8 +8,8 @@ import { momentOf } from "../state/dates";
 import { put } from "../state/conversations";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { talk } from "../state/talk";
-import { complain, say } from "../state/toasts";
+import { current } from "../state/current-conversation";
+import { showError, showMessage } from "../state/toasts";
 import type { TabProps } from "./panel";
 import { changesOf, RETENTIONS, type Rules as RulesOf, rulesOf, STRATEGIES, ttlChoices } from "./settings";
 
@@ -25,7 +25,7 @@ const STRATEGY: { [name: string]: [title: string, about: string] } = {
 };
 
 export function Rules({ conversation }: TabProps) {
-  const info = useStore(talk, (one) => one.info);
+  const info = useStore(current, (one) => one.info);
   if (!info || info.id !== conversation) return <p role="status">Loading…</p>;
   return <Form key={JSON.stringify([info.settings, info.ttl])} info={info} />;
 }
@@ -41,11 +41,11 @@ function Form({ info }: { info: Conversation }) {
     setBusy(true);
     try {
       const changed = await updateConversation(info.id, changesOf(info, rules));
-      if (talk.get().id === changed.id) talk.patch({ info: changed });
+      if (current.get().id === changed.id) current.patch({ info: changed });
       put(changed);
-      say("Saved.");
+      showMessage("Saved.");
     } catch (problem) {
-      complain(`Not saved. ${adviceOf(problem)}`);
+      showError(`Not saved. ${adviceOf(problem)}`);
     }
     setBusy(false);
   };

@@ -1,4 +1,4 @@
-/** What a score of recall is made of, in words. */
+/** The components of a recall score, with labels. */
 
 const PARTS: { [name: string]: string } = {
   lexical: "words",
@@ -12,7 +12,7 @@ const PARTS: { [name: string]: string } = {
   opening: "start of a session",
   role: "said by the assistant",
 };
-const UNSEEN = 0.005; // too little to be worth its place
+const UNSEEN = 0.005; // components below this are not shown
 
 export function Scores({ score, parts }: { score: number; parts: { [name: string]: number } }) {
   const shown = Object.entries(parts).filter(([, value]) => Math.abs(value) >= UNSEEN);

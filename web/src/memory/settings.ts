@@ -1,4 +1,4 @@
-/** The settings of a conversation: what they are now, and what to send when they change. Pure. */
+/** The settings of a conversation: current values, and the update to send when they change. Pure. */
 
 import type { Conversation, Fields, Json } from "../api/types";
 
@@ -34,7 +34,7 @@ export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl"
   };
 }
 
-/** Only what is different is sent; settings that this page does not know are kept. */
+/** Send only what has changed; settings unknown to this page are kept. */
 export function changesOf(info: Pick<Conversation, "settings" | "ttl">, rules: Rules): Fields {
   const before = rulesOf(info);
   const { ttl, retention, redact, facts, ...compaction } = rules;
@@ -56,7 +56,7 @@ export const TTLS: [number | null, string][] = [
   [null, "Never"], [HOUR, "An hour"], [DAY, "A day"], [7 * DAY, "A week"], [30 * DAY, "30 days"], [365 * DAY, "A year"],
 ];
 
-/** The choices, with the present one among them, whoever set it. */
+/** The choices, including the current value even if it is not a standard one. */
 export function ttlChoices(ttl: number | null): [number | null, string][] {
   if (TTLS.some(([value]) => value === ttl)) return TTLS;
   return [...TTLS, [ttl, spellTtl(ttl!)]];

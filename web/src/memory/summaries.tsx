@@ -1,25 +1,25 @@
-/** Summaries along the thread: which turns each stands for, and which are still read word for word. */
+/** Summaries along the thread: which turns each one covers, and which turns are not summarised. */
 
 import { useRef } from "react";
 import type { Summary } from "../api/types";
 import { listSummaries } from "../api/verbs";
-import { counted, spanOf } from "../saw/account";
-import { Shown } from "../shell/shown";
+import { counted, spanOf } from "../inspector/account";
+import { AsyncContent } from "../shell/async-content";
 import { momentOf } from "../state/dates";
-import { useReading } from "../state/reading";
+import { useResource } from "../state/resource";
 import { useStore } from "../state/store";
-import { talk } from "../state/talk";
-import { complain } from "../state/toasts";
+import { current } from "../state/current-conversation";
+import { showError } from "../state/toasts";
 import type { TabProps } from "./panel";
-import { type Branch, coveredTo, levelsOf, treeOf } from "./places";
+import { type Branch, coveredTo, levelsOf, treeOf } from "./views";
 import { turnAt } from "./turns";
-import { SummariseNow, Waiting } from "./waiting";
+import { SummariseButton, EmptyState } from "./empty-state";
 
 export function Summaries({ conversation, onTurn }: TabProps) {
-  const remembered = useStore(talk, (one) => one.remembered);
-  const total = useStore(talk, (one) => one.info?.turn_count ?? 0);
+  const memoryVersion = useStore(current, (one) => one.memoryVersion);
+  const total = useStore(current, (one) => one.info?.turn_count ?? 0);
   const list = useRef<HTMLOListElement>(null);
-  const reading = useReading(() => listSummaries(conversation), [conversation, remembered]);
+  const resource = useResource(() => listSummaries(conversation), [conversation, memoryVersion]);
   const show = (id: string) => {
     const found = list.current?.querySelector<HTMLElement>(`#summary-${id}`);
     for (let box = found?.closest("details"); box; box = box.parentElement?.closest("details")) box.open = true;
@@ -27,24 +27,24 @@ export function Summaries({ conversation, onTurn }: TabProps) {
     found?.focus({ preventScroll: true });
   };
   return (
-    <Shown reading={reading} what="the summaries">
-      {(summaries) => summaries.length === 0 ? <Waiting conversation={conversation} what="summaries" /> : (
+    <AsyncContent resource={resource} what="the summaries">
+      {(summaries) => summaries.length === 0 ? <EmptyState conversation={conversation} what="summaries" /> : (
         <>
           <Strip summaries={summaries} total={Math.max(total, coveredTo(summaries))} onPick={show} />
           <ol className="timeline" ref={list}>
             {treeOf(summaries).map((branch) => <li key={branch.summary.id}><OneSummary branch={branch} onTurn={onTurn} /></li>)}
             <Rest from={coveredTo(summaries)} total={total} />
           </ol>
-          <div className="row-of-buttons"><SummariseNow conversation={conversation} /></div>
+          <div className="row-of-buttons"><SummariseButton conversation={conversation} /></div>
         </>
       )}
-    </Shown>
+    </AsyncContent>
   );
 }
 
 const levelName = (level: number) => (level === 0 ? "of turns" : level === 1 ? "of summaries" : `of summaries, level ${level}`);
 
-/** The whole thread from left to right; a row for each level. */
+/** The whole thread from left to right, with a row for each level. */
 function Strip({ summaries, total, onPick }: { summaries: Summary[]; total: number; onPick: (id: string) => void }) {
   const place = (from: number, through: number) => ({ left: `${(100 * from) / total}%`, width: `${(100 * (through - from)) / total}%` });
   return (
@@ -69,7 +69,7 @@ function OneSummary({ branch: { summary, under }, onTurn }: { branch: Branch; on
   const toTurns = async () => {
     const turn = await turnAt(summary.from_seq);
     if (turn) onTurn(turn);
-    else complain("These turns are no longer there: only the summary is.");
+    else showError("These turns are no longer there: only the summary is.");
   };
   return (
     <article className={`summary level-${Math.min(summary.level, 2)}`} id={`summary-${summary.id}`} tabIndex={-1} aria-label={`Summary ${levelName(summary.level)}, ${spanOf(summary.from_seq, summary.through_seq)}`}>

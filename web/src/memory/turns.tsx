@@ -1,23 +1,23 @@
-/** Turns beside the chat: a line each, which leads to the turn in the thread. */
+/** Turns in a panel, one line each, which links to the turn in the thread. */
 
 import { type ReactNode, useState } from "react";
 import { Problem } from "../api/client";
 import type { Turn } from "../api/types";
 import { getTurn } from "../api/verbs";
 import { momentOf } from "../state/dates";
-import { useReading } from "../state/reading";
-import { loadOlder, talk } from "../state/talk";
+import { useResource } from "../state/resource";
+import { loadOlder, current } from "../state/current-conversation";
 import { textOf } from "../state/text";
-import { Shown } from "../shell/shown";
+import { AsyncContent } from "../shell/async-content";
 
-const FIRST = 8; // lines that are shown at once
+const FIRST = 8; // lines shown before "more"
 const BRIEF = 220; // characters
 
 export type Place = { turn: string; conversation: string };
 
-/** From the thread if they are there, else from the server; null for one that is gone. */
+/** Take turns from the thread if they are loaded, otherwise from the server; null for deleted ones. */
 async function readTurns(places: Place[]): Promise<Map<string, Turn | null>> {
-  const { id, thread } = talk.get();
+  const { id, thread } = current.get();
   const here = new Map(thread.turns.map((one) => [one.id, one]));
   const found = await Promise.all(
     places.map(async ({ turn, conversation }) => (conversation === id && here.get(turn)) || (await turnOrNone(conversation, turn))),
@@ -37,14 +37,14 @@ async function turnOrNone(conversation: string, turn: string): Promise<Turn | nu
 export function Turns({ places, onTurn, children }: {
   places: Place[];
   onTurn: (turn: string) => void;
-  /** What is to be said of each. */
+  /** Extra content below each line. */
   children?: (turn: string) => ReactNode;
 }) {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole ? places : places.slice(0, FIRST);
-  const reading = useReading(() => readTurns(shown), [shown.map((one) => one.turn).join()]);
+  const resource = useResource(() => readTurns(shown), [shown.map((one) => one.turn).join()]);
   return (
-    <Shown reading={reading} what="the turns">
+    <AsyncContent resource={resource} what="the turns">
       {(turns) => (
         <>
           <ul className="turn-lines">
@@ -55,15 +55,15 @@ export function Turns({ places, onTurn, children }: {
           )}
         </>
       )}
-    </Shown>
+    </AsyncContent>
   );
 }
 
-/** Undefined while it is not read yet, null when it is gone. */
+/** The turn: undefined while loading, null if deleted. */
 export function TurnLine({ turn, onTurn }: { turn: Turn | null | undefined; onTurn: (turn: string) => void }) {
   if (turn === undefined) return <i className="ghost" />;
   if (turn === null) return <p className="hint">This turn was deleted.</p>;
-  const isElsewhere = turn.conversation !== talk.get().id;
+  const isElsewhere = turn.conversation !== current.get().id;
   const body = (
     <>
       <small>{turn.actor} · {momentOf(turn.created)}{isElsewhere && " · another conversation"}</small>
@@ -82,10 +82,10 @@ export function brief(turn: Turn): string {
   return turn.status === "forgotten" ? "This turn was deleted." : "Nothing but files";
 }
 
-/** The turn at a place of the thread, read page by page back to there. Null when there is none. */
+/** The turn at a position, loading earlier pages as needed. Null if there is none. */
 export async function turnAt(position: number): Promise<string | null> {
   for (;;) {
-    const { thread, older } = talk.get();
+    const { thread, older } = current.get();
     const found = thread.turns.find((one) => one.position >= position);
     if (found && (found.position === position || !older)) return found.id;
     if (found && found !== thread.turns[0]) return found.id;

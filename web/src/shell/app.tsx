@@ -1,4 +1,4 @@
-/** The page: the list on the left, the chat in the middle, memory or the prompt on the right. */
+/** The page: sidebar on the left, chat in the middle, memory panel or inspector on the right. */
 
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Chat } from "../chat/chat";
@@ -6,26 +6,26 @@ import { History } from "../history/history";
 import * as conversations from "../state/conversations";
 import { closePanel, panel, sidebar } from "../state/panel";
 import { navigate, route } from "../state/route";
-import { begin, session } from "../state/session";
+import { loadSession, session } from "../state/session";
 import { useStore } from "../state/store";
-import { open, talk } from "../state/talk";
+import { open, current } from "../state/current-conversation";
 import { titleOf } from "../state/titles";
 import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
 import { useShortcuts } from "./shortcuts";
 import { SignIn } from "./sign-in";
 import { Toasts } from "./toasts";
-import { Trouble } from "./trouble";
+import { ErrorBanner } from "./error-banner";
 
 const MemoryPanel = lazy(() => import("../memory/panel").then((module) => ({ default: module.MemoryPanel })));
-const SawDrawer = lazy(() => import("../saw/drawer").then((module) => ({ default: module.SawDrawer })));
+const Inspector = lazy(() => import("../inspector/inspector").then((module) => ({ default: module.Inspector })));
 
 export function App() {
   const state = useStore(session, (one) => one);
-  useEffect(() => void begin(), []);
+  useEffect(() => void loadSession(), []);
   if (state.phase === "loading") return <div className="whole-page" role="status" aria-label="Loading" />;
   if (state.phase === "unreachable")
-    return <Trouble title="No server" text={state.message} action="Try again" onAction={() => void begin()} />;
+    return <ErrorBanner title="No server" text={state.message} action="Try again" onAction={() => void loadSession()} />;
   if (state.phase === "signed-out") return <SignIn message={state.message} />;
   return <Page />;
 }
@@ -33,9 +33,9 @@ export function App() {
 function Page() {
   const isListShown = useStore(sidebar, (one) => one);
   const where = useStore(route, (one) => one.conversation);
-  const title = useStore(talk, (one) => (one.info ? titleOf(one.info) : null));
+  const title = useStore(current, (one) => (one.info ? titleOf(one.info) : null));
   const [help, setHelp] = useState(false);
-  useEffect(conversations.begin, []);
+  useEffect(conversations.startSync, []);
   useEffect(() => open(where), [where]);
   useEffect(() => void (document.title = title ? `${title} · Palaver` : "Palaver"), [title]);
   useShortcuts({ help: () => setHelp(true) });
@@ -54,11 +54,11 @@ function Page() {
 
 function SidePanel() {
   const shown = useStore(panel, (one) => one);
-  const id = useStore(talk, (one) => one.id);
+  const id = useStore(current, (one) => one.id);
   useEffect(() => closePanel, [id]);
   if (!shown || !id) return null;
   const onTurn = (turn: string) => {
-    if (!matchMedia("(min-width: 60rem)").matches) closePanel(); // it lies over the chat there
+    if (!matchMedia("(min-width: 60rem)").matches) closePanel(); // on narrow screens it covers the chat
     navigate(id, { turn });
   };
   return (
@@ -68,7 +68,7 @@ function SidePanel() {
           {shown.kind === "memory" ? (
             <MemoryPanel key={id} conversation={id} onClose={closePanel} onTurn={onTurn} />
           ) : (
-            <SawDrawer key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
+            <Inspector key={shown.turn} conversation={id} turn={shown.turn} onClose={closePanel} onTurn={onTurn} />
           )}
         </Suspense>
       </Boundary>

@@ -1,7 +1,7 @@
 import { Component, type ReactNode } from "react";
-import { Trouble } from "./trouble";
+import { ErrorBanner } from "./error-banner";
 
-/** What fails in a part of the page stays there. A part that cannot be loaded was replaced by a newer one. */
+/** An error boundary for a part of the page. A chunk that cannot be loaded was replaced by a newer build. */
 export class Boundary extends Component<{ children: ReactNode; isWhole?: boolean }, { hasFailed: boolean }> {
   override state = { hasFailed: false };
 
@@ -12,7 +12,7 @@ export class Boundary extends Component<{ children: ReactNode; isWhole?: boolean
   override render() {
     if (!this.state.hasFailed) return this.props.children;
     return (
-      <Trouble
+      <ErrorBanner
         isWhole={this.props.isWhole ?? false} title="This part failed" text="The server may have a newer version. What you wrote is stored."
         action="Reload" onAction={() => location.reload()}
       />

@@ -1,7 +1,7 @@
 import { type ReactNode, useEffect, useId, useRef } from "react";
 import { IconButton } from "./icons";
 
-/** The browser's own dialog: it keeps the focus, closes by Escape, and gives the focus back. */
+/** A native dialog element: traps the focus, closes on Escape, and restores the focus. */
 export function Dialog({
   title, isOpen, onClose, children,
 }: { title: string; isOpen: boolean; onClose: () => void; children: ReactNode }) {

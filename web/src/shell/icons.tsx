@@ -1,4 +1,4 @@
-/** Our own icons: strokes on a grid of 20, in the colour of the text. */
+/** Icons: strokes on a 20 × 20 grid, in the text colour. */
 
 const PATHS = {
   plus: "M10 4v12M4 10h12",
@@ -47,7 +47,7 @@ export function Icon({ name, size = 18 }: { name: IconName; size?: number }) {
   );
 }
 
-/** A button that is only an icon has its name for those who cannot see it, and for those who wait over it. */
+/** A button with only an icon. The label is its accessible name and its tooltip. */
 export function IconButton({
   icon, label, size, className = "", ...rest
 }: { icon: IconName; label: string; size?: number } & React.ButtonHTMLAttributes<HTMLButtonElement>) {

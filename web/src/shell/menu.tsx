@@ -8,7 +8,7 @@ export interface MenuItem {
   run: () => void;
 }
 
-/** A button with a short list. The browser's popover closes it by Escape or a click elsewhere. */
+/** A button with a menu. It is a popover, so the browser closes it on Escape or an outside click. */
 export function Menu({ label, items, icon = "more" }: { label: string; items: MenuItem[]; icon?: IconName }) {
   const box = useRef<HTMLDivElement>(null);
   const id = useId();

@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "react";
 import { IconButton } from "./icons";
 
-/** The head of a panel. It takes the focus when it opens, and gives it back when it closes; Escape closes it. */
+/** The header of a panel. Takes the focus when the panel opens and restores it when it closes; Escape closes the panel. */
 export function PanelHead({ title, onClose }: { title: string; onClose: () => void }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {

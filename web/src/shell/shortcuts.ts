@@ -1,10 +1,10 @@
-/** Keys that work everywhere on the page. */
+/** Keyboard shortcuts for the whole page. */
 
 import { useEffect } from "react";
 import { conversations } from "../state/conversations";
 import { closePanel, leaveList, panel, showMemory, sidebar } from "../state/panel";
 import { navigate, route } from "../state/route";
-import { isBusy, stopAnswer, talk } from "../state/talk";
+import { isBusy, stopAnswer, current } from "../state/current-conversation";
 
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
 const MOD = isMac ? "⌘" : "Ctrl";
@@ -36,7 +36,7 @@ function search(): void {
   requestAnimationFrame(() => document.getElementById("search")?.focus());
 }
 
-/** The neighbour in the list; the first one from a new chat. */
+/** Open the next or previous conversation in the list; from a new chat, the first one. */
 function step(by: number): void {
   const { items } = conversations.get();
   const here = items.findIndex((one) => one.id === route.get().conversation);
@@ -45,7 +45,7 @@ function step(by: number): void {
 }
 
 function escape(): boolean {
-  if (isBusy(talk.get())) void stopAnswer();
+  if (isBusy(current.get())) void stopAnswer();
   else if (panel.get()) closePanel();
   else return false;
   return true;
@@ -62,14 +62,14 @@ export function useShortcuts({ help }: { help: () => void }): void {
   }, [help]);
 }
 
-/** What a key does; undefined when it is not ours. The action answers anything but undefined when it did it. */
+/** The action for a key, or undefined if there is none. An action returns undefined when it did nothing. */
 function actionOf(event: KeyboardEvent, help: () => void): (() => unknown) | undefined {
   const key = event.key.toLowerCase();
   const done = (run: () => void) => () => (run(), true);
   if (event.altKey && !event.ctrlKey && !event.metaKey) {
     if (key === "arrowup") return done(() => step(-1));
     if (key === "arrowdown") return done(() => step(1));
-    if (event.code === "KeyM") return done(() => talk.get().id && showMemory());
+    if (event.code === "KeyM") return done(() => current.get().id && showMemory());
     return undefined;
   }
   if (key === "escape" && !document.querySelector("dialog[open], [popover]:popover-open"))

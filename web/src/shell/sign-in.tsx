@@ -1,7 +1,7 @@
 import { type FormEvent, useState } from "react";
 import { signIn } from "../state/session";
 
-/** A key or a JWT. It is sent as a header, and never put into an address. */
+/** Sign in with a key or a JWT. It is sent as a header and never put into a URL. */
 export function SignIn({ message }: { message: string }) {
   const [value, setValue] = useState("");
   const [onDevice, setOnDevice] = useState(false);

@@ -1,20 +1,20 @@
-/** A live feed that comes back by itself, and goes on at the very character. */
+/** A live feed that reconnects by itself and resumes at the exact character. */
 
 import { Problem, query, send } from "../api/client";
 import { type Message, messagesOf } from "./parser";
 
 const LAST = new Set(["gone", "denied"]);
-const PAUSES = [250, 1_000, 2_000, 5_000, 10_000]; // milliseconds between tries
+const PAUSES = [250, 1_000, 2_000, 5_000, 10_000]; // milliseconds between attempts
 
 export interface Follower {
   onMessage: (message: Message) => void;
   /** False while there is no connection. */
   onState?: (live: boolean) => void;
-  /** It will not come back: the server said why. */
+  /** The feed has ended for good, with the server's reason. */
   onEnd?: (problem: Problem | null) => void;
 }
 
-/** Follow `path` after a point. Answers how to end it. */
+/** Follow `path` after an event number. Returns a function that stops it. */
 export function follow(path: string, after: number | string, follower: Follower): () => void {
   const whole = new AbortController();
   void keepFollowing(path, String(after), follower, whole.signal);
@@ -45,7 +45,7 @@ async function keepFollowing(path: string, after: string, follower: Follower, si
       over.abort();
     }
     if (signal.aborted) return;
-    if (document.hidden) continue; // it was let go on purpose
+    if (document.hidden) continue; // disconnected on purpose
     follower.onState?.(false);
     await pause(PAUSES[Math.min(tries++, PAUSES.length - 1)] ?? 0, signal);
   }
@@ -53,7 +53,7 @@ async function keepFollowing(path: string, after: string, follower: Follower, si
 
 const isFinal = (problem: Problem) => problem.status >= 400 && problem.status < 500 && problem.status !== 429;
 
-/** A browser has six connections for each server: a tab that nobody looks at gives its own back. */
+/** A browser allows six connections per server, so a hidden tab closes its own. */
 function whenHidden(over: AbortSignal): AbortSignal {
   const controller = new AbortController();
   const check = () => document.hidden && controller.abort();
@@ -78,7 +78,7 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Wait for one of several things. No listener outlives it: a tab may try for days. */
+/** Wait for one of several events, then remove all listeners: a tab may keep reconnecting for days. */
 function once(listen: (done: () => void, over: AbortSignal) => void): Promise<void> {
   const over = new AbortController();
   return new Promise<void>((resolve) => listen(resolve, over.signal)).finally(() => over.abort());

@@ -1,4 +1,4 @@
-/** Server-sent events: from pieces of text, cut anywhere, to messages. Follows the HTML standard. */
+/** Parse server-sent events from text chunks that may be split anywhere. Follows the HTML standard. */
 
 export interface Message {
   event: string;
@@ -14,7 +14,7 @@ export class SseParser {
   private data: string[] = [];
   private id: string | null = null;
 
-  /** The messages that this piece completes. */
+  /** Add a chunk and return the messages it completes. */
   push(piece: string): Message[] {
     this.rest += piece;
     if (!this.started && this.rest) {
@@ -29,7 +29,7 @@ export class SseParser {
     return found;
   }
 
-  /** The next whole line. A CR at the very end waits: a LF may follow it. */
+  /** The next whole line. A CR at the end of the buffer waits, because an LF may follow. */
   private line(): string | null {
     const end = this.rest.search(/[\r\n]/);
     if (end < 0 || (this.rest[end] === "\r" && end === this.rest.length - 1)) return null;
@@ -61,7 +61,7 @@ export class SseParser {
   }
 }
 
-/** The messages of a response, as they come. */
+/** Yield the messages of a response as they arrive. */
 export async function* messagesOf(response: Response): AsyncGenerator<Message, void> {
   if (!response.body) return;
   const parser = new SseParser();

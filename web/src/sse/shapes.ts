@@ -1,11 +1,11 @@
 /**
- * Three ways to stream an answer, one way to read it: our own frames, OpenAI's chunks, Anthropic's blocks.
- * Each function takes one message and says what it tells; what a shape does not know is skipped, not an error.
+ * Readers for three streaming formats: Palaver's frames, OpenAI's chunks, Anthropic's events.
+ * Each function turns one message into events. Unknown messages are skipped.
  */
 
 import type { Message } from "./parser";
 
-export type Told =
+export type StreamEvent =
   | { kind: "text"; text: string }
   | { kind: "thinking"; text: string }
   | { kind: "call"; index: number; id?: string; name?: string; arguments: string }
@@ -15,7 +15,7 @@ export type Told =
 
 type Anything = Record<string, any>;
 
-function parsed(data: string): Anything | null {
+function parseObject(data: string): Anything | null {
   try {
     const value: unknown = JSON.parse(data);
     return typeof value === "object" && value !== null ? (value as Anything) : null;
@@ -24,11 +24,11 @@ function parsed(data: string): Anything | null {
   }
 }
 
-const unreadable: Told[] = [{ kind: "error", message: "the stream holds something that is no JSON" }];
+const unreadable: StreamEvent[] = [{ kind: "error", message: "the stream holds something that is no JSON" }];
 
 /** `generate` with `"stream": true`. */
-export function ours(message: Message): Told[] {
-  const data = parsed(message.data);
+export function palaver(message: Message): StreamEvent[] {
+  const data = parseObject(message.data);
   if (!data) return unreadable;
   switch (message.event) {
     case "delta":
@@ -49,31 +49,31 @@ export function ours(message: Message): Told[] {
 }
 
 /** Chat Completions chunks. */
-export function openai(message: Message): Told[] {
+export function openai(message: Message): StreamEvent[] {
   if (message.data.trim() === "[DONE]") return [];
-  const data = parsed(message.data);
+  const data = parseObject(message.data);
   if (!data) return unreadable;
   if (data.error) return [{ kind: "error", message: String(data.error.message ?? "the model failed") }];
-  const told: Told[] = [];
+  const events: StreamEvent[] = [];
   for (const choice of data.choices ?? []) {
     const delta = choice.delta ?? {};
     const thoughts = delta.reasoning_content ?? delta.reasoning;
-    if (thoughts) told.push({ kind: "thinking", text: thoughts });
-    if (delta.content) told.push({ kind: "text", text: delta.content });
-    for (const call of delta.tool_calls ?? []) told.push(openaiCall(call));
-    if (choice.finish_reason) told.push({ kind: "end", reason: choice.finish_reason });
+    if (thoughts) events.push({ kind: "thinking", text: thoughts });
+    if (delta.content) events.push({ kind: "text", text: delta.content });
+    for (const call of delta.tool_calls ?? []) events.push(openaiCall(call));
+    if (choice.finish_reason) events.push({ kind: "end", reason: choice.finish_reason });
   }
-  return [...told, ...usage(data.usage?.prompt_tokens, data.usage?.completion_tokens)];
+  return [...events, ...usage(data.usage?.prompt_tokens, data.usage?.completion_tokens)];
 }
 
-function openaiCall(call: Anything): Told {
+function openaiCall(call: Anything): StreamEvent {
   const { name, arguments: text } = call.function ?? {};
   return { kind: "call", index: call.index ?? 0, ...(call.id && { id: call.id }), ...(name && { name }), arguments: text ?? "" };
 }
 
 /** Messages events. */
-export function anthropic(message: Message): Told[] {
-  const data = parsed(message.data);
+export function anthropic(message: Message): StreamEvent[] {
+  const data = parseObject(message.data);
   if (!data) return unreadable;
   switch (data.type) {
     case "message_start":
@@ -96,14 +96,14 @@ export function anthropic(message: Message): Told[] {
   }
 }
 
-function anthropicDelta(index: number, delta: Anything): Told[] {
+function anthropicDelta(index: number, delta: Anything): StreamEvent[] {
   if (delta.type === "text_delta") return [{ kind: "text", text: delta.text }];
   if (delta.type === "thinking_delta") return [{ kind: "thinking", text: delta.thinking }];
   if (delta.type === "input_json_delta") return [{ kind: "call", index, arguments: delta.partial_json }];
   return [];
 }
 
-function usage(prompt: number | undefined, completion: number | undefined): Told[] {
+function usage(prompt: number | undefined, completion: number | undefined): StreamEvent[] {
   if (prompt == null && completion == null) return [];
   return [{ kind: "usage", ...(prompt != null && { prompt }), ...(completion != null && { completion }) }];
 }

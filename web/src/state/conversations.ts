@@ -1,4 +1,4 @@
-/** The list of conversations: changed at once, put back with a message when the server says no. */
+/** The list of conversations. Changes are shown at once and undone with a message if the server rejects them. */
 
 import { adviceOf, Problem } from "../api/client";
 import type { Conversation } from "../api/types";
@@ -6,7 +6,7 @@ import * as api from "../api/verbs";
 import { navigate, route } from "./route";
 import { Store } from "./store";
 import { titleOf } from "./titles";
-import { complain, dismiss, say } from "./toasts";
+import { showError, dismiss, showMessage } from "./toasts";
 
 const PAGE = 200;
 export const UNDO_SECONDS = 5;
@@ -20,22 +20,22 @@ export interface Conversations {
 
 export const conversations = new Store<Conversations>({ phase: "loading", problem: "", items: [], next: null });
 const others = "BroadcastChannel" in globalThis ? new BroadcastChannel("palaver") : null;
-const leaving = new Map<string, Leaving>();
+const deletions = new Map<string, Deletion>();
 
-interface Leaving {
+interface Deletion {
   conversation: Conversation;
   timer: ReturnType<typeof setTimeout>;
   toast: number;
-  /** The server was told: it is too late to undo. */
+  /** The request was sent: too late to undo. */
   isSent: boolean;
 }
 
-// ---- reading
+// ---- loading
 
 export async function load(): Promise<void> {
   try {
     const page = await api.listConversations(PAGE);
-    conversations.set({ phase: "ready", problem: "", items: shown(page.items), next: page.next });
+    conversations.set({ phase: "ready", problem: "", items: withoutDeleted(page.items), next: page.next });
   } catch (problem) {
     conversations.patch({ phase: "failed", problem: adviceOf(problem) });
   }
@@ -50,14 +50,14 @@ export function loadMore(): Promise<void> {
     .listConversations(PAGE, next)
     .then((page) => {
       const now = conversations.get();
-      conversations.patch({ items: merged(now.items, page.items), next: page.next });
+      conversations.patch({ items: mergeConversations(now.items, page.items), next: page.next });
     })
-    .catch((problem) => void complain(adviceOf(problem)))
+    .catch((problem) => void showError(adviceOf(problem)))
     .finally(() => (more = null));
   return more;
 }
 
-/** What changed elsewhere: the newest page again, put over what is here. */
+/** Fetch changes made elsewhere: load the newest page again and merge it. */
 export async function refresh(): Promise<void> {
   const now = conversations.get();
   if (now.phase !== "ready") return load();
@@ -65,46 +65,46 @@ export async function refresh(): Promise<void> {
     const page = await api.listConversations(PAGE);
     const oldest = page.items.at(-1)?.updated ?? "";
     const ids = new Set(page.items.map((one) => one.id));
-    // Of those that the page should hold, what it does not hold is gone.
+    // Conversations that belong in this page's range but are not in it were deleted.
     const kept = conversations.get().items.filter((one) => ids.has(one.id) || (page.next !== null && one.updated < oldest));
-    conversations.patch({ items: merged(kept, page.items), next: now.next ?? page.next });
+    conversations.patch({ items: mergeConversations(kept, page.items), next: now.next ?? page.next });
   } catch {
-    // the list stays as it is; the next look tries again
+    // keep the list; the next refresh tries again
   }
 }
 
-const shown = (items: Conversation[]) => items.filter((one) => !leaving.has(one.id));
+const withoutDeleted = (items: Conversation[]) => items.filter((one) => !deletions.has(one.id));
 
-function merged(items: Conversation[], news: Conversation[]): Conversation[] {
+function mergeConversations(items: Conversation[], news: Conversation[]): Conversation[] {
   const all = new Map(items.map((one) => [one.id, one]));
   for (const one of news) all.set(one.id, one);
-  return shown([...all.values()]).sort((a, b) => (a.updated < b.updated ? 1 : a.updated > b.updated ? -1 : 0));
+  return withoutDeleted([...all.values()]).sort((a, b) => (a.updated < b.updated ? 1 : a.updated > b.updated ? -1 : 0));
 }
 
-/** Put one in, or a newer state of it. */
+/** Add a conversation, or update it. */
 export function put(conversation: Conversation): void {
-  conversations.patch({ items: merged(conversations.get().items, [conversation]) });
+  conversations.patch({ items: mergeConversations(conversations.get().items, [conversation]) });
 }
 
-/** The other tabs look for themselves: they may be signed in as somebody else. */
-export function tellOthers(): void {
+/** Ask other tabs to refresh. They fetch the list themselves, because they may have another user. */
+export function notifyOtherTabs(): void {
   others?.postMessage("changed");
 }
 
 // ---- changing
 
-/** Answers whether it has the new title. */
+/** Returns whether the title was changed. */
 export async function rename(id: string, title: string): Promise<boolean> {
   const before = conversations.get().items.find((one) => one.id === id);
   if (!before || !title.trim() || title === before.title) return true;
   replace({ ...before, title });
   try {
     put(await api.updateConversation(id, { title: title.trim() }));
-    tellOthers();
+    notifyOtherTabs();
     return true;
   } catch (problem) {
     replace(before);
-    complain(`The title was not changed. ${adviceOf(problem)}`);
+    showError(`The title was not changed. ${adviceOf(problem)}`);
     return false;
   }
 }
@@ -114,60 +114,60 @@ function replace(conversation: Conversation): void {
   conversations.patch({ items: items.map((one) => (one.id === conversation.id ? conversation : one)) });
 }
 
-/** Gone from the list now, from the server in five seconds: until then it can be had back. */
+/** Remove a conversation from the list now, and delete it on the server after five seconds unless undone. */
 export function remove(conversation: Conversation): void {
   const { id } = conversation;
-  const toast = say(`Deleted “${titleOf(conversation)}”.`, {
+  const toast = showMessage(`Deleted “${titleOf(conversation)}”.`, {
     seconds: UNDO_SECONDS,
-    action: { label: "Undo", run: () => leaving.get(id)?.isSent || putBack(id) },
+    action: { label: "Undo", run: () => deletions.get(id)?.isSent || undoDeletion(id) },
   });
-  const timer = setTimeout(() => void reallyRemove(id), UNDO_SECONDS * 1_000);
-  leaving.set(id, { conversation, toast, timer, isSent: false });
-  conversations.patch({ items: shown(conversations.get().items) });
+  const timer = setTimeout(() => void deleteNow(id), UNDO_SECONDS * 1_000);
+  deletions.set(id, { conversation, toast, timer, isSent: false });
+  conversations.patch({ items: withoutDeleted(conversations.get().items) });
   if (route.get().conversation === id) navigate(null);
 }
 
-function putBack(id: string): void {
-  const entry = leaving.get(id);
+function undoDeletion(id: string): void {
+  const entry = deletions.get(id);
   if (!entry) return;
   clearTimeout(entry.timer);
   dismiss(entry.toast);
-  leaving.delete(id);
+  deletions.delete(id);
   put(entry.conversation);
 }
 
-async function reallyRemove(id: string): Promise<void> {
-  const entry = leaving.get(id);
+async function deleteNow(id: string): Promise<void> {
+  const entry = deletions.get(id);
   if (!entry) return;
   entry.isSent = true;
   dismiss(entry.toast);
   try {
     await api.deleteConversation(id);
-    leaving.delete(id);
-    tellOthers();
+    deletions.delete(id);
+    notifyOtherTabs();
   } catch (problem) {
-    if (problem instanceof Problem && (problem.status === 404 || problem.status === 410)) return void leaving.delete(id);
-    putBack(id);
-    complain(`“${titleOf(entry.conversation)}” was not deleted. ${adviceOf(problem)}`);
+    if (problem instanceof Problem && (problem.status === 404 || problem.status === 410)) return void deletions.delete(id);
+    undoDeletion(id);
+    showError(`“${titleOf(entry.conversation)}” was not deleted. ${adviceOf(problem)}`);
   }
 }
 
-/** Whoever leaves cannot undo: what waits for its five seconds is deleted now, while we may. */
-export function removeNow(): void {
-  for (const [id, entry] of leaving) {
+/** Send pending deletions now, because the page is closing and they can no longer be undone. */
+export function flushDeletions(): void {
+  for (const [id, entry] of deletions) {
     clearTimeout(entry.timer);
-    if (!entry.isSent) api.deleteConversation(id).catch(() => undefined); // nobody is left to tell
+    if (!entry.isSent) api.deleteConversation(id).catch(() => undefined); // nowhere to show an error
   }
-  leaving.clear();
+  deletions.clear();
 }
 
-/** Read the list, and keep it true. Answers how to end that. */
-export function begin(): () => void {
+/** Load the list and keep it up to date. Returns a function that stops it. */
+export function startSync(): () => void {
   void load();
   const end = new AbortController();
   const { signal } = end;
   others?.addEventListener("message", () => void refresh(), { signal });
   document.addEventListener("visibilitychange", () => document.hidden || void refresh(), { signal });
-  addEventListener("pagehide", removeNow, { signal });
+  addEventListener("pagehide", flushDeletions, { signal });
   return () => end.abort();
 }

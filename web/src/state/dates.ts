@@ -1,11 +1,11 @@
-/** Dates as a list of conversations shows them. Pure: now is an argument. */
+/** Dates for the list of conversations. Pure: the current time is an argument. */
 
 import type { Conversation } from "../api/types";
 
 const DAY = 86_400_000;
 
 export function groupOf(updated: Date, now: Date): string {
-  const days = Math.round((midnight(now) - midnight(updated)) / DAY); // rounded: a day may have 23 or 25 hours
+  const days = Math.round((midnight(now) - midnight(updated)) / DAY); // rounded, because a day may have 23 or 25 hours
   if (days <= 0) return "Today";
   if (days === 1) return "Yesterday";
   if (days <= 7) return "Previous 7 days";
@@ -16,7 +16,7 @@ const midnight = (date: Date) => new Date(date.getFullYear(), date.getMonth(), d
 
 export type Row = { kind: "group"; name: string } | { kind: "conversation"; conversation: Conversation };
 
-/** Rows of the list: a heading before each group. The order of the conversations is kept. */
+/** The rows of the list, with a heading before each group. Keeps the order of the conversations. */
 export function rowsOf(conversations: Conversation[], now: Date): Row[] {
   const rows: Row[] = [];
   let group = "";

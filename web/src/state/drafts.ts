@@ -1,4 +1,4 @@
-/** What was written but not sent stays with its conversation, also over a reload. */
+/** Unsent text per conversation. It survives a reload. */
 
 const KEY = "palaver.draft.";
 const keyOf = (id: string | null) => KEY + (id ?? "new");
@@ -14,7 +14,7 @@ export function dropDrafts(): void {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEY)) sessionStorage.removeItem(key);
 }
 
-/** A new chat has become a conversation. */
+/** Move the draft of a new chat to the conversation it has become. */
 export function moveDraft(id: string): void {
   keepDraft(id, readDraft(null));
   keepDraft(null, "");

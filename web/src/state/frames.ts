@@ -1,30 +1,30 @@
-/** A thread as the live feed tells it. Pure: frames in, a new thread out. Telling a frame twice does no harm. */
+/** Apply frames of the live feed to a thread. Pure, and idempotent for repeated frames. */
 
 import type { Turn } from "../api/types";
 import type { Message } from "../sse/parser";
 import { codePoints, textOf, unitsAt } from "./text";
 
 export interface Thread {
-  /** The active view, in its order. */
+  /** The active branch, in order. */
   turns: Turn[];
-  /** How many characters of a turn in the making are here. */
-  told: { readonly [turn: string]: number };
-  /** An answer that broke off: no longer part of the thread, still worth showing. */
+  /** How many code points of each pending turn have been received. */
+  received: { readonly [turn: string]: number };
+  /** An interrupted answer: no longer part of the thread, but still shown. */
   cut: Turn | null;
 }
 
-/** What the thread alone cannot answer, and must be read from the server. */
+/** Data that the frames do not contain, to be loaded from the server. */
 export type Need = "turns" | "info" | "branches" | "gone";
 
-export const NO_THREAD: Thread = { turns: [], told: {}, cut: null };
+export const NO_THREAD: Thread = { turns: [], received: {}, cut: null };
 
 export function threadOf(turns: Turn[]): Thread {
-  const told: { [turn: string]: number } = {};
-  for (const turn of turns) if (turn.status === "pending") told[turn.id] = codePoints(textOf(turn.content));
-  return { turns, told, cut: null };
+  const received: { [turn: string]: number } = {};
+  for (const turn of turns) if (turn.status === "pending") received[turn.id] = codePoints(textOf(turn.content));
+  return { turns, received, cut: null };
 }
 
-/** The thread after some frames, and what has to be read again. */
+/** The thread after some frames, and what has to be reloaded. */
 export function afterFrames(thread: Thread, messages: Message[]): { thread: Thread; needs: Set<Need> } {
   const needs = new Set<Need>();
   let next = thread;
@@ -63,37 +63,37 @@ function afterFrame(thread: Thread, message: Message, needs: Set<Need>): Thread 
   }
 }
 
-/** A turn takes its place in the view; whatever stood there, or after it, gives way as the log says. */
+/** Put a turn at its position. It replaces the turn there, and those after it if the log says so. */
 export function withTurn(thread: Thread, turn: Turn, isOpening = false, discardsAfter = false): Thread {
   if (!turn.active) return without(thread, turn.id);
   const known = thread.turns.find((one) => one.id === turn.id);
-  if (isOpening && known) return thread; // its text is ahead of this frame
+  if (isOpening && known) return thread; // the known text is newer than this frame
   if (known?.status === "complete" && turn.status === "pending") return thread;
   const kept = thread.turns.filter((one) =>
     one.id !== turn.id && one.position !== turn.position && !(discardsAfter && one.position > turn.position));
   const place = kept.findIndex((one) => one.position > turn.position);
   const turns = place < 0 ? [...kept, turn] : [...kept.slice(0, place), turn, ...kept.slice(place)];
-  const { [turn.id]: _, ...others } = thread.told;
-  const told = turn.status === "pending" ? { ...others, [turn.id]: codePoints(textOf(turn.content)) } : others;
-  return { turns, told, cut: turn.role === "tool" ? thread.cut : null };
+  const { [turn.id]: _, ...others } = thread.received;
+  const received = turn.status === "pending" ? { ...others, [turn.id]: codePoints(textOf(turn.content)) } : others;
+  return { turns, received, cut: turn.role === "tool" ? thread.cut : null };
 }
 
 function without(thread: Thread, id: string): Thread {
-  const { [id]: _, ...told } = thread.told;
-  return { ...thread, told, turns: thread.turns.filter((one) => one.id !== id) };
+  const { [id]: _, ...received } = thread.received;
+  return { ...thread, received, turns: thread.turns.filter((one) => one.id !== id) };
 }
 
-/** Text is joined by its place: a repeat changes nothing, a gap means that something was missed. */
+/** Append text by its offset: a repeat changes nothing, a gap means that a frame was missed. */
 function withPiece(thread: Thread, id: string, from: number, piece: string, needs: Set<Need>): Thread {
-  const told = thread.told[id];
-  if (told === undefined) return thread; // sealed meanwhile
-  if (from > told) {
+  const received = thread.received[id];
+  if (received === undefined) return thread; // the turn is already complete
+  if (from > received) {
     needs.add("turns");
     return thread;
   }
   const end = from + codePoints(piece);
-  if (end <= told) return thread;
-  const news = piece.slice(unitsAt(piece, told - from));
+  if (end <= received) return thread;
+  const news = piece.slice(unitsAt(piece, received - from));
   const turns = thread.turns.map((one) => (one.id === id ? { ...one, content: textOf(one.content) + news } : one));
-  return { ...thread, turns, told: { ...thread.told, [id]: end } };
+  return { ...thread, turns, received: { ...thread.received, [id]: end } };
 }

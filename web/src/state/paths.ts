@@ -1,4 +1,4 @@
-/** Addresses: a new chat at `/`, a conversation at `/c/ID`, a turn of it at `#TURN`. Pure. */
+/** URLs: a new chat at `/`, a conversation at `/c/ID`, one of its turns at `#TURN`. Pure. */
 
 export interface Route {
   conversation: string | null;
@@ -7,11 +7,11 @@ export interface Route {
 
 export function parseRoute(path: string, hash: string): Route {
   const match = /^\/c\/([^/]+)\/?$/.exec(path);
-  return { conversation: match ? decoded(match[1]!) : null, turn: hash.slice(1) || null };
+  return { conversation: match ? decodeOrKeep(match[1]!) : null, turn: hash.slice(1) || null };
 }
 
-/** What is no good encoding is nobody's id, and is looked for as it stands. */
-function decoded(text: string): string {
+/** Decode a path segment; return it unchanged if its encoding is invalid. */
+function decodeOrKeep(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {

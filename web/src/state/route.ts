@@ -1,4 +1,4 @@
-/** Where we are. */
+/** The current route. */
 
 import { parseRoute, pathTo, type Route } from "./paths";
 import { Store } from "./store";

@@ -1,9 +1,9 @@
-/** Who is signed in, and what the server can do. */
+/** The signed-in user and the server's settings. */
 
-import { adviceOf, dropToken, keepToken, onRefused, Problem, token } from "../api/client";
+import { adviceOf, dropToken, keepToken, onUnauthorized, Problem, token } from "../api/client";
 import type { Settings } from "../api/types";
 import { getSettings } from "../api/verbs";
-import { removeNow } from "./conversations";
+import { flushDeletions } from "./conversations";
 import { dropDrafts } from "./drafts";
 import { Store } from "./store";
 
@@ -15,31 +15,31 @@ export type Session =
 
 export const session = new Store<Session>({ phase: "loading" });
 
-export async function begin(): Promise<void> {
+export async function loadSession(): Promise<void> {
   try {
     session.set({ phase: "ready", settings: await getSettings() });
   } catch (problem) {
-    if (problem instanceof Problem && (problem.status === 401 || problem.status === 403)) signedOut(problem);
+    if (problem instanceof Problem && (problem.status === 401 || problem.status === 403)) showSignIn(problem);
     else session.set({ phase: "unreachable", message: adviceOf(problem) });
   }
 }
 
-function signedOut(problem: Problem | null): void {
+function showSignIn(problem: Problem | null): void {
   const message = token() && problem ? problem.advice : "";
   dropToken();
   session.set({ phase: "signed-out", jwt: true, message });
 }
 
-/** Nothing that somebody else has read in this page is left in it. */
+/** Sign in. After a rejected key the page is reloaded, so that it keeps nothing of another user. */
 export async function signIn(value: string, onDevice: boolean): Promise<void> {
   keepToken(value.trim(), onDevice);
-  await begin();
-  if (wasRefused && session.get().phase === "ready") location.reload();
+  await loadSession();
+  if (wasUnauthorized && session.get().phase === "ready") location.reload();
 }
-let wasRefused = false;
+let wasUnauthorized = false;
 
 export function signOut(): void {
-  removeNow(); // with the key that it needs
+  flushDeletions(); // needs the key, so it comes first
   dropDrafts();
   dropToken();
   location.assign("/");
@@ -47,9 +47,9 @@ export function signOut(): void {
 
 export const isOffline = (settings: Settings) => settings.models.default === "offline";
 
-// A key that is revoked while the page is open.
-onRefused(() => {
+// The key was revoked while the page was open.
+onUnauthorized(() => {
   if (session.get().phase !== "ready") return;
-  wasRefused = true;
-  signedOut(new Problem(401, "", "This key or token is no longer accepted"));
+  wasUnauthorized = true;
+  showSignIn(new Problem(401, "", "This key or token is no longer accepted"));
 });

@@ -1,4 +1,4 @@
-/** A value that components can look at. */
+/** An observable value for components. */
 
 import { useSyncExternalStore } from "react";
 
@@ -23,7 +23,7 @@ export class Store<T> {
   };
 }
 
-/** What `select` finds in the store; the component is drawn again when that has changed. */
+/** Subscribe to the part of a store that `select` returns; re-render when it changes. */
 export function useStore<T, S>(store: Store<T>, select: (value: T) => S): S {
   return useSyncExternalStore(store.subscribe, () => select(store.get()));
 }

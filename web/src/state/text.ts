@@ -1,15 +1,15 @@
-/** The server counts characters as Python does, by code points; JavaScript counts UTF-16 units. */
+/** Text offsets. The server counts code points, as Python does; JavaScript counts UTF-16 units. */
 
 export function codePoints(text: string): number {
   let count = 0;
   for (let at = 0; at < text.length; at++) {
     const unit = text.charCodeAt(at);
-    if (unit < 0xdc00 || unit > 0xdfff) count++; // the second half of a pair is not counted
+    if (unit < 0xdc00 || unit > 0xdfff) count++; // skip the second half of a surrogate pair
   }
   return count;
 }
 
-/** The place in a JavaScript string of the character with this number. */
+/** The JavaScript index of a code point. */
 export function unitsAt(text: string, points: number): number {
   let at = 0;
   for (let count = 0; count < points && at < text.length; count++) {
@@ -19,22 +19,22 @@ export function unitsAt(text: string, points: number): number {
   return Math.min(at, text.length);
 }
 
-/** The text of a turn, whatever its parts. */
+/** The text of a turn's content, which may have several parts. */
 export function textOf(content: string | { [name: string]: unknown }[]): string {
   if (typeof content === "string") return content;
   return content.map((part) => (part.type === "text" ? String(part.text ?? "") : "")).filter(Boolean).join("\n\n");
 }
 
-/** A piece of text around its matches, cut into marked and unmarked parts. Spans are in code points. */
-export function marked(
+/** An excerpt around the matches, split into matched and other parts. Spans are in code points. */
+export function markSpans(
   text: string,
   spans: [number, number][],
   width = 120,
 ): { text: string; isMatch: boolean }[] {
   const places = spans.map(([from, to]) => [unitsAt(text, from), unitsAt(text, to)] as const);
   const first = places[0]?.[0] ?? 0;
-  const start = first > width / 2 ? snapped(text, first - width / 3) : 0;
-  const end = snapped(text, Math.min(text.length, start + width));
+  const start = first > width / 2 ? snapToCodePoint(text, first - width / 3) : 0;
+  const end = snapToCodePoint(text, Math.min(text.length, start + width));
   const parts: { text: string; isMatch: boolean }[] = [];
   let at = start;
   for (const [from, to] of places) {
@@ -48,14 +48,14 @@ export function marked(
   return parts.filter((part) => part.text);
 }
 
-/** Not in the middle of a pair. */
-function snapped(text: string, at: number): number {
+/** Move an index out of the middle of a surrogate pair. */
+function snapToCodePoint(text: string, at: number): number {
   const place = Math.floor(at);
   const unit = text.charCodeAt(place);
   return unit >= 0xdc00 && unit <= 0xdfff ? place + 1 : place;
 }
 
-/** Titles come without places: the words are looked for here. */
+/** Find the search words in a title: the server sends no spans for titles. */
 export function titleParts(title: string, words: string): { text: string; isMatch: boolean }[] {
   const stems = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   if (!stems.length) return [{ text: title, isMatch: false }];

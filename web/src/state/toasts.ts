@@ -1,4 +1,4 @@
-/** Short messages at the edge of the page, some with something to press. */
+/** Toasts: short messages at the edge of the page, some with an action. */
 
 import { Store } from "./store";
 
@@ -13,7 +13,7 @@ const SECONDS = 6;
 let count = 0;
 export const toasts = new Store<Toast[]>([]);
 
-export function say(text: string, options: Partial<Omit<Toast, "id" | "text">> & { seconds?: number } = {}): number {
+export function showMessage(text: string, options: Partial<Omit<Toast, "id" | "text">> & { seconds?: number } = {}): number {
   const { seconds = SECONDS, ...rest } = options;
   const toast: Toast = { id: ++count, text, isProblem: false, ...rest };
   toasts.set([...toasts.get(), toast]);
@@ -21,7 +21,7 @@ export function say(text: string, options: Partial<Omit<Toast, "id" | "text">> &
   return toast.id;
 }
 
-export const complain = (text: string) => say(text, { isProblem: true, seconds: 10 });
+export const showError = (text: string) => showMessage(text, { isProblem: true, seconds: 10 });
 
 export function dismiss(id: number): void {
   toasts.set(toasts.get().filter((one) => one.id !== id));

@@ -1,4 +1,4 @@
-/** What a thread looks like: turns grouped into questions and answers, and the versions of each. Pure. */
+/** Group the turns of a thread into questions and answers, with the versions of each. Pure. */
 
 import type { Branch, ToolCall, ToolResult, Turn } from "../api/types";
 import { textOf } from "./text";
@@ -8,7 +8,7 @@ export interface Step {
   result: ToolResult | null;
 }
 
-/** One thing on the page: a question, or an answer with all its tool rounds. */
+/** One item on the page: a question, or an answer with all its tool rounds. */
 export interface Item {
   id: string;
   role: Turn["role"];
@@ -24,7 +24,7 @@ export function itemsOf(turns: Turn[], previous: Item[] = []): Item[] {
     if (last && belongs(last, turn)) last.turns.push(turn);
     else items.push({ id: turn.id, role: turn.role, turns: [turn] });
   }
-  // What has not changed stays the very same object, and is not drawn again.
+  // Unchanged items keep their identity, so that they are not rendered again.
   return items.map((item) => {
     const old = known.get(item.id);
     return old && isSame(old.turns, item.turns) ? old : item;
@@ -42,14 +42,14 @@ function isSame(one: Turn[], other: Turn[]): boolean {
   return one.length === other.length && one.every((turn, at) => turn === other[at]);
 }
 
-/** The calls of a turn, each with its result, wherever in the item that came. */
+/** The calls of a turn, each with its result from anywhere in the item. */
 export function stepsOf(turn: Turn, item: Item): Step[] {
   const results = new Map(item.turns.flatMap((one) => one.tool_results).map((result) => [result.id, result]));
   return turn.tool_calls.map((call) => ({ call, result: results.get(call.id) ?? null }));
 }
 
-/** Whether somebody is still working on the last answer: it is being written, or its tools have time left to run. */
-export function isInTheMaking(turns: Turn[], now = Date.now()): boolean {
+/** Whether the last answer is still in progress: it is being written, or its tools may still be running. */
+export function isAnswerRunning(turns: Turn[], now = Date.now()): boolean {
   const last = turns.at(-1);
   if (!last || last.status === "pending") return last !== undefined;
   const until = last.tool_calls.length ? last.metadata.tools_until : null;
@@ -64,14 +64,14 @@ export interface Versions {
   at: number;
 }
 
-/** The place of each turn that has more than one version. */
+/** Map each turn that has more than one version to its branch. */
 export function branchesByTurn(branches: Branch[]): Map<string, Branch> {
   return new Map(branches.flatMap((branch) => branch.turns.map((turn) => [turn.id, branch] as const)));
 }
 
 /**
- * The versions of a question that differ, and those with its very words, which are its answers made anew.
- * Both are versions of the same turn for the server; a reader wants the second kind beside the answer.
+ * The edited versions of a question, and those with the same text, which are regenerated answers.
+ * For the server both are versions of the question; the page shows the second kind next to the answer.
  */
 export function versionsOf(turn: Turn, branches: Map<string, Branch>): { edits: Versions | null; answers: Versions | null } {
   const branch = branches.get(turn.id);

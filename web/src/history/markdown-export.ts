@@ -1,4 +1,4 @@
-/** A conversation written down, and a name for its file. Pure. */
+/** A conversation as Markdown, and a name for the file. Pure. */
 
 import type { Conversation, Turn } from "../api/types";
 import { momentOf } from "../state/dates";

@@ -1,11 +1,11 @@
-/** Where things are: notes in their list, summaries over the thread, events in the log. Pure. */
+/** Views of memory: positions of notes, the tree of summaries, entries of the log. Pure. */
 
 import type { LogEvent, Note, Summary } from "../api/types";
 
-/** The place of a note in a list that may have changed meanwhile; -1 when it is gone. */
+/** The index of a note in a list that may have changed, or -1. */
 export const placeOf = (note: Note, notes: Note[]) => notes.findIndex((one) => isSame(one, note));
 
-/** A name that a note keeps when others come and go, so that whoever is editing it can go on. */
+/** A stable React key for a note, so that editing continues when other notes come and go. */
 export function keyOf(notes: Note[], at: number): string {
   const note = notes[at]!;
   return JSON.stringify([note.text, note.turn, note.by, placesOf(note, notes).indexOf(at)]);
@@ -18,11 +18,11 @@ const isSame = (one: Note, other: Note) => one.text === other.text && one.turn =
 
 export interface Branch {
   summary: Summary;
-  /** The summaries that it was made from. */
+  /** The summaries it was made from. */
   under: Branch[];
 }
 
-/** Summaries of summaries hold what lies inside their span. Oldest first. */
+/** Nest summaries by span: a higher-level summary contains those inside its span. Oldest first. */
 export function treeOf(summaries: Summary[]): Branch[] {
   const ordered = [...summaries].sort((a, b) => a.from_seq - b.from_seq || b.level - a.level || b.through_seq - a.through_seq);
   const roots: Branch[] = [];
@@ -45,18 +45,18 @@ export function levelsOf(summaries: Summary[]): [level: number, summaries: Summa
   return levels.map((level) => [level, summaries.filter((one) => one.level === level)]);
 }
 
-/** How far the thread is summarised. */
+/** The position up to which the thread is summarised. */
 export const coveredTo = (summaries: Summary[]) => Math.max(0, ...summaries.map((one) => one.through_seq));
 
 // ---- the log
 
 export interface Entry {
   event: LogEvent;
-  /** How many events of a kind this line stands for: text that streamed in is many. */
+  /** How many events this entry stands for: streamed text is many events. */
   count: number;
 }
 
-/** Newest first; what was written piece by piece is one line. */
+/** Entries, newest first; streamed pieces of text are merged into one. */
 export function entriesOf(events: LogEvent[]): Entry[] {
   const entries: Entry[] = [];
   for (const event of events) {

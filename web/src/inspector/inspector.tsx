@@ -1,19 +1,19 @@
-/** What the model saw: the prompt of one answer, block by block. */
+/** The panel "What the model saw": the prompt of one answer, block by block. */
 
 import { useMemo, useState } from "react";
 import type { ModelRequest } from "../api/types";
 import { CopyButton } from "../chat/copy";
 import { PanelHead } from "../shell/panel-head";
-import { Shown } from "../shell/shown";
-import { useReading } from "../state/reading";
+import { AsyncContent } from "../shell/async-content";
+import { useResource } from "../state/resource";
 import { figuresOf } from "./account";
 import { Account, Same } from "./blocks";
 import { questionOf, readCalls } from "./calls";
-import { Rebuild, useRebuilt } from "./rebuild";
-import "../memory/lines.css";
-import "./saw.css";
+import { Rebuild, useRebuild } from "./rebuild";
+import "../memory/shared.css";
+import "./inspector.css";
 
-export interface DrawerProps {
+export interface InspectorProps {
   conversation: string;
   /** The answer. */
   turn: string;
@@ -21,33 +21,33 @@ export interface DrawerProps {
   onTurn: (turn: string) => void;
 }
 
-export function SawDrawer({ conversation, turn, onClose, onTurn }: DrawerProps) {
-  const reading = useReading((signal) => readCalls(conversation, turn, signal), [conversation, turn]);
+export function Inspector({ conversation, turn, onClose, onTurn }: InspectorProps) {
+  const resource = useResource((signal) => readCalls(conversation, turn, signal), [conversation, turn]);
   return (
     <>
       <PanelHead title="What the model saw" onClose={onClose} />
       <div className="panel-body prompt">
-        <Shown reading={reading} what="the prompt">
+        <AsyncContent resource={resource} what="the prompt">
           {(calls) => <Calls calls={calls} conversation={conversation} turn={turn} onTurn={onTurn} />}
-        </Shown>
+        </AsyncContent>
       </div>
     </>
   );
 }
 
-type CallsProps = Omit<DrawerProps, "onClose"> & { calls: ModelRequest[] };
+type CallsProps = Omit<InspectorProps, "onClose"> & { calls: ModelRequest[] };
 
 function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
   const [chosen, choose] = useState<string | null>(null);
   const call = calls.find((one) => one.id === chosen) ?? calls.at(-1) ?? null;
   const question = useMemo(() => questionOf(turn), [turn]);
   const sent = call?.explanation ?? null;
-  const rebuilt = useRebuilt(conversation, question, sent);
+  const rebuilt = useRebuild(conversation, question, sent);
   const shown = rebuilt.context ?? (sent && { explanation: sent, messages: call!.body });
   return (
     <>
       {calls.length > 1 && <Rounds calls={calls} chosen={call} onChoose={choose} />}
-      {!call && <Unrecorded />}
+      {!call && <NoRecord />}
       <section className={rebuilt.isOn ? "prompt-account is-rebuilt" : "prompt-account"} aria-label={rebuilt.isOn ? "What it would be" : "What was sent"} aria-busy={rebuilt.isBusy}>
         {shown && <Account explanation={shown.explanation} prompt={shown.messages} conversation={conversation} onTurn={onTurn} />}
       </section>
@@ -57,7 +57,7 @@ function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
   );
 }
 
-function Unrecorded() {
+function NoRecord() {
   return (
     <p className="panel-empty">
       No call of a model is on record for this answer: it was written or imported, not made here.
@@ -66,7 +66,7 @@ function Unrecorded() {
   );
 }
 
-/** A round of tools is a call of its own, with a prompt of its own. */
+/** Picks one call: each round of tools is a separate call with its own prompt. */
 function Rounds({ calls, chosen, onChoose }: { calls: ModelRequest[]; chosen: ModelRequest | null; onChoose: (id: string) => void }) {
   return (
     <div className="rounds" role="group" aria-label="Calls of the model for this answer">

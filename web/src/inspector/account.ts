@@ -1,4 +1,4 @@
-/** The account of a prompt, made ready to be shown. Pure. */
+/** Prepares the explanation of a prompt for display. Pure. */
 
 import type { Block, Explanation, Fields, Json, ModelRequest } from "../api/types";
 
@@ -21,22 +21,22 @@ export const counted = (value: number, one: string) => `${count(value)} ${one}${
 export const percent = (share: number) => `${Math.round(share * 100)}%`;
 export const seconds = (value: number) => (value < 1 ? `${Math.round(value * 1_000)} ms` : `${value.toFixed(1)} s`);
 
-/** What no block accounts for: the marks between messages, and the start of the answer. */
+/** Tokens that belong to no block: separators between messages, and the start of the answer. */
 export function marksOf(explanation: Explanation): number {
   return explanation.tokens - explanation.blocks.reduce((sum, block) => sum + block.tokens, 0);
 }
 
-/** Positions as people count turns: from one, the last one included. */
+/** Turn positions as people count them: from one, with an inclusive end. */
 export function spanOf(from: number | null, through: number | null): string {
   if (from === null || through === null) return "";
   return through - from > 1 ? `turns ${count(from + 1)}–${count(through)}` : `turn ${count(from + 1)}`;
 }
 
-// ---- the words of a block
+// ---- the text of a block
 
 const TAGS: { [kind: string]: string } = { memory: "memory", summaries: "summary", recalled: "recalled" };
 
-/** The words of a block as they stand in a prompt, whatever shape its provider wants: they are between marks. */
+/** Find the text of a block in a prompt of any provider, by the markers around it. */
 export function wordsOf(kind: string, prompt: Json): string | null {
   const tag = TAGS[kind];
   if (!tag) return null;
@@ -65,7 +65,7 @@ export interface Score {
 
 export const scoresOf = (block: Block) => new Map((block.scores as unknown as Score[]).map((one) => [one.turn, one]));
 
-// ---- what it cost
+// ---- cost
 
 export interface Figure {
   name: string;

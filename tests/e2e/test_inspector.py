@@ -48,7 +48,7 @@ def ask_on(tab: Tab, text: str) -> None:
     """Ask in a thread that is still being read, page by page."""
     expect(tab.answers.last).to_be_visible()
     tab.send(text)
-    expect(tab.page.locator(f'.item.is-user:has-text("{text}") + .item.is-assistant .saw')).to_be_visible()
+    expect(tab.page.locator(f'.item.is-user:has-text("{text}") + .item.is-assistant .inspect')).to_be_visible()
     expect(tab.button("Send")).to_be_visible()
 
 

@@ -1,15 +1,15 @@
-/** The same question with another budget or policy: what the model would see then. */
+/** Rebuild the prompt of the same question with another budget or policy. */
 
 import { useState } from "react";
 import type { Context, Explanation, Fields } from "../api/types";
 import { buildContext } from "../api/verbs";
-import { useReading } from "../state/reading";
+import { useResource } from "../state/resource";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import { count } from "./account";
 
 export const BUDGETS = [250, 500, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 32_000, 64_000, 128_000];
-const PAUSE = 120; // milliseconds without a move before it is asked
+const PAUSE = 120; // milliseconds without a change before the server is asked
 const POLICIES: { [name: string]: string } = {
   balanced: "Memory, summaries and recent turns; recall takes at most a third.",
   "recall-heavy": "What fits the question first, and few recent turns.",
@@ -18,25 +18,25 @@ const POLICIES: { [name: string]: string } = {
   "oldest-first": "Everything; the oldest turns are cut first.",
 };
 
-export interface Wish {
+export interface RebuildOptions {
   budget: number;
   policy: string;
 }
 
 export interface Rebuilt {
-  wish: Wish | null;
+  wish: RebuildOptions | null;
   context: Context | null;
   problem: string;
   isOn: boolean;
   isBusy: boolean;
-  set: (wish: Wish | null) => void;
+  set: (wish: RebuildOptions | null) => void;
 }
 
-/** Nothing is asked until somebody moves the slider, or when there is nothing else to show. */
-export function useRebuilt(conversation: string, question: string | null, sent: Explanation | null): Rebuilt {
-  const [chosen, set] = useState<Wish | null>(null);
+/** Ask the server only after the slider was moved, or when there is no stored prompt to show. */
+export function useRebuild(conversation: string, question: string | null, sent: Explanation | null): Rebuilt {
+  const [chosen, set] = useState<RebuildOptions | null>(null);
   const wish = chosen ?? (sent ? null : { budget: 8_000, policy: "balanced" });
-  const { data, problem, isBusy } = useReading(
+  const { data, problem, isBusy } = useResource(
     async (signal) => (wish ? { wish, context: await buildContext(conversation, bodyOf(wish, question), signal) } : null),
     [conversation, question, wish?.budget, wish?.policy],
     PAUSE,
@@ -45,12 +45,12 @@ export function useRebuilt(conversation: string, question: string | null, sent: 
   return { wish, context, problem: wish ? problem : "", isOn: chosen !== null, isBusy: wish !== null && isBusy, set };
 }
 
-/** A preview: trying a small budget must not make the server summarise for it. */
-export const bodyOf = (wish: Wish, question: string | null): Fields => ({
+/** `preview`, because trying a small budget must not make the server summarise turns. */
+export const bodyOf = (wish: RebuildOptions, question: string | null): Fields => ({
   token_budget: wish.budget, policy: wish.policy, preview: true, ...(question && { message: question }),
 });
 
-/** The step of the slider that is nearest to a budget. */
+/** The slider step nearest to a budget. */
 export function stepOf(budget: number): number {
   const distance = (value: number) => Math.abs(Math.log(value / Math.max(1, budget)));
   return BUDGETS.reduce((best, value, at) => (distance(value) < distance(BUDGETS[best]!) ? at : best), 0);

@@ -1,13 +1,13 @@
-/** The calls of a model that an answer is made of: one, and one more for each round of tools. */
+/** The model calls behind an answer: one, plus one for each round of tools. */
 
 import type { ModelRequest, Turn } from "../api/types";
 import { listRequests } from "../api/verbs";
-import { talk } from "../state/talk";
+import { current } from "../state/current-conversation";
 import { textOf } from "../state/text";
 import { itemsOf } from "../state/views";
 
 const TRIES = 6;
-const PAUSE = 500; // milliseconds: the record follows the answer, and nobody waited for it
+const PAUSE = 500; // milliseconds between attempts: the record is stored shortly after the answer
 
 export async function readCalls(conversation: string, turn: string, signal: AbortSignal): Promise<ModelRequest[]> {
   const turns = roundsOf(turn);
@@ -20,7 +20,7 @@ export async function readCalls(conversation: string, turn: string, signal: Abor
 }
 
 function itemWith(turn: string) {
-  const items = itemsOf(talk.get().thread.turns);
+  const items = itemsOf(current.get().thread.turns);
   const at = items.findIndex((item) => item.turns.some((one) => one.id === turn));
   return { item: items[at], before: items[at - 1] };
 }
@@ -30,9 +30,9 @@ function roundsOf(turn: string): string[] {
   return turns.length ? turns.map((one) => one.id) : [turn];
 }
 
-const isMadeHere = (turn: string) => Boolean(talk.get().thread.turns.find((one) => one.id === turn)?.adapter);
+const isMadeHere = (turn: string) => Boolean(current.get().thread.turns.find((one) => one.id === turn)?.adapter);
 
-/** The question that it answers, if it is on the page. */
+/** The question that the turn answers, if it is on the page. */
 export function questionOf(turn: string): string | null {
   const before: Turn | undefined = itemWith(turn).before?.turns[0];
   return before?.role === "user" ? textOf(before.content) || null : null;

@@ -1,4 +1,4 @@
-/** The budget as a bar, and the blocks that it is spent on. Each opens to its reason, its turns and its words. */
+/** The token budget as a bar, and the blocks it is spent on. Each block opens to show its reason, turns and text. */
 
 import { useState } from "react";
 import type { Block, Explanation, Json } from "../api/types";
@@ -9,7 +9,7 @@ import { count, counted, KINDS, marksOf, nameOf, percent, scoresOf, slugOf, span
 
 export interface AccountProps {
   explanation: Explanation;
-  /** What was sent, or would be: the words of blocks are looked up in it. */
+  /** The request that was sent, or would be sent; the text of each block is looked up in it. */
   prompt: Json;
   conversation: string;
   onTurn: (turn: string) => void;

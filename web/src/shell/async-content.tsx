@@ -1,9 +1,9 @@
 import type { ReactNode } from "react";
-import type { Reading } from "../state/reading";
+import type { Resource } from "../state/resource";
 
-/** What was read, or that it is on its way, or why it did not come and what to do. */
-export function Shown<T>({ reading, what, children }: { reading: Reading<T>; what: string; children: (data: NonNullable<T>) => ReactNode }) {
-  const { data, problem, isBusy, again } = reading;
+/** Show a resource: its data, a placeholder while it loads, or the error with a retry button. */
+export function AsyncContent<T>({ resource, what, children }: { resource: Resource<T>; what: string; children: (data: NonNullable<T>) => ReactNode }) {
+  const { data, problem, isBusy, again } = resource;
   if ((data === null || data === undefined) && !problem)
     return <div role="status" aria-label={`Reading ${what}`}>{[85, 60, 70].map((width) => <i key={width} className="ghost" style={{ width: `${width}%` }} />)}</div>;
   return (

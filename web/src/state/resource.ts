@@ -1,20 +1,20 @@
-/** Something that is read from the server, and read again when one of its keys has changed. */
+/** Data that is loaded from the server, and loaded again when one of its keys changes. */
 
 import { useEffect, useState } from "react";
 import { adviceOf } from "../api/client";
 
-export interface Reading<T> {
-  /** The last that was read; it stays while the next is on its way, and when that fails. */
+export interface Resource<T> {
+  /** The last data loaded; kept while the next load is running, and if that fails. */
   data: T | null;
   problem: string;
   isBusy: boolean;
   again: () => void;
-  /** Somebody has it newer: a write answers what is there after it. */
+  /** Set newer data, such as the response to a write. */
   put: (data: T) => void;
 }
 
-/** `pause`: milliseconds without a change before it is asked, for whatever follows keys or a slider. */
-export function useReading<T>(load: (signal: AbortSignal) => Promise<T>, keys: unknown[], pause = 0): Reading<T> {
+/** `pause` is a debounce in milliseconds, for keys that follow typing or a slider. */
+export function useResource<T>(load: (signal: AbortSignal) => Promise<T>, keys: unknown[], pause = 0): Resource<T> {
   const [state, setState] = useState<{ data: T | null; problem: string; isBusy: boolean }>({
     data: null, problem: "", isBusy: true,
   });
