@@ -5,8 +5,8 @@ python web/build.py --force    build
 python web/build.py test       the component tests
 python web/build.py check      the types
 
-With --node-from-wheel, a Node comes by pip where there is no recent one. With --if-possible, no Node and no network are
-no failure; a mistake in the app still is.
+With --node-from-wheel, Node is installed by pip where there is no recent one. With --if-possible, a missing Node or
+network is not a failure; an error in the app still is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoTools(NoBuild):
 
 
 def is_recent(version: str) -> bool:
-    """What Vite runs on: 20.19 or newer of 20, and everything from 22.12 on."""
+    """Whether Vite supports this version: 20.19 or newer of 20, and everything from 22.12 on."""
     major, minor = (int(part) for part in version.strip().lstrip("v").split(".")[:2])
     return (major == 20 and minor >= 19) or (major, minor) >= (22, 12)
 

@@ -1,4 +1,4 @@
-"""A Chromium of this machine, and what the end-to-end tests need beside it.
+"""Find the Chromium of this machine and check the other needs of the end-to-end tests.
 
 python -m tests.e2e.browser    says why they would be skipped, if they would be
 """

@@ -1,4 +1,4 @@
-"""A real browser, a real server, and either no model or one that follows a script over OpenAI's wire format."""
+"""Fixtures: a real browser, a real server, and either no model or a scripted one that speaks OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.server.conftest import Running, running
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say, Step
 
-expect.set_options(timeout=30_000)  # a slow machine, and others beside us
+expect.set_options(timeout=30_000)  # the machine may be slow and shared
 TITLE = "A fine title"
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """For as long as tests of this folder run: its loop would be in the way of other tests' own."""
+    """One browser for all tests of this folder; closed afterwards, because its event loop would disturb other tests."""
     if reason := why_not():
         pytest.skip(reason)
     with sync_playwright() as playwright:
@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Script:
-    """What the model says, one step per question. Titles are asked for in between, and are no step of it."""
+    """The model's scripted answers, one step per question. Requests for titles are answered separately."""
 
     def __init__(self, provider: LoopbackProvider) -> None:
         self.provider = provider
@@ -54,29 +54,29 @@ class Script:
 
 
 class Tab:
-    """A page of the app, in the words of whoever uses it."""
+    """A page of the app, with helpers named after what a user does."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
-        self.troubles: list[str] = []
-        page.on("pageerror", lambda problem: self.troubles.append(f"error: {problem}"))
+        self.errors: list[str] = []
+        page.on("pageerror", lambda problem: self.errors.append(f"error: {problem}"))
         page.on("console", self._heard)
         page.on("request", self._asked)
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and "status of 4" not in message.text and "net::ERR" not in message.text:
-            self.troubles.append(f"console: {message.text}")
+            self.errors.append(f"console: {message.text}")
 
     def _asked(self, request: Any) -> None:
         if not request.url.startswith((self.url, "blob:", "data:")):
-            self.troubles.append(f"asked elsewhere: {request.url}")
+            self.errors.append(f"asked elsewhere: {request.url}")
 
     def open(self, path: str = "/") -> Tab:
         self.page.goto(self.url + path)
         self.page.locator("main").wait_for()
         return self
 
-    # ---- what is on it
+    # ---- elements
 
     @property
     def message(self) -> Locator:
@@ -88,7 +88,7 @@ class Tab:
 
     @property
     def answers(self) -> Locator:
-        """Answers that are complete: there is something to do with them."""
+        """Completed answers: those that have action buttons."""
         return self.page.locator(".item.is-assistant:has(.actions)")
 
     @property
@@ -107,12 +107,12 @@ class Tab:
         return (within or self.page).get_by_role("button", name=name, exact=True)
 
     def row(self, title: str) -> Locator:
-        """A row of the list, with its buttons, which show when somebody points at it."""
+        """A row of the list, hovered so that its buttons are visible."""
         found = self.list.locator(".row", has_text=title)
         found.hover()
         return found
 
-    # ---- what is done with it
+    # ---- actions
 
     def send(self, text: str) -> None:
         self.message.fill(text)
@@ -128,7 +128,7 @@ class Tab:
 
 @dataclass
 class App:
-    """A server, a browser's memory, and the tabs that were opened."""
+    """A server, a browser context, and the tabs opened in it."""
 
     server: Running
     context: BrowserContext
@@ -146,7 +146,7 @@ class App:
 
 @pytest.fixture
 def start(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Start an app; at the end, no page may have complained or asked another host."""
+    """Start an app; at the end, check that no page logged an error or sent a request to another host."""
     with ExitStack() as stack:
 
         def make(url: str | None = None, context: dict[str, Any] | None = None, **settings: Any) -> App:
@@ -158,8 +158,8 @@ def start(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
         apps: list[App] = []
         yield make
-        troubles = [trouble for app in apps for tab in app.tabs for trouble in tab.troubles]
-    assert not troubles
+        errors = [error for app in apps for tab in app.tabs for error in tab.errors]
+    assert not errors
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def _context(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def offline(start: Callable[..., App]) -> App:
-    """As it comes: no model, no key."""
+    """An app with default settings: no model, no key."""
     return start()
 
 
@@ -185,7 +185,7 @@ def provider() -> Iterator[LoopbackProvider]:
 
 @pytest.fixture
 def scripted(start: Callable[..., App], provider: LoopbackProvider) -> App:
-    """With a model that says what the test tells it to, and may look into the past."""
+    """An app with a scripted model that has the recall tool."""
     models = {"chat": provider.models()["chat"]}
     app = start(model="chat", models=models, generate={"tools": ["recall"]})
     app.script = Script(provider)
@@ -194,14 +194,14 @@ def scripted(start: Callable[..., App], provider: LoopbackProvider) -> App:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """For a model that waits in the middle of an answer; open at the end, so that nobody waits for ever."""
+    """An event for a model that waits in the middle of an answer; set at the end of the test."""
     one = threading.Event()
     yield one
     one.set()
 
 
 def done(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine beside the browser's own loop."""
+    """Run a coroutine in a thread, outside the browser's event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result(300)
 

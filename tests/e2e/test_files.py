@@ -36,7 +36,7 @@ def file(name: str, data: bytes, kind: str = "text/plain") -> dict[str, Any]:
 
 
 def hand_over(tab: Tab, target: Locator, event: str, name: str, data: bytes, kind: str) -> None:
-    """What a browser does when files are dropped or pasted."""
+    """Dispatch the events of a browser when files are dropped or pasted."""
     target.evaluate(
         """(target, [event, name, data, kind]) => {
             const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));

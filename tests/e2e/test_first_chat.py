@@ -1,4 +1,4 @@
-"""Somebody opens the page for the first time: no key, no model, nothing set up."""
+"""The first visit: no key, no model, nothing set up."""
 
 from __future__ import annotations
 

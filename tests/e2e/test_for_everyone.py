@@ -37,7 +37,7 @@ def boil(minutes: int = 12) -> str:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds in light and dark, of what is serious. Colours are all that differs between them."""
+    """Serious findings of axe-core in light and dark mode. Only colours differ between them."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: run `make web`")
     page.evaluate(AXE.read_text())

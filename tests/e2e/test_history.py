@@ -146,7 +146,7 @@ def test_a_deletion_is_sent_when_the_page_closes(start, tmp_path: Path) -> None:
     tab.button("Delete One", tab.row("One")).click()
     expect(tab.rows).to_have_text(["Two"])
     tab.page.goto("about:blank")
-    tab.troubles.clear()
+    tab.errors.clear()
     again = app.tab()
     expect(again.rows).to_have_text(["Two"])
     with app.api() as api:

@@ -1,4 +1,4 @@
-"""What a model or a stranger writes is text: it runs nothing, loads nothing and goes nowhere by itself."""
+"""Text of a model or another person runs nothing, loads nothing and navigates nowhere by itself."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_remote_picture_waits_for_a_click_and_gets_a_frame_of_its_own(scripted
     picture = tab.page.frame_locator("iframe[title='a chart']").locator("img")
     expect(picture).to_be_visible()
     assert asked == ["http://pictures.example/chart.png"]
-    tab.troubles = [one for one in tab.troubles if "pictures.example" not in one]  # this one was asked for
+    tab.errors = [one for one in tab.errors if "pictures.example" not in one]  # this one was asked for
 
 
 def test_hostile_titles_and_names_are_shown_as_they_are(offline: App) -> None:
@@ -119,7 +119,7 @@ def test_the_page_may_run_and_load_its_own_only(offline: App) -> None:
         })"""
     )
     assert blocked == "img-src"
-    tab.troubles.clear()  # that was the browser, saying so
+    tab.errors.clear()  # that was the browser, saying so
 
 
 def test_sources_lead_nowhere_dangerous(offline: App) -> None:

@@ -1,4 +1,4 @@
-"""What the model saw: the drawer shows what the API says, whatever was asked and however it ended."""
+"""The inspector ("What the model saw") shows what the API returns, for every kind of answer."""
 
 from __future__ import annotations
 

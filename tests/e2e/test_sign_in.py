@@ -1,4 +1,4 @@
-"""Who may look: a key or a JWT where the server asks for one."""
+"""Sign-in with a key or a JWT, where the server requires one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_key_that_is_revoked_leads_back_to_the_door(start: Callable[..., App])
     store = app.server.app.state.services.store.scoped(Scope.of("acme", None))
     keys = app.server.do(list_keys(store))
     app.server.do(revoke_key(store, keys[0].id))
-    tab.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # somebody looks at it again
+    tab.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # the tab becomes visible again
     expect(tab.page.get_by_label("Key or token")).to_be_visible()
     expect(tab.page.get_by_role("alert")).to_contain_text("no longer accepted")
 

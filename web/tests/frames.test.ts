@@ -15,7 +15,7 @@ const delta = (from: number, text: string) => frame("delta", { turn: "a", from, 
 const texts = (thread: Thread) => thread.turns.map((one) => one.content);
 
 describe("a recorded feed", () => {
-  // What was recorded is the log of a question that was edited: the first one is no longer active.
+  // The recorded log is that of an edited question: the first version is no longer active.
   it("ends with the active view, however it is cut", () => {
     const whole = afterFrames(NO_THREAD, recorded);
     expect(texts(whole.thread)).toEqual(["What else?", "Rice 🍚, again."]);

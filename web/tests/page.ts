@@ -1,4 +1,4 @@
-/** As much of a browser as the state of the page needs, and a server that answers what a test says. Import it first. */
+/** The browser APIs that the page's state needs, and a fake server with scripted responses. Import it first. */
 
 import { vi } from "vitest";
 
@@ -13,7 +13,7 @@ export const asked: { method: string; path: string; key: string | null }[] = [];
 type Answer = (path: string) => unknown;
 const answers: [string, RegExp, Answer][] = [];
 
-/** From now on, a request is answered so: by a value, or, when it is thrown, by that status. */
+/** Script the response to a request: the value returned, or the status thrown. */
 export function on(method: string, path: RegExp, answer: Answer): void {
   answers.unshift([method, path, answer]);
 }

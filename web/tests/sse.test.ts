@@ -6,7 +6,7 @@ import { anthropic, openai, palaver, type StreamEvent } from "../src/sse/shapes"
 
 const recorded = (name: string) => readFileSync(join(import.meta.dirname, "streams", `${name}.txt`), "utf8");
 
-/** What a stream says when it comes in pieces of this many characters. */
+/** Read a stream that arrives in chunks of this many characters. */
 function read(text: string, size = text.length): Message[] {
   const parser = new SseParser();
   const found: Message[] = [];

@@ -3,7 +3,7 @@ import type { Branch, Conversation, Turn } from "../src/api/types";
 import { blocksOf } from "../src/chat/blocks";
 import { safeUrl } from "../src/chat/links";
 import { fileName, markdownOf } from "../src/history/markdown-export";
-import { GROUP, visibleRange, placesOf, ROW } from "../src/history/window";
+import { GROUP, visibleRange, rowOffsets, ROW } from "../src/history/window";
 import { groupOf, type Row, rowsOf } from "../src/state/dates";
 import { parseRoute, pathTo } from "../src/state/paths";
 import { codePoints, markSpans, titleParts, unitsAt } from "../src/state/text";
@@ -121,7 +121,7 @@ describe("dates", () => {
 describe("the rows in sight", () => {
   const rows: Row[] = Array.from({ length: 10_000 }, (_, n) =>
     n % 100 ? { kind: "conversation", conversation: at("2026-11-15", `${n}`) } : { kind: "group", name: `${n}` });
-  const places = placesOf(rows);
+  const places = rowOffsets(rows);
 
   it("are few, and cover the view, wherever it is", () => {
     expect(places.at(-1)).toBe(100 * GROUP + 9_900 * ROW);
@@ -134,7 +134,7 @@ describe("the rows in sight", () => {
   });
 
   it("are none of an empty list", () => {
-    expect(visibleRange(placesOf([]), 0, 600)).toEqual([0, 0]);
+    expect(visibleRange(rowOffsets([]), 0, 600)).toEqual([0, 0]);
   });
 });
 

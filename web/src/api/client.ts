@@ -27,7 +27,7 @@ export function adviceOf(problem: unknown): string {
 // ---- authentication
 
 const TOKEN = "palaver.token";
-const refused = new Set<() => void>();
+const unauthorizedListeners = new Set<() => void>();
 
 export function token(): string | null {
   return sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN);
@@ -46,8 +46,8 @@ export function dropToken(): void {
 
 /** Register a listener for responses with status 401. */
 export function onUnauthorized(listener: () => void): () => void {
-  refused.add(listener);
-  return () => refused.delete(listener);
+  unauthorizedListeners.add(listener);
+  return () => unauthorizedListeners.delete(listener);
 }
 
 export function headers(more: Record<string, string> = {}): Record<string, string> {
@@ -82,7 +82,7 @@ export async function send(method: string, path: string, options: Options = {}):
   }
   if (response.ok) return response;
   const found = await problemOf(response);
-  if (found.status === 401) refused.forEach((listener) => listener());
+  if (found.status === 401) unauthorizedListeners.forEach((listener) => listener());
   throw found;
 }
 

@@ -28,21 +28,21 @@ export function Chat() {
   const drop = useDrop(files.add);
   if (phase === "gone")
     return (
-      <main className="chat"><Head />
+      <main className="chat"><ChatHeader />
         <ErrorBanner isWhole={false} icon="trash" title="Not here any more" text="This conversation was deleted, or is not yours to see." action="New chat" onAction={newChat} />
       </main>
     );
   if (phase === "failed")
     return (
-      <main className="chat"><Head />
+      <main className="chat"><ChatHeader />
         <ErrorBanner isWhole={false} title="It could not be opened" text={problem} action="Try again" onAction={reopen} />
       </main>
     );
   return (
     <main className={`chat ${isEmpty && phase !== "loading" ? "is-empty" : ""}`} {...drop.handlers}>
-      <Head />
+      <ChatHeader />
       {phase === "loading" ? (
-        <div className="thread" role="status" aria-label="Loading the conversation"><Ghost /></div>
+        <div className="thread" role="status" aria-label="Loading the conversation"><Skeleton /></div>
       ) : isEmpty ? (
         <Welcome onPick={(text) => composer.current?.put(text)} />
       ) : (
@@ -72,7 +72,7 @@ function AnswerAnnouncer() {
   return <p className="sr-only" role="status">{busy ? "Answering" : hasBegun ? "The answer is there" : ""}</p>;
 }
 
-function Head() {
+function ChatHeader() {
   const info = useStore(current, (one) => one.info);
   const isListShown = useStore(sidebar, (one) => one);
   const isMemoryShown = useStore(panel, (one) => one?.kind === "memory");
@@ -111,7 +111,7 @@ function Title() {
     setDraft(null);
     if (draft.trim() && draft !== titleOf(info)) {
       current.patch({ info: { ...info, title: draft.trim() } });
-      void rename(info.id, draft).then((isDone) => isDone || restore(info));
+      void rename(info.id, draft).then((isDone) => isDone || restoreTitle(info));
     }
   };
   return (
@@ -131,7 +131,7 @@ function Title() {
   );
 }
 
-function restore(info: Conversation): void {
+function restoreTitle(info: Conversation): void {
   const now = current.get().info;
   if (now?.id === info.id) current.patch({ info: { ...now, title: info.title } });
 }
@@ -155,6 +155,6 @@ function Welcome({ onPick }: { onPick: (text: string) => void }) {
   );
 }
 
-function Ghost() {
+function Skeleton() {
   return <div className="thread-content">{[40, 90, 75, 60].map((width) => <i key={width} className="ghost" style={{ width: `${width}%` }} />)}</div>;
 }

@@ -28,7 +28,7 @@ export function Composer({
   const id = useStore(current, (one) => one.id);
   const busy = useStore(current, isBusy);
   const [text, setText] = useDraft(id);
-  const area = useGrowing(text);
+  const area = useAutoHeight(text);
   const chooser = useRef<HTMLInputElement>(null);
   useImperativeHandle(handle, () => ({ put: (more) => (setText(more), focusMessage()) }), [setText]);
   const isWaiting = files.uploads.some((one) => !one.stored && !one.problem);
@@ -111,7 +111,7 @@ function useDraft(id: string | null): [string, (text: string) => void] {
 }
 
 /** Make the text area as high as its text, within the limits of the style sheet. */
-function useGrowing(text: string) {
+function useAutoHeight(text: string) {
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
     const element = area.current;

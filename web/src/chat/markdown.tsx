@@ -51,7 +51,7 @@ const Block = memo(function Block({ text }: { text: string }) {
 });
 
 /** How many of `count` blocks to render: a few more with each frame, so that a long text is not one long task. */
-function useGrowing(count: number): number {
+function useProgressiveCount(count: number): number {
   const [most, setMost] = useState(BLOCKS);
   const isShort = most < count + BLOCKS / 2; // streamed blocks are rendered without waiting
   useEffect(() => {
@@ -64,7 +64,7 @@ function useGrowing(count: number): number {
 
 export const Markdown = memo(function Markdown({ text, isStreaming = false }: { text: string; isStreaming?: boolean }) {
   const blocks = useMemo(() => blocksOf(text), [text]);
-  const most = useGrowing(blocks.length);
+  const most = useProgressiveCount(blocks.length);
   return (
     <div className={`markdown ${isStreaming ? "is-streaming" : ""}`}>
       {blocks.slice(0, most).map((block, at) => <Block key={at} text={block} />)}

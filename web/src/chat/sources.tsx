@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import type { Fields } from "../api/types";
-import { follow } from "../history/row";
+import { onLinkClick } from "../history/row";
 import { pathTo } from "../state/paths";
 import { current } from "../state/current-conversation";
 import { textOf } from "../state/text";
@@ -33,7 +33,7 @@ function Source({ source, number, conversation }: { source: Fields; number: numb
     const place = typeof source.conversation === "string" ? source.conversation : conversation;
     const turn = source.turn;
     return (
-      <a href={pathTo(place, turn)} onClick={(event) => follow(event, place, turn)}>
+      <a href={pathTo(place, turn)} onClick={(event) => onLinkClick(event, place, turn)}>
         <b>{number}</b> {excerptOf(turn)}
       </a>
     );

@@ -33,14 +33,14 @@ export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (uns
   return (
     <div className={`thread ${busy ? "is-busy" : ""}`} ref={box} tabIndex={-1}>
       <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
-        <Earlier />
+        <EarlierButton />
         {shown.map((item, at) => (
           <ItemView
             key={item.id} item={item} me={me} model={model} thinking={at === shown.length - 1 ? thinking : ""}
             versions={branches.size ? versionsAt(shown, at, branches) : null}
           />
         ))}
-        <Ending onTakeBack={onTakeBack} model={model} />
+        <ThreadEnd onTakeBack={onTakeBack} model={model} />
       </div>
       {!isAtEnd && (
         <button type="button" className="to-end" onClick={toEnd} aria-label="To the latest message"><Icon name="down" /></button>
@@ -77,14 +77,14 @@ function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): V
   return asked?.role === "user" ? versionsOf(asked.turns[0]!, branches).answers : null;
 }
 
-function Earlier() {
+function EarlierButton() {
   const older = useStore(current, (one) => one.older);
   if (!older) return null;
   return <button type="button" className="button earlier" onClick={() => void loadOlder()}>Earlier messages</button>;
 }
 
 /** The end of the thread, which is not in the log yet: the outgoing message, the wait for the first token, errors. */
-function Ending({ onTakeBack, model }: { onTakeBack: (unsent: OutgoingMessage) => void; model?: string }) {
+function ThreadEnd({ onTakeBack, model }: { onTakeBack: (unsent: OutgoingMessage) => void; model?: string }) {
   const { outgoing, busy, failure, thread, id, live } = useStore(current, (one) => one);
   const last = thread.turns.at(-1);
   const edit = () => {
@@ -150,7 +150,7 @@ function useScrolling(isWhole: boolean) {
   useEffect(() => {
     const element = box.current!;
     let before = element.scrollTop;
-    let place: Place | null = null;
+    let place: ScrollAnchor | null = null;
     const settle = () => {
       if (isStuck.current) element.scrollTop = element.scrollHeight;
       else if (place) element.scrollTop += offsetSince(element, place);
@@ -178,7 +178,7 @@ function useScrolling(isWhole: boolean) {
 }
 
 /** A scroll anchor: the item being read and its position, which stays fixed when content above it grows. */
-interface Place {
+interface ScrollAnchor {
   item: Element;
   top: number;
   scrolled: number;
@@ -187,13 +187,13 @@ interface Place {
 const topIn = (box: Element, item: Element) => item.getBoundingClientRect().top - box.getBoundingClientRect().top;
 
 /** How far the anchor has moved, not counting the reader's own scrolling. */
-function offsetSince(box: Element, { item, top, scrolled }: Place): number {
+function offsetSince(box: Element, { item, top, scrolled }: ScrollAnchor): number {
   const moved = item.isConnected ? topIn(box, item) - top + box.scrollTop - scrolled : 0;
   return Math.abs(moved) < 1 ? 0 : moved;
 }
 
 /** The first visible item, by binary search. */
-function anchorIn(box: Element): Place | null {
+function anchorIn(box: Element): ScrollAnchor | null {
   const items = box.getElementsByClassName("item");
   const edge = box.getBoundingClientRect().top;
   let low = 0;

@@ -26,7 +26,7 @@ function OneStep({ step: { call, result } }: { step: Step }) {
       <summary>
         {state === "running" ? <i className="spinner" /> : <Icon name={state === "done" ? "check" : "warn"} size={15} />}
         <strong>{call.name}</strong>
-        <span className="step-brief">{briefly(call.arguments)}</span>
+        <span className="step-brief">{formatBriefly(call.arguments)}</span>
         <span className="sr-only">{state}</span>
       </summary>
       <Value name="Arguments" value={call.arguments} />
@@ -36,7 +36,7 @@ function OneStep({ step: { call, result } }: { step: Step }) {
 }
 
 function Value({ name, value }: { name: string; value: Json }) {
-  const text = readable(value);
+  const text = formatValue(value);
   return (
     <figure className="code step-value">
       <figcaption><span>{name}</span><CopyButton text={text} label={`Copy the ${name.toLowerCase()}`} /></figcaption>
@@ -45,11 +45,11 @@ function Value({ name, value }: { name: string; value: Json }) {
   );
 }
 
-const readable = (value: Json) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+const formatValue = (value: Json) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
-export function briefly(value: Json): string {
+export function formatBriefly(value: Json): string {
   const text = typeof value === "object" && value && !Array.isArray(value)
     ? Object.entries(value).map(([name, one]) => `${name}: ${typeof one === "string" ? one : JSON.stringify(one)}`).join(", ")
-    : readable(value);
+    : formatValue(value);
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -7,7 +7,7 @@ import { type Row, rowsOf } from "../state/dates";
 import { route } from "../state/route";
 import { useStore } from "../state/store";
 import { ConversationRow } from "./row";
-import { visibleRange, placesOf } from "./window";
+import { visibleRange, rowOffsets } from "./window";
 
 const NEAR = 600; // pixels from the end at which the next page is loaded
 
@@ -16,7 +16,7 @@ export function List() {
   const here = useStore(route, (one) => one.conversation);
   const today = useToday();
   const rows = useMemo(() => rowsOf(items, today), [items, today]);
-  const places = useMemo(() => placesOf(rows), [rows]);
+  const places = useMemo(() => rowOffsets(rows), [rows]);
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const look = useCallback(() => {
@@ -33,7 +33,7 @@ export function List() {
   useEffect(() => {
     if (isNearEnd) void loadMore();
   }, [isNearEnd, items.length]);
-  if (phase === "loading") return <div className="list" role="status" aria-label="Loading conversations"><Ghosts /></div>;
+  if (phase === "loading") return <div className="list" role="status" aria-label="Loading conversations"><Skeletons /></div>;
   if (phase === "failed")
     return (
       <div className="list list-note" role="alert">
@@ -47,7 +47,7 @@ export function List() {
     <div className="list" ref={box} onScroll={look} onKeyDown={onArrow} role="list" aria-label="Conversations">
       <div className="list-space" style={{ height: whole }}>
         {rows.slice(first, last).map((row, at) => (
-          <Placed key={keyOf(row)} row={row} top={places[first + at]!} here={here} />
+          <PositionedRow key={keyOf(row)} row={row} top={places[first + at]!} here={here} />
         ))}
       </div>
     </div>
@@ -56,7 +56,7 @@ export function List() {
 
 const keyOf = (row: Row) => (row.kind === "group" ? row.name : row.conversation.id);
 
-function Placed({ row, top, here }: { row: Row; top: number; here: string | null }) {
+function PositionedRow({ row, top, here }: { row: Row; top: number; here: string | null }) {
   return (
     <div className="list-row" style={{ transform: `translateY(${top}px)` }} role="listitem">
       {row.kind === "group" ? (
@@ -85,6 +85,6 @@ function useToday(): Date {
   return today;
 }
 
-function Ghosts() {
+function Skeletons() {
   return <>{[70, 55, 80, 45, 65].map((width) => <i key={width} className="ghost" style={{ width: `${width}%` }} />)}</>;
 }

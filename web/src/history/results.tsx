@@ -8,7 +8,7 @@ import { pathTo } from "../state/paths";
 import { markSpans, textOf, titleParts } from "../state/text";
 import { titleOf } from "../state/titles";
 import { adjacent } from "./focus";
-import { follow } from "./row";
+import { onLinkClick } from "./row";
 
 const PAUSE = 150; // milliseconds without a keystroke before the search runs
 const SHOWN = 3; // passages shown per conversation
@@ -57,8 +57,8 @@ function Result({ found, words }: { found: Found; words: string }) {
   const { conversation, matches } = found;
   return (
     <section className="result">
-      <a className="result-title" href={pathTo(conversation.id)} onClick={(event) => follow(event, conversation.id)}>
-        {found.in_title ? <Marked parts={titleParts(titleOf(conversation), words)} /> : titleOf(conversation)}
+      <a className="result-title" href={pathTo(conversation.id)} onClick={(event) => onLinkClick(event, conversation.id)}>
+        {found.in_title ? <HighlightedText parts={titleParts(titleOf(conversation), words)} /> : titleOf(conversation)}
       </a>
       {matches.slice(0, SHOWN).map((match) => <Passage key={match.turn.id} match={match} conversation={conversation.id} />)}
     </section>
@@ -69,13 +69,13 @@ function Passage({ match, conversation }: { match: Match; conversation: string }
   const { turn, spans } = match;
   return (
     <a
-      className="passage" href={pathTo(conversation, turn.id)} onClick={(event) => follow(event, conversation, turn.id)}
+      className="passage" href={pathTo(conversation, turn.id)} onClick={(event) => onLinkClick(event, conversation, turn.id)}
     >
-      <Marked parts={markSpans(textOf(turn.content), spans)} />
+      <HighlightedText parts={markSpans(textOf(turn.content), spans)} />
     </a>
   );
 }
 
-function Marked({ parts }: { parts: { text: string; isMatch: boolean }[] }) {
+function HighlightedText({ parts }: { parts: { text: string; isMatch: boolean }[] }) {
   return <>{parts.map((part, at) => (part.isMatch ? <mark key={at}>{part.text}</mark> : part.text))}</>;
 }

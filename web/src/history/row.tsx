@@ -21,7 +21,7 @@ export const ConversationRow = memo(function ConversationRow({
     <div className={`row ${isHere ? "is-here" : ""}`}>
       <a
         className="row-link" href={pathTo(conversation.id)} aria-current={isHere ? "page" : undefined} title={title}
-        onClick={(event) => follow(event, conversation.id)} onDoubleClick={() => setEditing(true)}
+        onClick={(event) => onLinkClick(event, conversation.id)} onDoubleClick={() => setEditing(true)}
         onKeyDown={(event) => {
           if (event.key === "F2") setEditing(true);
           if (event.key === "Delete") remove(conversation);
@@ -45,7 +45,7 @@ export const ConversationRow = memo(function ConversationRow({
 });
 
 /** A plain click navigates within the page; with a modifier key, the browser opens a tab. */
-export function follow(event: MouseEvent, id: string, turn?: string): void {
+export function onLinkClick(event: MouseEvent, id: string, turn?: string): void {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();
   navigate(id, turn ? { turn } : {});

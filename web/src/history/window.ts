@@ -7,7 +7,7 @@ export const GROUP = 38;
 const SPARE = 8; // extra rows beyond the edges, so that fast scrolling shows no gaps
 
 /** The offset of each row, followed by the end of the last one. */
-export function placesOf(rows: Row[]): number[] {
+export function rowOffsets(rows: Row[]): number[] {
   const places = [0];
   for (const row of rows) places.push(places.at(-1)! + (row.kind === "group" ? GROUP : ROW));
   return places;

@@ -60,12 +60,12 @@ function OneBlock({ block, prompt, conversation, onTurn }: AccountProps & { bloc
         <span className="figure">{count(block.tokens)}</span>
         <Icon name="down" size={14} />
       </summary>
-      {isOpen && <Inside block={block} prompt={prompt} conversation={conversation} onTurn={onTurn} />}
+      {isOpen && <BlockDetails block={block} prompt={prompt} conversation={conversation} onTurn={onTurn} />}
     </details>
   );
 }
 
-function Inside({ block, prompt, conversation, onTurn }: Omit<AccountProps, "explanation"> & { block: Block }) {
+function BlockDetails({ block, prompt, conversation, onTurn }: Omit<AccountProps, "explanation"> & { block: Block }) {
   const scores = scoresOf(block);
   const span = spanOf(block.from_seq, block.through_seq);
   const words = block.turn_ids.length ? null : wordsOf(block.kind, prompt);
@@ -114,7 +114,7 @@ function LeftOut({ explanation }: { explanation: Explanation }) {
   );
 }
 
-export function Same({ share }: { share: number | null }) {
+export function UnchangedShare({ share }: { share: number | null }) {
   return (
     <section aria-labelledby="same">
       <h3 id="same">Same as the prompt before</h3>

@@ -7,7 +7,7 @@ import { PanelHead } from "../shell/panel-head";
 import { AsyncContent } from "../shell/async-content";
 import { useResource } from "../state/resource";
 import { figuresOf } from "./account";
-import { Account, Same } from "./blocks";
+import { Account, UnchangedShare } from "./blocks";
 import { questionOf, readCalls } from "./calls";
 import { Rebuild, useRebuild } from "./rebuild";
 import "../memory/shared.css";
@@ -83,7 +83,7 @@ function Rounds({ calls, chosen, onChoose }: { calls: ModelRequest[]; chosen: Mo
 function Call({ call }: { call: ModelRequest }) {
   return (
     <>
-      <Same share={call.explanation?.identical_prefix ?? null} />
+      <UnchangedShare share={call.explanation?.identical_prefix ?? null} />
       <section aria-labelledby="figures">
         <h3 id="figures">Usage, cost, timings</h3>
         <dl className="figures">
