@@ -336,8 +336,8 @@ function fail(problem: unknown, isStarted: boolean, putBack?: () => void): void 
 
 /** Take back a message that was not sent. Returns it for the composer; an edit is opened in its own form instead. */
 export function takeBack(): OutgoingMessage | null {
-  const { outgoing, thread } = current.get();
-  const isEdit = thread.turns.some((one) => one.id === outgoing?.replaces);
+  const { outgoing } = current.get();
+  const isEdit = outgoing?.replaces !== undefined; // its turn may still be loading
   current.patch({ outgoing: null, unsentEdit: isEdit ? outgoing : null });
   return isEdit ? null : outgoing;
 }
