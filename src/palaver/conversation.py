@@ -31,6 +31,7 @@ from palaver.audit import Verifier
 from palaver.blobs import STAGED, blob_folder, blob_path
 from palaver.context.material import Context
 from palaver.context.pack import cover_of
+from palaver.context.pairs import steps_of
 from palaver.context.plan import Options
 from palaver.drafts import (
     MAX_BATCH,
@@ -102,7 +103,7 @@ from palaver.ports import (
     Search,
     Where,
 )
-from palaver.prompting import OPTIONS, options_of, where_of
+from palaver.prompting import OPTIONS, Bound, options_of, where_of
 from palaver.recall.terms import terms
 from palaver.recalling import MAX_QUERY
 from palaver.streaming import LOST, TurnWriter
@@ -116,6 +117,7 @@ MAX_READ = 100_000  # turns or events in one call
 END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
+MAX_STEPS = 200  # turns behind a question among which the steps of its answer are looked for
 NEAR = 0.1  # how much a fact that shares no word with the question must stand out by its meaning
 UPLOAD_SECONDS, MAX_UPLOAD_SECONDS = 900, 86_400
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
@@ -735,8 +737,13 @@ class Conversation:
 
     # ---- memory
 
-    async def build_context(self, token_budget: int | None = None, **options: Any) -> Context:
+    async def build_context(
+        self, token_budget: int | None = None, *, question: Turn | str | None = None, **options: Any
+    ) -> Context:
         """What the model will see: bounded by the budget, with a reason for every line.
+
+        `question` is the stored message to answer: the context ends with it, and nothing that came later is in it.
+        Without it, the newest message is answered.
 
         Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
         include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
@@ -744,20 +751,31 @@ class Conversation:
         """
         self._store.require(READ)
         _known(options, OPTIONS, "an option of build_context")
-        return await self._build_context(await self._mistrusted(options_of(token_budget=token_budget, **options)))
+        bound = None
+        if question is not None:
+            turn = await self.turn(question)
+            bound = Bound(turn=turn, steps=await self._steps_of(turn))
+        return await self._build_context(
+            await self._mistrusted(options_of(token_budget=token_budget, **options)), bound
+        )
 
-    async def _build_context(self, options: Options) -> Context:
+    async def _steps_of(self, question: Turn) -> frozenset[str]:
+        """The ids of the turns behind a question that are steps of its answer so far: tool calls and their results."""
+        following: list[Turn] = await self.history(MAX_STEPS, after=question)
+        return steps_of(question, following)
+
+    async def _build_context(self, options: Options, bound: Bound | None = None) -> Context:
         if not options.wants_recall:
-            return await self._built(options)
+            return await self._built(options, bound)
         with self._telemetry.memory("search_memory", self.id) as span:
-            context = await self._built(options)
+            context = await self._built(options, bound)
             quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
             span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
             return context
 
-    async def _built(self, options: Options) -> Context:
+    async def _built(self, options: Options, bound: Bound | None) -> Context:
         began = time.perf_counter()
-        context = await self._store.parts.prompter.build(self._scope, self.id, options)
+        context = await self._store.parts.prompter.build(self._scope, self.id, options, bound)
         self._meter.built(time.perf_counter() - began)
         return context
 

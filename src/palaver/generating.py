@@ -29,7 +29,7 @@ from palaver.models.tokens import counter_for
 from palaver.models.windows import default_budget
 from palaver.ports import ChatModel, Quote, ToolSpec
 from palaver.processes import is_gone, this_process
-from palaver.prompting import options_of
+from palaver.prompting import Bound, options_of
 from palaver.rounds import Prompt, Round
 from palaver.shielded import to_the_end
 from palaver.talking import Agent, Talking
@@ -65,6 +65,7 @@ class Generation:
         self.toolbox = self._toolbox()
         self.continuity: Continuity = (asked.continuity or self.limits.continuity) if self.model.remembers else "off"
         self.question: Turn | None = None
+        self.bound: Bound | None = None
         self.history = HandedIn()
         self.sources: list[Mapping[str, Any]] = []
         self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {id: tuple(t) for id, t in asked.thoughts.items()}
@@ -153,8 +154,9 @@ class Generation:
             self._events.put_nowait(None)
 
     async def _answer(self) -> Turn:
-        await self._mend()
+        latest = await self._mend()
         await self._ask_question()
+        self.bound = await self._bound(latest)
         stored = await self._stored_answer()
         if stored is not None:
             return stored
@@ -168,7 +170,7 @@ class Generation:
             round_ = Round(self, prompt, may_call, must_call=not number and self.asked.must_call)
             try:
                 turn = await round_.run()
-                await self._learn(prompt, round_, turn)
+                await self._learn(prompt, round_, newest, turn)
                 if not number:
                     await self._plan_title(prompt.context)
             except asyncio.CancelledError:
@@ -195,16 +197,33 @@ class Generation:
 
     # ---- the question
 
-    async def _mend(self) -> None:
-        """Give a tool round that a crash has cut off its end, so that everybody can see it, the model included."""
-        latest: list[Turn] = await self.talk.history(1)
-        if not latest or not latest[0].tool_calls or not is_dead(latest[0], self.store.parts.clock.now()):
-            return
-        results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest[0])]
+    async def _mend(self) -> Turn | None:
+        """Give a tool round that a crash has cut off its end, so that everybody can see it, the model included.
+
+        Returns the latest turn.
+        """
+        found: list[Turn] = await self.talk.history(1)
+        latest = found[0] if found else None
+        if latest is None or not latest.tool_calls or not is_dead(latest, self.store.parts.clock.now()):
+            return latest
+        results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest)]
         with suppress(AppendConflict):  # somebody else was faster
-            await self.talk.append(
-                "tool", "", tool_results=results, metadata={"interrupted": True}, expected_seq=latest[0].seq + 1
+            return await self.talk.append(
+                "tool", "", tool_results=results, metadata={"interrupted": True}, expected_seq=latest.seq + 1
             )
+        return latest
+
+    async def _bound(self, latest: Turn | None) -> Bound | None:
+        """What the prompts of this answer end with: its question, or the thread as it stands now."""
+        if self.question is None:
+            return None if latest is None else Bound(turn=latest, is_question=False)
+        is_last = self.asked.question is None or (latest is not None and latest.id == self.question.id)
+        steps = frozenset() if is_last else await self.talk._steps_of(self.question)
+        return Bound(turn=self.question, steps=steps)
+
+    def _add_steps(self, *turns: Turn) -> None:
+        if self.bound is not None:
+            self.bound = replace(self.bound, steps=self.bound.steps | {turn.id for turn in turns})
 
     async def _ask_question(self) -> None:
         asked = self.asked
@@ -256,7 +275,8 @@ class Generation:
                 viewer=self.asked.agent,
                 filter_participants=self.agent.sees,
                 model=self.model.name,
-            )
+            ),
+            self.bound,
         )
         messages = tuple([await self._with_images(message) for message in self._with_history(context)])
         prompt = Prompt(
@@ -322,7 +342,9 @@ class Generation:
 
         hits = await self.talk.recall(text, QUOTED_HITS, include_facts=False)
         assert self.question is not None
-        return quotes_of(text, [hit for hit in hits if hit.turn is not None and hit.turn.id != self.question.id])
+        assert self.bound is not None
+        before = [hit for hit in hits if hit.turn is not None and not self.bound.excludes(hit.turn)]
+        return quotes_of(text, [hit for hit in before if hit.turn is not None and hit.turn.id != self.question.id])
 
     # ---- going on from the provider's own memory
 
@@ -339,14 +361,16 @@ class Generation:
         new = only_new(context, newest, self.instructions)
         return prompt if new is None else replace(prompt, previous=link.response_id, new=new)
 
-    async def _learn(self, prompt: Prompt, round_: Round, turn: Turn) -> None:
+    async def _learn(self, prompt: Prompt, round_: Round, newest: Turn | None, turn: Turn) -> None:
         """What a reply teaches: how the provider counts, and where to go on from."""
         heard = round_.heard
         if heard.usage.prompt is not None and self._can_teach(prompt, round_):
             await self.talking.bounds.learn(
                 self.store.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
             )
-        if self.continuity != "off" and heard.id is not None and not self.stopped:
+        # Where somebody spoke in between, the provider has not heard all that the next prompt must hold.
+        is_next = newest is None or turn.seq == newest.seq + 1
+        if self.continuity != "off" and heard.id is not None and not self.stopped and is_next:
             link = self._link(prompt, heard, heard.id, turn)
             self.talking.chains.put(self.store.scope.tenant, self.talk.id, self.actor, link)
 
@@ -441,12 +465,15 @@ class Generation:
 
     async def _store_results(self, turn: Turn, fields: dict[str, Any]) -> Turn:
         try:
-            return await self.talk.append("tool", "", expected_seq=turn.seq + 1, **fields)
+            stored: Turn = await self.talk.append("tool", "", expected_seq=turn.seq + 1, **fields)
+            self._add_steps(turn, stored)
+            return stored
         except AppendConflict:
             # Somebody spoke meanwhile. A result must stand right behind its call, so both are said again.
             metadata = {**turn.metadata, "repeats": turn.id}
             calls = {"role": "assistant", "actor": self.actor, "tool_calls": turn.tool_calls, "metadata": metadata}
-            _, stored = await self.talk.append_many([calls, {"role": "tool", **fields}])
+            again, stored = await self.talk.append_many([calls, {"role": "tool", **fields}])
+            self._add_steps(again, stored)
             return stored
 
     async def _plan_title(self, context: Context) -> None:

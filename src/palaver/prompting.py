@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 from palaver.context import render
@@ -41,6 +42,26 @@ class _Found:
     parts: dict[str, float]
     standing: bool
     turn: str | None = None  # whose number it was; numbers are given out again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
+
+    With `is_question`, the turn is the message to answer; otherwise the thread is answered as it stood then.
+    """
+
+    turn: Turn
+    is_question: bool = True
+    steps: frozenset[str] = frozenset()
+
+    def excludes(self, turn: Turn) -> bool:
+        """Whether a turn came later. One of another version of this turn's place did, too."""
+        if turn.id == self.turn.id or turn.id in self.steps:
+            return False
+        if turn.conversation != self.turn.conversation:
+            return turn.created > self.turn.created
+        return turn.position >= self.turn.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +114,7 @@ class Prompter:
     _previous: OrderedDict[Any, list[int]] = field(default_factory=OrderedDict)
     _counters: dict[str, Remembering] = field(default_factory=dict)
 
-    async def build(self, scope: Scope, conversation: str, options: Options) -> Context:
+    async def build(self, scope: Scope, conversation: str, options: Options, bound: Bound | None = None) -> Context:
         count = self._counter(options)
         limits = Limits(
             budget=options.budget,
@@ -102,10 +123,10 @@ class Prompter:
             viewer=options.viewer,
             facts=FACTS if options.include_facts else 0,
         )
-        reading = await self.engine.reading(scope, conversation, limits)
+        reading = await self._read(scope, conversation, limits, bound)
         message = _message(options.message, scope)
         asked = _Asked.of(scope, options, reading, message)
-        offered, note = await self._recalled(scope, options, reading, asked)
+        offered, note = await self._recalled(scope, options, reading, asked, bound)
         material = Material(
             turn_count=reading.info.turn_count + _retired(reading),
             owner=reading.info.owner,
@@ -139,16 +160,57 @@ class Prompter:
             self._counters[counter.name] = Remembering(counter)
         return self._counters[counter.name]
 
+    # ---- what came before the question
+
+    async def _read(self, scope: Scope, conversation: str, limits: Limits, bound: Bound | None) -> Reading:
+        """The reading for a context, without what came after the turn that it is bound to."""
+        reading = await self.engine.reading(scope, conversation, limits)
+        if bound is None:
+            return reading
+        later, known = _later(reading, bound), 0
+        while len(later) > known and not _is_whole(reading):  # they have taken room that is for earlier turns
+            known = len(later)
+            reading = await self.engine.reading(scope, conversation, _widened(limits, later))
+            later = _later(reading, bound)
+        kept = tuple(turn for turn in reading.tail if not bound.excludes(turn))
+        gone = frozenset(turn.id for turn in later)
+        return replace(
+            reading,
+            info=replace(reading.info, turn_count=_turns_through(reading, kept)),
+            tail=kept,
+            current=await self._current(scope, conversation, limits.viewer, kept, bound, reading.current),
+            working_memory=_without_later_notes(reading.working_memory, gone),
+            facts=tuple(fact for fact in reading.facts if fact.source_turn not in gone),
+        )
+
+    async def _current(
+        self,
+        scope: Scope,
+        conversation: str,
+        viewer: str | None,
+        kept: Sequence[Turn],
+        bound: Bound,
+        found: Turn | None,
+    ) -> Turn | None:
+        """The message to answer, as it is stored now: one that was replaced is still answered, a deleted one is not."""
+        if not bound.is_question:
+            return found if found is None or not bound.excludes(found) else _newest_message(kept, viewer)
+        stored = next((turn for turn in kept if turn.id == bound.turn.id), None)
+        return stored or await self.engine.turn(scope, conversation, bound.turn.id)
+
     # ---- recall
 
     async def _recalled(
-        self, scope: Scope, options: Options, reading: Reading, asked: _Asked
+        self, scope: Scope, options: Options, reading: Reading, asked: _Asked, bound: Bound | None
     ) -> tuple[list[tuple[_Found, Recalled]], str]:
         if not options.wants_recall or not asked.text.strip():
             return [], "off" if not options.wants_recall else "nothing to look for"
         kept = self._frozen.get(asked.key) if asked.is_again else None
-        found, note = kept or await self._look(scope, options, reading.info, asked.text)
-        return await self._quoted(scope, options, found, asked.text), note
+        found, note = kept or await self._look(scope, options, reading.info, asked.text, bound)
+        offered = await self._quoted(scope, options, found, asked.text)
+        if bound is not None:
+            offered = [(one, recalled) for one, recalled in offered if not bound.excludes(recalled.turn)]
+        return offered, note
 
     def _freeze(self, asked: _Asked, offered: list[tuple[_Found, Recalled]], note: str, context: Context) -> None:
         """What is quoted for a message stays so through its tool rounds: they must not change what stands before."""
@@ -158,11 +220,13 @@ class Prompter:
             _keep(self._frozen, asked.key, (kept, note))
 
     async def _look(
-        self, scope: Scope, options: Options, info: ConversationInfo, text: str
+        self, scope: Scope, options: Options, info: ConversationInfo, text: str, bound: Bound | None
     ) -> tuple[tuple[_Found, ...], str]:
         """What speaks to the text, and how it was looked for."""
         where = where_of(options.recall_scope, info)
-        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES)
+        # Elsewhere positions mean nothing, and what is later is left out once it is read.
+        through = bound.turn.position if bound is not None and where.conversation is not None else None
+        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through)
         profile, scores = ranking.profile, ranking.scores
         offered = ranking.order[: _as_many_as_fit(profile.tokens[ranking.order], options.budget * CHOICE)]
         if options.recall_threshold is not None:
@@ -278,6 +342,44 @@ def _worth_reading(options: Options) -> int | None:
     if not policy.strides or policy.recall_first or any(one is not None for one in limited):
         return None
     return int(options.budget * ROOM)
+
+
+def _later(reading: Reading, bound: Bound) -> list[Turn]:
+    return [turn for turn in reading.tail if bound.excludes(turn)]
+
+
+def _is_whole(reading: Reading) -> bool:
+    """Whether the thread was read from its first turn on."""
+    return bool(reading.tail) and reading.tail[0].position == 0
+
+
+def _widened(limits: Limits, later: Sequence[Turn]) -> Limits:
+    """Limits with room for turns that are left out again: more than they take, in tokens or in characters."""
+    more = sum(2 * len(turn.text) + 4 * turn.token_count + 1 for turn in later)
+    summarised = None if limits.summarised is None else limits.summarised + more
+    return replace(limits, budget=limits.budget + more, summarised=summarised)
+
+
+def _turns_through(reading: Reading, kept: Sequence[Turn]) -> int:
+    """How many turns there were; exact when all of them were read."""
+    if _is_whole(reading):
+        return len(kept)
+    return max(len(kept), reading.info.turn_count - len(reading.tail) + len(kept))
+
+
+def _newest_message(turns: Sequence[Turn], viewer: str | None) -> Turn | None:
+    """What somebody said last; for one agent of several, somebody else."""
+    for turn in reversed(turns):
+        is_other = turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
+        if is_other if viewer is not None else turn.role == "user":
+            return turn
+    return None
+
+
+def _without_later_notes(memory: str | None, later: frozenset[str]) -> str | None:
+    if memory is None or not later:
+        return memory
+    return working_memory.to_json(reduce(working_memory.without_turn, later, working_memory.from_json(memory)))
 
 
 def _retired(reading: Reading) -> int:

@@ -161,9 +161,18 @@ class Recaller:
         self.note = self._how(answered=True)  # of the last question; a ranking has its own
 
     async def rank(
-        self, scope: Scope, where: Where, text: str, most: int, *, since: int | None = None, until: int | None = None
+        self,
+        scope: Scope,
+        where: Where,
+        text: str,
+        most: int,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        through: int | None = None,
     ) -> Ranking:
-        """Score every turn of the scope for this text, and find the best of them."""
+        """Score every turn of the scope for this text, and find the best of them; within one conversation, of those
+        up to the position `through`."""
         from palaver.recall.query import parse
 
         async with self._lock:
@@ -172,7 +181,7 @@ class Recaller:
         found = await self.engine.postings(scope, where, query.stems, MAX_POSTINGS) if query.stems else {}
         lexical = _lexical(known, query, found, passages, terms)
         near = await self._cosines(scope, where, query, known, lexical)
-        outside = _outside(known.profile, since, until)
+        outside = _outside(known.profile, since, until, through)
         scores, order = await asyncio.to_thread(_ranked, known.profile, query, lexical, near, most, outside)
         self.note = note = self._how(answered=near.asked is not None)
         return Ranking(known.profile, scores, order, note, near)
@@ -391,15 +400,17 @@ def _best_cosines(known: _Known, matrices: Sequence[_Matrix], asked: Any) -> Any
     return best
 
 
-def _outside(profile: Profile, since: int | None, until: int | None) -> Any:
-    """The turns that a time filter leaves out."""
+def _outside(profile: Profile, since: int | None, until: int | None, through: int | None) -> Any:
+    """The turns that a filter by time or position leaves out."""
     import numpy as np
 
-    if since is None and until is None:
+    if since is None and until is None and through is None:
         return None
     left_out = np.zeros(len(profile), bool)
     if since is not None:
         left_out |= profile.created < since
     if until is not None:
         left_out |= profile.created >= until
+    if through is not None:
+        left_out |= profile.position > through
     return np.flatnonzero(left_out)

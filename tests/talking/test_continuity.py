@@ -36,7 +36,7 @@ async def test_the_next_message_goes_on_from_the_last_answer_and_sends_only_what
         assert "previous_response_id" in (requests[1].body or {})  # told by the body, not by a flag
 
 
-async def test_a_message_is_sent_also_when_another_came_right_behind_it(
+async def test_a_message_is_sent_without_one_that_came_right_behind_it(
     opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(model="responses") as store:
@@ -44,13 +44,22 @@ async def test_a_message_is_sent_also_when_another_came_right_behind_it(
         await talk.generate("One.")
         build = talk._build_context
 
-        async def late(options: Any) -> Any:
+        async def late(options: Any, bound: Any) -> Any:
             await talk.append("user", "Three.")
-            return await build(options)
+            return await build(options, bound)
 
         monkeypatch.setattr(talk, "_build_context", late)
         await talk.generate("Two.", semantic_recall=False)
-        assert [item["content"] for item in provider.bodies[1]["input"]][-2:] == ["Two.", "Three."]
+        assert [item["content"] for item in provider.bodies[1]["input"]] == ["Two."]
+        await talk.generate("Four.", semantic_recall=False)
+        assert previous(provider) == [None, "resp_1", None], "the service has not heard Three"
+        contents = [item["content"] for item in provider.bodies[2]["input"]]
+        assert [text for text in contents if text in ("One.", "Two.", "Three.", "Four.")] == [
+            "One.",
+            "Two.",
+            "Three.",
+            "Four.",
+        ]
 
 
 async def test_off_never_does_and_asks_the_service_to_keep_nothing(opened: Opener, provider: LoopbackProvider) -> None:

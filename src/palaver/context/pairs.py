@@ -52,3 +52,25 @@ def _round(turns: Sequence[Turn], start: int) -> Unit:
         answered.extend(ids)
         end += 1
     return Unit(tuple(turns[start:end]), whole=len(answered) == len(set(answered)) and set(answered) == wanted)
+
+
+def steps_of(question: Turn, following: Sequence[Turn]) -> frozenset[str]:
+    """The ids of those turns behind a question that are steps of its answer: calls, and results of these calls.
+
+    Turns of an answer name their question. Those that a client handed in name none: they are the question's as long as
+    nobody has asked something else. What comes before a complete answer belongs to that answer, not to the next one.
+    """
+    steps: list[str] = []
+    calls: set[str] = set()
+    asked_since = False
+    for turn in following:
+        asked_since = asked_since or turn.role == "user"
+        named = turn.metadata.get("answers")
+        if turn.role == "tool" and calls.issuperset(result.id for result in turn.tool_results):
+            steps.append(turn.id)
+        elif turn.role == "assistant" and (named == question.id or (named is None and not asked_since)):
+            steps.append(turn.id)
+            calls.update(call.id for call in turn.tool_calls)
+            if named is not None and not turn.tool_calls:
+                steps.clear()
+    return frozenset(steps)

@@ -106,6 +106,8 @@ def said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
     if all(one.role == "tool" for one in between):
         return []
     metadata = {CLIENT_CALLS: list(turn.metadata.get(CLIENT_CALLS, ())), "repeats": turn.id}
+    if "answers" in turn.metadata:
+        metadata["answers"] = turn.metadata["answers"]
     calls = {"role": "assistant", "actor": turn.actor, "content": "", "tool_calls": turn.tool_calls}
     known = [result for one in between for result in one.tool_results]
     again = [{**calls, "metadata": metadata}]

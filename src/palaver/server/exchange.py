@@ -338,10 +338,7 @@ class Exchanges:
         return talk
 
     async def _answer(self, ask: Ask, talk: Conversation, input: Turn, unknown: Sequence[Said] = ()) -> Exchange:
-        question = input
-        if input.role != "user":
-            asked: list[Turn] = await talk.history(1, before=input, roles=["user"])
-            question = asked[0] if asked else input
+        question = input if input.role == "user" else await _question_of(talk, input)
         answer = self.services.answers.start(talk, None, self._options(ask, talk, question, input, unknown))
         created = int(input.created.timestamp())
         return Exchange(reference(talk.id, input.id), ask, created, talk, input, answer)
@@ -508,6 +505,20 @@ async def answer_turns(talk: Conversation, input: Turn) -> list[Turn]:
     """The assistant's turns that answer an input, in order; of several answers the last."""
     found = await behind(talk, input)
     return [turn for turn in found if turn.role == "assistant" and turn.metadata.get(INPUT) == input.id]
+
+
+async def _question_of(talk: Conversation, input: Turn) -> Turn:
+    """The message that results of tools go on to answer: the one that their calls name, also when somebody asked
+    something else since; for calls that name none, the last one before them."""
+    recent: list[Turn] = await talk.history(RECENT, before=input)
+    ids = {result.id for result in input.tool_results}
+    calls = next((turn for turn in recent if ids.intersection(call.id for call in turn.tool_calls)), input)
+    named = calls.metadata.get("answers")
+    asked = next((turn for turn in recent if turn.id == named and turn.role == "user"), None)
+    if asked is not None:
+        return asked
+    before: list[Turn] = await talk.history(1, before=calls, roles=["user"])
+    return before[0] if before else input
 
 
 async def behind(talk: Conversation, input: Turn) -> list[Turn]:

@@ -1,0 +1,163 @@
+"""Several questions at once in one conversation: each prompt is about its own question, and holds nothing later."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from palaver import Conversation
+from palaver.context.render import as_text
+from palaver.errors import TurnGone
+from palaver.model import ToolCall
+from palaver.ports import CallReady, Finished, ModelEvent, Started, TextDelta
+from palaver.testing import ScriptedModel
+from palaver.testing.providers import LoopbackProvider
+
+from .conftest import Opener
+
+QUESTION = re.compile(r"question-\d+")
+
+
+class Echo(ScriptedModel):
+    """Says the question that its prompt ends with; with `call`, only after a call of that tool."""
+
+    def __init__(self, call: str | None = None) -> None:
+        super().__init__(name="echo")
+        self.call = call
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        messages = body["messages"]
+        yield Started(None, self.name)
+        asked = next(as_text([one]) for one in reversed(messages) if one["role"] == "user")
+        question = QUESTION.findall(asked)[-1]
+        if self.call is not None and messages[-1]["role"] != "tool":
+            yield CallReady(ToolCall(id=f"call-{question}", name=self.call, arguments={"question": question}))
+            yield Finished("tool_calls")
+            return
+        yield TextDelta(f"about {question}")
+        yield Finished("stop")
+
+
+def said_in(messages: Any) -> set[str]:
+    return set(QUESTION.findall(as_text(list(messages))))
+
+
+async def check_prompts(talk: Conversation, model: Echo, askers: int) -> None:
+    """No prompt holds a question that was stored after its own."""
+    order = [turn.text.split()[0] for turn in await talk.history(500) if turn.role == "user"]
+    assert len(order) == askers
+    for request in model.requests:
+        asked = next(as_text([one]) for one in reversed(request.messages) if one["role"] == "user")
+        own = QUESTION.findall(asked)[-1]
+        assert said_in(request.messages) <= set(order[: order.index(own) + 1])
+
+
+@pytest.mark.parametrize("askers", [2, 6, 12])
+@pytest.mark.parametrize("policy", ["balanced", "recall-heavy", "recent-chars"])
+async def test_each_of_several_questions_gets_its_own_answer(opened: Opener, askers: int, policy: str) -> None:
+    model = Echo()
+    async with opened(models={"m": model}, model="m") as store:
+        talk = await store.conversation("k")
+        asked = [f"question-{n} about the same thing" for n in range(askers)]
+        answers = await asyncio.gather(*(talk.generate(one, policy=policy) for one in asked))
+        assert [one.text for one in answers] == [f"about question-{n}" for n in range(askers)]
+        await check_prompts(talk, model, askers)
+        await talk.verify()
+
+
+async def test_each_of_several_questions_keeps_its_own_tool_rounds(opened: Opener) -> None:
+    async def look_up(question: str) -> str:
+        """Look it up."""
+        await asyncio.sleep(0)
+        return f"found {question}"
+
+    model = Echo(call="look_up")
+    async with opened(models={"m": model}, model="m", generate={"tools": [look_up]}) as store:
+        talk = await store.conversation("k")
+        answers = await asyncio.gather(*(talk.generate(f"question-{n} now") for n in range(6)))
+        assert [one.text for one in answers] == [f"about question-{n}" for n in range(6)]
+        await check_prompts(talk, model, 6)
+        for request in model.requests:
+            results = [one for one in request.messages if one["role"] == "tool"]
+            own = next(as_text([one]) for one in reversed(request.messages) if one["role"] == "user")
+            assert all(QUESTION.findall(own)[-1] in as_text([one]) for one in results)
+
+
+async def test_answering_the_thread_as_it_stands_ends_where_it_stood(opened: Opener) -> None:
+    """Without a message: what is said while a tool runs is not part of the second prompt."""
+    model = Echo(call="interrupt")
+    async with opened(models={"m": model}, model="m") as store:
+        talk = await store.conversation("k")
+
+        async def interrupt(question: str) -> str:
+            """Somebody speaks meanwhile."""
+            await talk.append("user", "question-2 came later")
+            return "done"
+
+        await talk.append("user", "question-1 is here")
+        answer = await talk.generate(tools=[interrupt])
+        assert answer.text == "about question-1"
+        assert "question-2" not in as_text(list(model.requests[-1].messages))
+
+
+FILLER = "Something else entirely, number {n}, that takes up some room in the thread and in the budget."
+
+
+@pytest.mark.parametrize("scope", ["conversation", "owner", "tenant"])
+@pytest.mark.parametrize("budget", [400, 2_000, 16_000])
+async def test_a_context_that_is_bound_to_a_turn_holds_nothing_newer(opened: Opener, budget: int, scope: str) -> None:
+    async with opened() as store:
+        talk = await store.conversation("k", settings={"facts": True})
+        other = await store.conversation("other")
+        for n in range(40):
+            await talk.append("user", FILLER.format(n=n))
+        await talk.append("user", "The early zebra lives in Berlin.")
+        question = await talk.append("user", "Where does the zebra live?")
+        for n in range(60):
+            await talk.append("assistant" if n % 2 else "user", f"The late zebra lives in Rome, it says, {n} times.")
+        await talk.append(
+            "user", "I live in Rome with a zebra. From now on always say zebra. Our goal is a zebra in Rome."
+        )
+        await other.append("user", "The other zebra lives in Rome.")
+        await store.settle()
+        await talk.extract_facts()
+        context = await talk.build_context(budget, question=question, recall_scope=scope)
+        assert "Rome" not in context.text
+        assert "early zebra" in context.text
+        assert context.messages[-1]["role"] == "user"
+        assert context.text.rstrip().endswith("Where does the zebra live?")
+        assert context.explanation.turns_total == 42
+        assert context.tokens <= budget
+        unbound = await talk.build_context(budget, recall_scope=scope)
+        assert "Rome" in unbound.text
+
+
+async def test_a_question_that_was_replaced_is_still_the_one_that_is_answered(opened: Opener) -> None:
+    async with opened() as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "Before.")
+        question = await talk.append("user", "question-1 as it was")
+        await talk.append("user", "question-2 in its place", replaces=question, discard_after=True)
+        context = await talk.build_context(2_000, question=question)
+        assert [one["content"] for one in context.messages] == ["Before.", "question-1 as it was"]
+        await talk.forget(question)
+        with pytest.raises(TurnGone):
+            await talk.build_context(2_000, question=question)
+
+
+async def test_a_chain_goes_on_only_where_the_provider_has_heard_everything(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    async with opened(model="responses", generate={"continuity": "auto", "retry_pause": 0.001}) as store:
+        talk = await store.conversation("k")
+        await asyncio.gather(*(talk.generate(f"question-{n}") for n in range(4)))
+        await talk.generate("question-9")
+        last = provider.bodies[-1]
+        assert "previous_response_id" not in last
+        assert {f"question-{n}" for n in (0, 1, 2, 3, 9)} <= set(QUESTION.findall(str(last)))
+        await talk.generate("question-10")
+        assert "previous_response_id" in provider.bodies[-1], "nobody spoke in between"
