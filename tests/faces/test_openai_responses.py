@@ -128,11 +128,31 @@ def test_a_response_can_be_made_in_the_background_and_cancelled(gpt: openai.Open
     provider.script(Say("One two three", hold_after=(2, held)))
     begun = gpt.responses.create(model="chat", input="Count", background=True)
     assert begun.status == "in_progress"
-    gpt.responses.cancel(begun.id)
+    cancelled = gpt.responses.cancel(begun.id)
     *_, last = gpt.responses.retrieve(begun.id, stream=True)
     held.set()
-    assert last.type == "response.completed"
+    assert cancelled.status == "cancelled"
+    assert last.type == "response.incomplete", "a half answer is not told as a whole one"
+    assert last.response.status == "cancelled"
     assert "One two three".startswith(last.response.output_text)
+    assert gpt.responses.retrieve(begun.id).status == "cancelled"
+    assert gpt.responses.cancel(begun.id).status == "cancelled"
+
+
+def test_a_cancelled_response_is_cancelled_for_another_process_too(
+    settings: Any, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    held = threading.Event()
+    provider.script(Say("One two three", hold_after=(2, held)))
+    begun = gpt.responses.create(model="chat", input="Count", background=True)
+    with running(settings()) as other, gpt_of(other) as elsewhere:
+        cancelled = elsewhere.responses.cancel(begun.id)
+        held.set()
+        assert cancelled.status == "cancelled"
+        assert elsewhere.responses.retrieve(begun.id).status == "cancelled"
+        *_, last = elsewhere.responses.retrieve(begun.id, stream=True)
+        assert last.response.status == "cancelled"  # type: ignore[union-attr]
+    assert gpt.responses.retrieve(begun.id).status == "cancelled"
 
 
 def test_a_response_that_fails_in_the_background_says_so(

@@ -209,6 +209,10 @@ class Frames:
         for n, call in enumerate(beat.turn.tool_calls):
             if call in self.sum.calls:
                 frames += self._call(beat.turn.id, n, call)
+        if self.sum.stopped:
+            # The service documents no event for it. Clients know this one as an end that is not a whole answer.
+            self.status = "cancelled"
+            return [*frames, self._about("response.incomplete")]
         self.status = "incomplete" if self.sum.reason in ("length", "content_filter") else "completed"
         return [*frames, self._about(f"response.{self.status}")]
 

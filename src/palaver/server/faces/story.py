@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from palaver.asking import Answered, GenerateEvent, Prompted, ToolDone, ToolsPlanned, TurnOpened
-from palaver.generating import client_calls, server_calls
+from palaver.generating import STOPPED_CALL, client_calls, server_calls
 from palaver.model import Event, ToolCall, Turn
+from palaver.models.heard import STOPPED
 from palaver.ports import ReasoningDelta, TextDelta
 
 INPUT = "input"  # in the metadata of an answer's turns: the last turn that it was asked with
@@ -36,6 +37,7 @@ class Story:
     told: dict[str, int] = field(default_factory=dict)  # characters, by turn
     running: dict[str, ToolCall] = field(default_factory=dict)
     waiting: Turn | None = None  # has calls for the client, and others that still run here
+    planned: Turn | None = None  # has the calls that run here
     over: bool = False
     failed: frozenset[str] = frozenset()
 
@@ -84,17 +86,22 @@ class Story:
         if not ours:
             self.over = True
             return [Answered(turn)]
-        self.running = {call.id: call for call in ours}
+        self.running, self.planned = {call.id: call for call in ours}, turn
         self.waiting = turn if client_calls(turn) else None
         return [ToolsPlanned(turn, ours)]
 
     def _results(self, turn: Turn) -> list[Beat]:
         beats: list[Beat] = []
+        stopped = False
         for result in turn.tool_results:
             call = self.running.pop(result.id, None)
             if call is not None:
                 beats.append(ToolDone(call, result.content, result.is_error))
-        if beats and not self.running and self.waiting is not None:
+                stopped = stopped or (result.is_error and result.content == STOPPED_CALL)
+        if stopped and self.planned is not None:  # a stop while tools ran: the round with the calls is the end
+            self.over = True
+            beats.append(Answered(self.planned))
+        elif beats and not self.running and self.waiting is not None:
             self.over = True
             beats.append(Answered(self.waiting))
         return beats
@@ -133,6 +140,7 @@ class Sum:
     turns: list[Turn] = field(default_factory=list)
     prompted: Prompted | None = None
     cut: bool = False
+    ended: bool = False
 
     def take(self, beat: Beat) -> None:
         if isinstance(beat, TextDelta):
@@ -141,7 +149,7 @@ class Sum:
             self.reasoning.append(beat.text)
         elif isinstance(beat, ToolsPlanned | Answered | Cut):
             self._count(beat.turn)
-            self.cut = isinstance(beat, Cut)
+            self.cut, self.ended = isinstance(beat, Cut), isinstance(beat, Answered)
         elif isinstance(beat, Prompted):
             self.prompted = beat
 
@@ -152,6 +160,14 @@ class Sum:
         if turn.tokens is not None:
             self.prompt += turn.tokens.prompt or 0
             self.completion += turn.tokens.completion or 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped it: while the model wrote, or while tools ran whose results it never got."""
+        last = self.last
+        if last is None or not self.ended:
+            return False
+        return last.finish_reason == STOPPED or bool(server_calls(last) and not client_calls(last))
 
     @property
     def last(self) -> Turn | None:

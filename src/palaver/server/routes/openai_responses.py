@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from palaver.errors import PalaverError, PermissionDenied
+from palaver.errors import ModelUnavailable, PalaverError, PermissionDenied
 from palaver.model import Turn
 from palaver.models.tokens import counter_for
 from palaver.server import dialects, speaking
 from palaver.server.edge import CallerOf, Reply, ServicesOf, StoreOf
-from palaver.server.exchange import Exchange, Exchanges, behind, noted_on, seconds_left
+from palaver.server.exchange import Exchange, Exchanges, behind, followed, noted_on, seconds_left
 from palaver.server.faces import items, openai_responses
 from palaver.server.faces.neutral import MAX_MESSAGES
 from palaver.server.faces.openai_responses import PREFIX, Frames, Rest
 from palaver.server.faces.story import INPUT, from_turns
 
+STOP_SECONDS = 10.0
 ResponseId = Annotated[str, Path(min_length=1, max_length=512, description="The id of a response.")]
 Order = Annotated[Literal["asc", "desc"], Query()]
 Limit = Annotated[int, Query(ge=1, le=100)]
@@ -70,8 +72,21 @@ async def cancel_response(services: ServicesOf, store: StoreOf, caller: CallerOf
     found = await _as_stored(exchange, _frames(exchange, _echo(exchange)))
     if found["status"] == "in_progress":  # else it would stop somebody else's
         await exchange.talk.ask_to_stop()
+        await _stopped(exchange)
         found = await _as_stored(exchange, _frames(exchange, _echo(exchange)))
     return Reply(found)
+
+
+async def _stopped(exchange: Exchange) -> None:
+    """Wait until the process that makes the answer has stored its end; not for ever, as that one may be gone."""
+    assert exchange.talk is not None
+    assert exchange.input is not None
+    try:
+        async with asyncio.timeout(STOP_SECONDS), aclosing(followed(exchange.talk, exchange.input)) as beats:
+            async for _ in beats:
+                pass
+    except (TimeoutError, ModelUnavailable):
+        pass  # it is shown as it is stored now
 
 
 async def delete_response(services: ServicesOf, store: StoreOf, caller: CallerOf, response: ResponseId) -> Response:
