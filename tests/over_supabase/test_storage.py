@@ -41,7 +41,7 @@ async def seen(database: str, user: str | None, tenant: str | None = "acme") -> 
 
 async def talk_of(database: str, owner: str, *members: str) -> str:
     id = new_id()
-    spec = {"id": id, "owner": owner, "participants": canonical_json(members), "salt": "\\x00"}
+    spec = {"id": id, "owner": owner, "participants": canonical_json(members), "salt": "\\x" + "00" * 16}
     async with acting(database, owner) as here:
         await here.execute("SELECT palaver_api.open_conversation('{}', $1)", canonical_json(spec))
     return id

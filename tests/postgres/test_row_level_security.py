@@ -209,12 +209,12 @@ async def test_whoever_is_signed_in_is_not_believed_what_they_say_of_themselves(
     eve = {"sub": "eve", "app_metadata": {"tenant": "acme"}}
     async with acting(admin, "authenticated", eve) as here:
         assert await here.fetch("SELECT * FROM palaver_api.conversations($1, 50)", lie) == []
-        own = json.dumps({"id": "1" * 26, "owner": "eve", "participants": "[]", "salt": "\\x00"})
+        own = json.dumps({"id": "1" * 26, "owner": "eve", "participants": "[]", "salt": "\\x" + "00" * 16})
         row = await here.fetchrow("SELECT * FROM palaver_api.open_conversation($1, $2)", lie, own)
         assert (row["tenant"], row["owner"]) == ("acme", "eve")
         assert row["created"] > 1, "the clock is the server's"
     for forged in ("ada", ""):
-        own = json.dumps({"id": "1" * 26, "owner": forged, "participants": '["eve"]', "salt": "\\x00"})
+        own = json.dumps({"id": "1" * 26, "owner": forged, "participants": '["eve"]', "salt": "\\x" + "00" * 16})
         with pytest.raises(asyncpg.PostgresError) as problem:
             async with acting(admin, "authenticated", eve) as here:
                 await here.fetchrow("SELECT * FROM palaver_api.open_conversation($1, $2)", lie, own)
@@ -244,7 +244,7 @@ async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: 
 
 async def test_whoever_acts_for_others_and_cannot_see_theirs_is_told_that_a_key_is_taken(admin: Any) -> None:
     eve = {"tenant": "acme", "user": "eve", "sight": "own", "rights": "read,write,admin"}
-    spec = {"id": "1" * 26, "owner": "ada", "key": "k", "participants": '["eve"]', "salt": "\\x00"}
+    spec = {"id": "1" * 26, "owner": "ada", "key": "k", "participants": '["eve"]', "salt": "\\x" + "00" * 16}
     with pytest.raises(asyncpg.PostgresError, match="same key"):
         async with acting(admin, "palaver_app") as here:
             await here.fetch("SELECT * FROM palaver_api.open_conversation($1, $2)", json.dumps(eve), json.dumps(spec))
