@@ -117,7 +117,7 @@ MAX_READ = 100_000  # turns or events in one call
 END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
-MAX_STEPS = 200  # turns behind a question among which the steps of its answer are looked for
+STEPS_AMONG = 200  # turns behind a question among which the steps of its answer are looked for
 NEAR = 0.1  # how much a fact that shares no word with the question must stand out by its meaning
 UPLOAD_SECONDS, MAX_UPLOAD_SECONDS = 900, 86_400
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
@@ -761,7 +761,7 @@ class Conversation:
 
     async def _steps_of(self, question: Turn) -> frozenset[str]:
         """The ids of the turns behind a question that are steps of its answer so far: tool calls and their results."""
-        following: list[Turn] = await self.history(MAX_STEPS, after=question)
+        following: list[Turn] = await self.history(STEPS_AMONG, after=question)
         return steps_of(question, following)
 
     async def _build_context(self, options: Options, bound: Bound | None = None) -> Context:
