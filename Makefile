@@ -7,18 +7,27 @@ READY := $(VENV)/.ready
 # The tests of the Postgres engine on a server of yours: its superuser's address. Postgres 15 or newer, with pgvector.
 POSTGRES_TESTS := tests/conformance/test_postgres.py tests/postgres tests/upgrades tests/compat tests/security
 
-.PHONY: help run web test again postgres pgbouncer chromium screenshots lint format metrics bench soak crash replication properties clean
+# The processes of a test run share compiled code: without it, each of them compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := $(BIN)/python -m pytest --durations=25
+QUICK := not slow and not postgres and not browser and not process
+
+.PHONY: help run web test quick again postgres supabase pgbouncer chromium screenshots lint format metrics bench \
+        bench-smoke soak crash replication properties clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
+	@echo "make quick   the tests that need no Postgres, no browser and no other process"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
 	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
+	@echo "make bench-smoke  a tiny round of every benchmark, without looking at times"
 	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
 	@echo "make crash   the long durability test: 200 times kill -9"
+	@echo "make supabase     every guarantee through Supabase's API, as users and as the application"
 	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
 	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
 
@@ -38,12 +47,17 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(BIN)/python -m pytest -n 3 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+	$(PYTEST) -n 3 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
 
-# What failed beside others on a busy machine, once more by itself. It must pass there; what fails twice fails the run.
+quick: $(READY)
+	$(PYTEST) -n 2 -m "$(QUICK)"
+
+# Run the failed tests once more, alone. One that passes now depends on what runs beside it, and has to be fixed. It
+# fails the run where CI is set; elsewhere it is reported.
 again:
-	@echo "== NOT GREEN AT THE FIRST TRY. What is named above runs once more, alone; passing now, it is still to be mended."
+	@echo "== NOT GREEN AT THE FIRST TRY. The tests named above run once more, alone."
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
+	@test -z "$$CI" || { echo "== They pass alone. That is a failure where CI is set: fix them."; exit 1; }
 
 postgres: $(READY)
 	@test -n "$(URL)" || { echo "make postgres URL=postgresql://superuser@host/postgres"; exit 2; }
@@ -87,11 +101,17 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet -r bench/requirements.txt
 	$(BIN)/python -m bench
 
+bench-smoke: $(READY)
+	$(PYTEST) tests/test_bench_runs.py -m "slow or not slow" -n 2
+
 soak: $(READY)
 	$(BIN)/python -m bench.soak
 
 crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200
+
+supabase: $(READY)
+	$(PYTEST) tests/over_supabase -m "slow or not slow" -n 2
 
 replication: $(READY)
 	$(BIN)/python -m pytest tests/replication -m "slow or not slow"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import postgres_server
+from tests import marks, postgres_server
 from tests.postgres_server import Server
 
 # Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
@@ -18,16 +18,31 @@ pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.ki
 import palaver.store  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
+STARTED = pytest.StashKey[list[str]]()
 
 # How long an example takes depends on who else uses the machine, and is no guarantee of ours.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marks.add_marks(items)
+
+
 def pytest_collection_finish() -> None:
     """A million objects of the tests themselves need not be looked through each time that somebody collects garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Where processes are left out, a test that starts one without its mark is found."""
+    started = item.config.stash.get(STARTED, [])
+    started.clear()
+    yield
+    assert not started, f"this test starts a process: mark it with `process` ({started[0][:200]})"
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +54,8 @@ def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "not process" in config.option.markexpr:
+        marks.note_processes(config.stash.setdefault(STARTED, []))
     if not hasattr(config, "workerinput"):
         postgres_server.open_home()
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end still stops the server

@@ -1,4 +1,7 @@
-"""The benchmark is code too: one tiny round of it, so that it cannot rot. Nothing here looks at a time."""
+"""The benchmark is code too: one tiny round of it, so that it cannot rot. Nothing here looks at a time.
+
+The cheap suites run with the other tests, all of them with `make bench-smoke`.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ def _bench_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "unfreeze", lambda: None)  # the tests' own objects stay aside, see conftest.py
 
 
-@pytest.mark.parametrize(
-    "suite", ["append", "read", "open", "size", "whole", "context", "generate", "server", "protocols"]
-)
+CHEAP = ["read", "open", "size", "whole"]
+COSTLY = ["append", "context", "generate", "server", "protocols"]
+
+
+@pytest.mark.parametrize("suite", [*CHEAP, *(pytest.param(suite, marks=pytest.mark.slow) for suite in COSTLY)])
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
     from bench import __main__ as bench
     from bench.measure import Bench, Figure, Sizes
@@ -35,6 +40,7 @@ async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(sui
     assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)
 
 
+@pytest.mark.slow
 async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
     """Nothing fails, and when the clients are gone so is everything that was there for them."""
     from bench.http import once, palaver_server
@@ -54,6 +60,7 @@ async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
         assert await figure(port, "palaver_outbox_put_aside") == 0
 
 
+@pytest.mark.slow
 async def test_peers_that_are_not_installed_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import peers
     from bench.measure import Bench, Sizes, Skipped

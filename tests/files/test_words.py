@@ -15,6 +15,8 @@ from palaver.files import sandbox
 from palaver.files.kinds import DOCX, ODT, PDF, PPTX, XLSX
 from palaver.files.texts import MAX_CHARACTERS
 
+pytestmark = pytest.mark.process  # each file is read in one
+
 PAGE = b"<title>T</title><script>bad()</script><style>p{}</style><p>One</p><p>Two &amp; more"
 
 

@@ -1,5 +1,6 @@
 """The published guarantees through supabase-py and a PostgREST-compatible server, which is not PostgREST: as people who
-are signed in, and as the application with its secret key."""
+are signed in, and as the application with its secret key. By default those run whose outcome the transport can change;
+`make supabase` runs all of them."""
 
 from __future__ import annotations
 
@@ -34,8 +35,60 @@ ONLY_THE_APPLICATION = {
     "the_fields_of_a_conversation_are_kept",
     "work_that_waits_is_counted_and_so_is_how_long_it_has",
 }
+# The functions in the database are those of the Postgres engine, on which the whole kit runs; the transport differs.
+# Together these guarantees call every function with each set of arguments that the kit uses, and raise each error.
+EVERY_CALL = {
+    "a_closed_store_says_so",
+    "a_conversation_knows_its_last_event",
+    "a_file_belongs_to_one_turn",
+    "a_forgotten_conversation_is_gone",
+    "a_forgotten_turn_takes_no_more_writes",
+    "a_key_of_somebody_else_is_as_unknown_as_none",
+    "a_key_stands_for_one_content",
+    "a_missing_chunk_is_noticed",
+    "a_quotation_goes_whoever_forgets",
+    "a_quotation_goes_with_its_turn",
+    "a_retry_cannot_restore_a_forgotten_turn",
+    "a_search_for_nothing_finds_nothing",
+    "a_stop_is_an_event",
+    "a_stream_that_was_under_way_can_go_on_where_it_was_brought",
+    "a_subscriber_hears_that_the_store_is_closed",
+    "a_subscriber_sees_the_past_and_then_the_present",
+    "a_tenant_sees_nothing_of_another",
+    "a_title_of_a_job_gives_way",
+    "an_aborted_turn_is_no_branch",
+    "an_answer_that_fails_leaves_the_message",
+    "an_import_does_not_overwrite",
+    "an_open_stream_travels",
+    "an_update_can_insist_on_what_was_read",
+    "another_conversations_turn_is_no_cursor",
+    "bytes_come_back",
+    "files_that_are_named_are_kept_and_go_with_their_turn",
+    "late_writes_find_the_stream_sealed",
+    "one_of_two_rivals_wins",
+    "only_what_is_shown_can_be_replaced",
+    "opening_can_be_retried",
+    "requests_are_for_the_owner",
+    "streams_are_limited",
+    "tokens_are_added_up_by_day_owner_and_model",
+    "two_files_of_a_turn_are_told_apart",
+    "what_is_learned_of_a_counter_is_kept_per_tenant",
+    "what_was_dropped_stays_dropped",
+    "what_was_sent_is_on_record_and_goes_with_the_words",
+}
+# The transport may change a value: these compare what comes back.
+EVERY_VALUE = {
+    "a_given_time_is_kept",
+    "half_characters_are_refused",
+    "parts_come_back_in_order",
+    "text_is_kept_to_the_letter",
+    "tool_results_are_any_json",
+    "what_is_no_json_is_refused",
+}
 PEOPLE = [one for one in GUARANTEES if one.name not in ONLY_THE_APPLICATION]
+BY_DEFAULT = {one for one in PEOPLE if one.name in EVERY_CALL | EVERY_VALUE}
 APPLICATION = [pytest.param(one, marks=[pytest.mark.slow] if one in PEOPLE else []) for one in GUARANTEES]
+AS_PEOPLE = [pytest.param(one, marks=[] if one in BY_DEFAULT else [pytest.mark.slow]) for one in PEOPLE]
 
 
 class AsApplication:
@@ -70,7 +123,12 @@ async def test_the_application_keeps(guarantee: Guarantee, project: Project, tmp
     await guarantee.function(AsApplication(project, tmp_path))
 
 
-@pytest.mark.parametrize("guarantee", PEOPLE, ids=str)
+def test_every_name_above_is_a_guarantee() -> None:
+    """A guarantee with a new name is not left out unnoticed."""
+    assert {one.name for one in GUARANTEES} >= ONLY_THE_APPLICATION | EVERY_CALL | EVERY_VALUE
+
+
+@pytest.mark.parametrize("guarantee", AS_PEOPLE, ids=str)
 async def test_people_keep(
     guarantee: Guarantee, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
