@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,20 +14,55 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = {page.name: "\n".join(BLOCK.findall(page.read_text())) for page in PAGES if BLOCK.search(page.read_text())}
+# Pages of one topic share an interpreter and what they import: the SDKs, the database driver, or only the library.
+TOPICS = {
+    "models": lambda code: "generate" in code or "anthropic" in code,
+    "postgres": lambda code: "DATABASE_URL" in code,
+    "library": lambda code: True,
+}
+# Runs each page as a program of its own, in a folder of its own, and prints what went wrong as JSON.
+RUNNER = """
+import json, os, sys, traceback, types
+problems = {}
+for name, code in json.load(sys.stdin).items():
+    os.makedirs(name)
+    os.chdir(name)
+    page = sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        exec(compile(code, name, "exec"), vars(page))
+    except BaseException:
+        problems[name] = traceback.format_exc()
+    os.chdir("..")
+print(json.dumps({"problems": problems}), file=sys.stderr)
+"""
 
 
-WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
+def topic_of(code: str) -> str:
+    return next(topic for topic, is_about in TOPICS.items() if is_about(code))
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
-def test_documented_code_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("topic", TOPICS)
+def test_documented_code_runs(
+    topic: str, tmp_path: Path, request: pytest.FixtureRequest, subtests: pytest.Subtests
+) -> None:
     """The blocks of a page one after another, as a reader would try them."""
-    code = "\n".join(BLOCK.findall(page.read_text()))
-    more = {"DATABASE_URL": request.getfixturevalue("postgres_url")} if "DATABASE_URL" in code else {}
+    pages = {name: code for name, code in CODE.items() if topic_of(code) == topic}
+    more = {"DATABASE_URL": request.getfixturevalue("postgres_url")} if topic == "postgres" else {}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environ | more, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", RUNNER],
+        input=json.dumps(pages),
+        cwd=tmp_path,
+        env=environ | more,
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
+    problems = json.loads(done.stderr.splitlines()[-1])["problems"]
+    for name in pages:
+        with subtests.test(name):
+            assert name not in problems, problems[name]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
