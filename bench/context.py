@@ -15,11 +15,12 @@ import palaver
 from bench.measure import Bench, Figure, Goal, Result, Slice, in_turns, timed
 from bench.raw import Raw
 from bench.read import BATCH, enough, fill_raw
-from palaver.identity import new_id
+from palaver.context.builder import identical_prefix
+from palaver.core.identity import new_id
 from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS
 from palaver.models.tokens import BpeCounter
-from palaver.ports import Embedded, SummaryDraft
-from palaver.prompting import identical_prefix
+from palaver.ports.memory import SummaryDraft
+from palaver.ports.recall import Embedded
 from palaver.testing import HashEmbedder
 
 BUDGET = 4_000

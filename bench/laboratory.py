@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from bench.datasets import Question, Talk
 from bench.evidence import Answered, found, mean
-from palaver.memory.standing import standing
+from palaver.memory.standing_instructions import standing
 from palaver.models.tokens import BpeCounter
-from palaver.recall.fuse import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
-from palaver.recall.profile import Profile, Row
 from palaver.recall.query import Query, parse
+from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
 from palaver.recall.terms import passages, segments
+from palaver.recall.turn_arrays import Profile, Row
 
 Encode = Callable[[str], NDArray[np.float32]]
 BUDGETS = (1000, 2000, 4000, 8000)

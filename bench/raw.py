@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from palaver.identity import new_id
+from palaver.core.identity import new_id
 
 CREATE = """
 CREATE TABLE turns (

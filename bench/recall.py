@@ -25,7 +25,7 @@ import palaver
 from bench import laboratory
 from bench.datasets import Question, Talk, load
 from bench.evidence import Answered, by_kind, found, interval, mean, quoted
-from palaver.identity import new_id
+from palaver.core.identity import new_id
 from palaver.models.offline.embedder import NAMES, LocalEmbedder
 from palaver.models.tokens import BpeCounter
 

@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.drafts import (
-    MAX_METADATA,
-    MAX_NAME,
-    MAX_PREVIEW,
+from palaver.core.identity import (
+    CROCKFORD,
+    canonical_json,
+    digest,
+    from_json,
+    key_hash,
+    micros,
+    moment,
+    new_id,
+    stamp,
+    stamped_seq,
+)
+from palaver.core.turn_draft import (
     Desk,
-    clean_json,
-    clean_limit,
-    clean_mapping,
-    clean_moment,
-    clean_name,
-    clean_text,
-    clean_ttl,
     content_hash,
     decode_attachments,
     decode_calls,
@@ -34,19 +36,19 @@ from palaver.drafts import (
     preview,
     same_request,
 )
-from palaver.errors import InvalidInput, TooLarge
-from palaver.identity import (
-    CROCKFORD,
-    canonical_json,
-    digest,
-    from_json,
-    key_hash,
-    micros,
-    moment,
-    new_id,
-    stamp,
-    stamped_seq,
+from palaver.core.validation import (
+    MAX_METADATA,
+    MAX_NAME,
+    MAX_PREVIEW,
+    clean_json,
+    clean_limit,
+    clean_mapping,
+    clean_moment,
+    clean_name,
+    clean_text,
+    clean_ttl,
 )
+from palaver.errors import InvalidInput, TooLarge
 from palaver.model import Attachment, File, Image, Reasoning, Text, ToolCall, ToolResult
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)

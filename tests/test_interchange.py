@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver.errors import InvalidInput, PalaverError, VerificationFailed
 from palaver.interchange.jsonl import _hash, export_lines, import_dump, read_dumps, read_messages
-from palaver.ports import Record
+from palaver.ports.queries import Record
 from palaver.testing.guarantees.proof import SIGNED, busy_talk
 
 

@@ -12,12 +12,15 @@ import pytest
 
 import palaver
 import palaver.testing
-from palaver import conversation, drafts, errors, recalling, store
-from palaver.asking import DECIDED, OWN_OPTIONS
-from palaver.audit import Verifier
+from palaver import errors
+from palaver.audit.verifier import Verifier
+from palaver.context.builder import OPTIONS
+from palaver.conversations import conversation, store
+from palaver.core import validation
 from palaver.files import archives, texts
-from palaver.prompting import OPTIONS
-from palaver.server.problems import status_of
+from palaver.generation.options import DECIDED, OWN_OPTIONS
+from palaver.recall import service
+from palaver.server.errors import status_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "library.md").read_text()
@@ -121,22 +124,22 @@ def test_every_error_is_there_with_its_status_over_http() -> None:
 
 
 LIMITS = {
-    "content and tool fields of a turn": (drafts, "MAX_CONTENT"),
-    "metadata, sources or settings": (drafts, "MAX_METADATA"),
-    "turns in one `append_many`": (drafts, "MAX_BATCH"),
-    "an id, a key, an actor or another name": (drafts, "MAX_NAME"),
-    "a title": (drafts, "MAX_TITLE"),
-    "a preview, which is cut": (drafts, "MAX_PREVIEW"),
-    "participants": (drafts, "MAX_PARTICIPANTS"),
-    "files of a message": (drafts, "MAX_ATTACHMENTS"),
-    "files of a tool turn": (drafts, "MAX_TOOL_FILES"),
-    "a file": (drafts, "MAX_FILE"),
-    "lists and objects in one another": (drafts, "MAX_DEPTH"),
-    "a time to live": (drafts, "MAX_TTL"),
+    "content and tool fields of a turn": (validation, "MAX_CONTENT"),
+    "metadata, sources or settings": (validation, "MAX_METADATA"),
+    "turns in one `append_many`": (validation, "MAX_BATCH"),
+    "an id, a key, an actor or another name": (validation, "MAX_NAME"),
+    "a title": (validation, "MAX_TITLE"),
+    "a preview, which is cut": (validation, "MAX_PREVIEW"),
+    "participants": (validation, "MAX_PARTICIPANTS"),
+    "files of a message": (validation, "MAX_ATTACHMENTS"),
+    "files of a tool turn": (validation, "MAX_TOOL_FILES"),
+    "a file": (validation, "MAX_FILE"),
+    "lists and objects in one another": (validation, "MAX_DEPTH"),
+    "a time to live": (validation, "MAX_TTL"),
     "turns, events or conversations in one call": (conversation, "MAX_READ"),
     "an upload's time": (conversation, "MAX_UPLOAD_SECONDS"),
     "tokens of turns that one `extract_facts` reads": (conversation, "MAX_EXTRACT"),
-    "a query of recall, which is cut": (recalling, "MAX_QUERY"),
+    "a query of recall, which is cut": (service, "MAX_QUERY"),
     "words of a file that are kept": (texts, "MAX_CHARACTERS"),
     "what an archive unpacks to": (archives, "MAX_UNPACKED"),
     "the same, as a multiple of its size": (archives, "MAX_RATIO"),
@@ -149,4 +152,4 @@ def test_every_limit_is_there_with_its_figure() -> None:
     told = {first: rest.split()[0] for first, rest in ROW.findall(section("Limits")) if rest.strip()[0].isdigit()}
     assert told == {name: f"{getattr(module, constant):,}" for name, (module, constant) in LIMITS.items()}
     known = {constant for _, constant in LIMITS.values()}
-    assert {name for module in (drafts, conversation) for name in vars(module) if name.startswith("MAX_")} <= known
+    assert {name for module in (validation, conversation) for name in vars(module) if name.startswith("MAX_")} <= known

@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 import palaver
+from palaver.audit.seals import check_seals, check_tip, clean_sealing_key, seal_everything
+from palaver.core.identity import event_hash, genesis
 from palaver.errors import VerificationFailed
-from palaver.identity import event_hash, genesis
-from palaver.sealing import check_seals, check_tip, clean_sealing_key, seal_everything
 
 KEY = b"a key that is kept elsewhere"
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

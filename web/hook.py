@@ -26,7 +26,7 @@ def _builder(root: str) -> ModuleType:
 class WebHook(BuildHookInterface):  # type: ignore[type-arg]
     def _is_wanted(self) -> bool:
         """Not where the built app came along, as it does in an sdist."""
-        came_along = Path(self.root, "PKG-INFO").exists() and Path(self.root, "src/palaver/server/static").exists()
+        came_along = Path(self.root, "PKG-INFO").exists() and Path(self.root, "src/palaver/server/web/static").exists()
         return os.environ.get("PALAVER_WEB") != "skip" and not came_along
 
     def dependencies(self) -> list[str]:

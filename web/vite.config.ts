@@ -4,7 +4,7 @@ import { brotliCompressSync, gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
-const STATIC = "../src/palaver/server/static";
+const STATIC = "../src/palaver/server/web/static";
 const TEXT = /\.(js|css|html|svg)$/;
 
 /** Compressed once, here, instead of for every visitor. */

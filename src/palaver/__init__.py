@@ -18,19 +18,27 @@ from palaver.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from palaver import sync as sync
-    from palaver.asking import Answered as Answered
-    from palaver.asking import MessageStored as MessageStored
-    from palaver.asking import Prompted as Prompted
-    from palaver.asking import ToolDone as ToolDone
-    from palaver.asking import ToolsPlanned as ToolsPlanned
-    from palaver.asking import TurnOpened as TurnOpened
     from palaver.context.explain import Block as Block
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
-    from palaver.context.material import Context as Context
-    from palaver.conversation import Conversation as Conversation
-    from palaver.listing import group_by_date as group_by_date
-    from palaver.mcp_tools import MCPTools as MCPTools
+    from palaver.context.inputs import Context as Context
+    from palaver.conversations.conversation import Conversation as Conversation
+    from palaver.conversations.store import Store as Store
+    from palaver.conversations.store import open as open
+    from palaver.conversations.streams import TurnWriter as TurnWriter
+    from palaver.core.pagination import group_by_date as group_by_date
+    from palaver.generation.events import Answered as Answered
+    from palaver.generation.events import MessageStored as MessageStored
+    from palaver.generation.events import Prompted as Prompted
+    from palaver.generation.events import ToolDone as ToolDone
+    from palaver.generation.events import ToolsPlanned as ToolsPlanned
+    from palaver.generation.events import TurnOpened as TurnOpened
+    from palaver.generation.mcp_tools import MCPTools as MCPTools
+    from palaver.generation.settings import Agent as Agent
+    from palaver.generation.settings import GenerateSettings as GenerateSettings
+    from palaver.generation.tools import Tool as Tool
+    from palaver.generation.tools import ToolOutput as ToolOutput
+    from palaver.generation.tools import tool as tool
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ConversationInfo as ConversationInfo
@@ -58,36 +66,28 @@ if TYPE_CHECKING:
     from palaver.model import Upload as Upload
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
-    from palaver.ports import ReasoningDelta as ReasoningDelta
-    from palaver.ports import TextDelta as TextDelta
-    from palaver.store import Store as Store
-    from palaver.store import open as open
-    from palaver.streaming import TurnWriter as TurnWriter
-    from palaver.talking import Agent as Agent
-    from palaver.talking import GenerateSettings as GenerateSettings
-    from palaver.tools import Tool as Tool
-    from palaver.tools import ToolOutput as ToolOutput
-    from palaver.tools import tool as tool
+    from palaver.ports.models import ReasoningDelta as ReasoningDelta
+    from palaver.ports.models import TextDelta as TextDelta
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "palaver.context.explain": ("Block", "Explanation", "Omission"),
-    "palaver.context.material": ("Context",),
-    "palaver.conversation": ("Conversation",),
-    "palaver.listing": ("group_by_date",),
-    "palaver.mcp_tools": ("MCPTools",),
+    "palaver.context.inputs": ("Context",),
+    "palaver.conversations.conversation": ("Conversation",),
+    "palaver.core.pagination": ("group_by_date",),
+    "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "FileQuote", "FileText", "Found", "Hit",
         "Image", "Match", "Note", "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage",
         "ToolCall", "ToolResult", "Turn", "Upload", "Verified", "WorkingMemory",
     ),
-    "palaver.asking": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
-    "palaver.ports": ("ReasoningDelta", "TextDelta"),
-    "palaver.store": ("Store", "open"),
-    "palaver.streaming": ("TurnWriter",),
-    "palaver.talking": ("Agent", "GenerateSettings"),
-    "palaver.tools": ("Tool", "ToolOutput", "tool"),
+    "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
+    "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
+    "palaver.conversations.store": ("Store", "open"),
+    "palaver.conversations.streams": ("TurnWriter",),
+    "palaver.generation.settings": ("Agent", "GenerateSettings"),
+    "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.conversations.store import open as open_store
+from palaver.conversations.streams import TurnWriter
 from palaver.errors import StoreClosed
-from palaver.store import Store
-from palaver.store import open as open_store
-from palaver.streaming import TurnWriter
 
 T = TypeVar("T")
 # What has verbs of its own; everything else is a value and is handed over as it is.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.errors import MissingExtra
-from palaver.ports import Usage
+from palaver.ports.models import Usage
 
 
 class Meter:

@@ -8,7 +8,7 @@ import pytest
 from tests.assistants.helpers import Calls
 
 import palaver
-from palaver.store import Store
+from palaver.conversations.store import Store
 
 
 @pytest.fixture

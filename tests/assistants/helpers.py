@@ -16,9 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from palaver.server.live import Hub
+from palaver.conversations.store import Store
+from palaver.server.live.channel import Hub
 from palaver.server.mcp.protocol import House, Visit, create_server
-from palaver.store import Store
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
 ERAS = ("2026-07-28", "legacy")

@@ -12,8 +12,8 @@ from tests.assistants.helpers import call, in_process
 
 import palaver
 from palaver.models.tokens import BpeCounter, MarginCounter
-from palaver.server.mcp import shapes
-from palaver.server.mcp.telling import Told, fitting
+from palaver.server.mcp import schemas
+from palaver.server.mcp.budgeted_text import Told, fitting
 from palaver.server.mcp.tools import recalled, turns_of
 
 COUNTERS = (BpeCounter(), BpeCounter("cl100k_base"), MarginCounter())
@@ -23,8 +23,8 @@ HOSTILE = st.text(st.sampled_from('ab "\\\n\t\x01<>/recalled{}[]…é語🙂'), 
 TEXTS = st.one_of(HOSTILE, st.text(max_size=300), st.integers(0, 3_000).map(lambda n: "word " * n))
 
 
-def hit(n: int, text: str) -> shapes.Hit:
-    return shapes.Hit(
+def hit(n: int, text: str) -> schemas.Hit:
+    return schemas.Hit(
         conversation=f"01M7FBZ51BKNVQF5A0ZHMD{n:04}", turn=f"01M7FBZ53MC7WE3FJJGEPW{n:04}", who="ada", role="user",
         when=WHEN, text=text, score=0.123,
     )  # fmt: skip
@@ -33,14 +33,14 @@ def hit(n: int, text: str) -> shapes.Hit:
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(TEXTS, max_size=20),
-    st.integers(shapes.LEAST_BUDGET, 3_000),
+    st.integers(schemas.LEAST_BUDGET, 3_000),
     st.sampled_from(COUNTERS),
 )
 def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: BpeCounter | MarginCounter) -> None:
     hits = [hit(n, text) for n, text in enumerate(texts)]
     answer = recalled(hits, budget, count)
     value = answer.value
-    assert isinstance(value, shapes.Recalled)
+    assert isinstance(value, schemas.Recalled)
     assert count(answer.text) <= budget
     assert count(value.model_dump_json()) <= budget
     assert value.tokens <= budget
@@ -51,12 +51,12 @@ def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: Bp
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(shapes.LEAST_BUDGET, 3_000))
+@given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(schemas.LEAST_BUDGET, 3_000))
 def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str], budget: int) -> None:
     """Only a turn that fills a page by itself is shortened: whoever reads on from the last one misses nothing."""
     said = [hit(n, text) for n, text in enumerate(texts)]
 
-    def tell(some: Sequence[shapes.Said]) -> Told:
+    def tell(some: Sequence[schemas.Said]) -> Told:
         return turns_of("c", None, None, some, len(said), budget)
 
     kept = fitting(said, budget, COUNTERS[0], tell, cut_last=False)
@@ -78,7 +78,7 @@ async def test_megabytes_are_shortened_and_not_refused() -> None:
         assert page["turns"][0]["shortened"]
 
 
-@pytest.mark.parametrize("budget", [shapes.LEAST_BUDGET - 1, 0, -1, shapes.MOST_BUDGET + 1])
+@pytest.mark.parametrize("budget", [schemas.LEAST_BUDGET - 1, 0, -1, schemas.MOST_BUDGET + 1])
 async def test_a_budget_that_cannot_be_kept_is_refused(budget: int) -> None:
     async with palaver.open("memory:", embedder="none") as store, in_process(store) as client:
         result = await client.call_tool("recall", {"query": "x", "token_budget": budget})

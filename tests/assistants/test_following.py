@@ -15,7 +15,7 @@ from tests.assistants.helpers import PATIENCE, call, in_process, over_http, over
 from tests.server.conftest import Running, ok, running
 
 import palaver
-from palaver.keys import revoke_key
+from palaver.conversations.api_keys import revoke_key
 from palaver.model import Scope
 from palaver.server.auth import known_by
 from palaver.server.mcp import protocol

@@ -10,8 +10,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 from tests.assistants.helpers import Calls
 
+from palaver.conversations.store import Store
 from palaver.server.mcp import resources
-from palaver.store import Store
 
 ON_BOTH = pytest.mark.usefixtures("database_url")
 

@@ -8,10 +8,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from tests.assistants.helpers import Calls, call, in_process, refusal
 
+from palaver.conversations.store import Store
 from palaver.model import READ, WRITE, Scope
 from palaver.server.mcp import resources
 from palaver.server.mcp.tools import TOOLS
-from palaver.store import Store
 
 ON_BOTH = pytest.mark.usefixtures("database_url")
 

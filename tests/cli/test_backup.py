@@ -24,9 +24,9 @@ from tests.upgrades.test_upgrades import rows_of, sqlite_at
 
 import palaver
 import palaver.sync
+from palaver.audit.seals import seal_everything
 from palaver.engines.migrate import migrations
 from palaver.interchange.backup import back_up_file
-from palaver.sealing import seal_everything
 
 from .conftest import raw
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from palaver.cli.explaining import bar
+from palaver.cli.explain import bar
 from palaver.context.explain import Block, Explanation
 
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)

@@ -72,7 +72,7 @@ def test_a_file_says_which_database_and_tenant_are_served_unless_somebody_else_d
         served.append(settings)
         return True
 
-    monkeypatch.setattr("palaver.server.serving.serve", take)
+    monkeypatch.setattr("palaver.server.process.serve", take)
     monkeypatch.delenv("PALAVER_URL")
     (folder / "serve.toml").write_text('tenant = "acme"\nurl = "team.db"\n')
     for more in ([], ["--db", "own.db"], ["--tenant", "default"]):

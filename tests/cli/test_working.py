@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from palaver.cli import keeping
+from palaver.cli import doctor
 
 from .conftest import interrupt, process, raw, running
 
-needs_local = pytest.mark.skipif(not keeping._local_embedder()["installed"], reason="needs the extra `local`")
+needs_local = pytest.mark.skipif(not doctor._local_embedder()["installed"], reason="needs the extra `local`")
 
 
 def query(sql: str) -> list[tuple[object, ...]]:
@@ -165,5 +165,5 @@ def test_doctor_finds_the_local_embedder(ok, lines):
 
 
 def test_doctor_says_how_to_install_the_local_embedder():
-    advice = keeping._embedder_advice({"name": "recall-minilm-l6-int8-v1", "installed": False, "problem": None})
+    advice = doctor._embedder_advice({"name": "recall-minilm-l6-int8-v1", "installed": False, "problem": None})
     assert 'pip install "palaver[local]"' in advice

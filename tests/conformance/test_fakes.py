@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from palaver.identity import CROCKFORD, ID_LENGTH, stamp
+from palaver.core.identity import CROCKFORD, ID_LENGTH, stamp
 from palaver.model import ToolCall
-from palaver.ports import CallReady, ChatModel, Clock, Embedder, Finished, Ids, ModelRequest, TextDelta
+from palaver.ports.clock import Clock, Ids
+from palaver.ports.models import CallReady, ChatModel, Embedder, Finished, ModelRequest, TextDelta
 from palaver.testing import CountingIds, FakeClock, HashEmbedder, ScriptedModel, UnexpectedCall
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from palaver.context.material import Context, Material, Recalled
+from palaver.context.inputs import Context, Material, Recalled
+from palaver.context.options import POLICIES, Options
 from palaver.context.pack import assemble
-from palaver.context.plan import POLICIES, Options
 from palaver.errors import BudgetTooSmall
 from palaver.model import Summary, ToolCall, ToolResult, Turn
 from palaver.models.tokens import BpeCounter

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 
-from palaver.server.pages import STATIC
+from palaver.server.web.pages import STATIC
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Without its own sandbox where root runs it: Chromium refuses otherwise. Only this machine's own pages are opened.

@@ -68,7 +68,7 @@ def test_signing_out_forgets_the_key(start: Callable[..., App]) -> None:
 
 
 def test_a_key_that_is_revoked_leads_back_to_the_door(start: Callable[..., App]) -> None:
-    from palaver.keys import list_keys, revoke_key
+    from palaver.conversations.api_keys import list_keys, revoke_key
     from palaver.model import Scope
 
     app = protected(start)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palaver
-from palaver.context.pairs import units
+from palaver.context.tool_rounds import units
 from palaver.model import ToolCall, ToolResult, Turn
-from palaver.server.exchange import Exchanges
-from palaver.server.faces.histories import planned, seen_of_said, seen_of_turns
-from palaver.server.faces.neutral import Ask, Said
+from palaver.server.compat.exchange import Exchanges
+from palaver.server.compat.history_diff import planned, seen_of_said, seen_of_turns
+from palaver.server.compat.request import Ask, Said
 
 
 def user(text: str) -> Said:

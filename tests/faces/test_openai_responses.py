@@ -13,7 +13,7 @@ import pytest
 from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
 from tests.server.conftest import Running, running
 
-from palaver.server import exchange
+from palaver.server.compat import exchange
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 WEATHER: Any = {

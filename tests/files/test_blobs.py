@@ -14,10 +14,10 @@ from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import TAKEN
 
 import palaver
-from palaver import drafts
-from palaver.blobs import FolderBlobs, _translated, open_blobs
+from palaver.core import validation
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
-from palaver.ports import Blobs
+from palaver.files.storage import FolderBlobs, _translated, open_blobs
+from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
 
 PNG = TAKEN["png"][1]
@@ -131,10 +131,10 @@ async def test_an_upload_that_is_too_large_is_refused_before_it_is_read(place: s
     async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=place, worker=False) as store:
         talk = await store.conversation("k")
         upload = await talk.open_upload("a.txt")
-        await store.blobs.put(upload.path, bytes(drafts.MAX_FILE + 1))
+        await store.blobs.put(upload.path, bytes(validation.MAX_FILE + 1))
         with pytest.raises(TooLarge) as refusal:
             await talk.complete_upload(upload)
-        assert (refusal.value.field, refusal.value.limit) == ("data", drafts.MAX_FILE)
+        assert (refusal.value.field, refusal.value.limit) == ("data", validation.MAX_FILE)
         assert await names(store.blobs) == []
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.memory.redact import (
+from palaver.redaction.redactor import (
     _ODD_LETTERS,
     _STREAM_WORD,
     ALL,
@@ -31,9 +31,7 @@ from palaver.memory.redact import (
     merged,
     replaced,
 )
-from palaver.memory.redact import (
-    RULES as TABLE,
-)
+from palaver.redaction.redactor import RULES as TABLE
 
 DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
 RULES = RuleRedactor()
@@ -47,7 +45,7 @@ class Sample:
 
 
 def read_samples() -> list[Sample]:
-    lines = files("palaver.memory").joinpath("redaction_samples.jsonl").read_text("utf-8").splitlines()
+    lines = files("palaver.redaction").joinpath("samples.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     return [Sample(row["text"], frozenset(Finding(*span) for span in row["spans"]), row["lang"]) for row in rows]
 
@@ -364,7 +362,7 @@ HOSTILE = {
 
 MEASURE = """
 import sys
-from palaver.memory.redact import RuleRedactor, StreamRedactor
+from palaver.redaction.redactor import RuleRedactor, StreamRedactor
 text = (sys.argv[1] * (1_000_000 // len(sys.argv[1]) + 1))[:1_000_000]
 RuleRedactor().redact(text)
 stream = StreamRedactor(RuleRedactor())

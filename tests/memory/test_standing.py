@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.memory.standing import MAX_TEXT, Standing, standing
+from palaver.memory.standing_instructions import MAX_TEXT, Standing, standing
 
 INSTRUCTIONS = """
 Always answer in French.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from palaver.errors import InvalidInput, TooLarge
-from palaver.memory.standing import MAX_TEXT
+from palaver.memory.standing_instructions import MAX_TEXT
 from palaver.memory.working_memory import (
     MAX_NOTES,
     MAX_QUESTIONS,

@@ -11,7 +11,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.context.plan import IMAGE_TOKENS, OVERHEAD_TOKENS
+from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.context.render import text_of
 from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.models.tokens import BpeCounter

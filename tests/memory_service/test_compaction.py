@@ -260,7 +260,7 @@ async def test_what_changes_while_it_is_being_summarised_is_not_in_the_summary(t
 async def test_a_summariser_that_fails_or_hangs_is_stood_in_for_and_the_summary_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Any
 ) -> None:
-    monkeypatch.setattr("palaver.worker.SUMMARIZER_SECONDS", 0.01)
+    monkeypatch.setattr("palaver.memory.worker.loop.SUMMARIZER_SECONDS", 0.01)
     async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
         talk = await store.conversation()
         await talk_on(talk, 25 * FAN_OUT + 50, "We decided to paint door number {n} green.")

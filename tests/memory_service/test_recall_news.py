@@ -12,8 +12,8 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.errors import PalaverError
-from palaver.ports import Where
-from palaver.recalling import Recaller
+from palaver.ports.recall import Where
+from palaver.recall.service import Recaller
 
 from .helpers import url
 

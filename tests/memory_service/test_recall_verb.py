@@ -14,8 +14,8 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.errors import InvalidInput, ModelUnavailable
-from palaver.ports import ProfileRows, Where
-from palaver.recall import fuse
+from palaver.ports.recall import ProfileRows, Where
+from palaver.recall import scoring
 from palaver.testing import HashEmbedder
 
 from .helpers import talk_on, url
@@ -77,16 +77,16 @@ async def test_a_recall_ranks_what_was_there_when_it_looked(both: Store, monkeyp
     await said(talk, "warm up")
     at_it, go_on = threading.Event(), threading.Event()
 
-    def slowly(*args: Any, **options: Any) -> fuse.Scores:
+    def slowly(*args: Any, **options: Any) -> scoring.Scores:
         at_it.set()
         assert go_on.wait(20)
         return score(*args, **options)
 
-    score = fuse.score
-    monkeypatch.setattr(fuse, "score", slowly)
+    score = scoring.score
+    monkeypatch.setattr(scoring, "score", slowly)
     early = asyncio.create_task(said(talk, "peanuts", k=50))
     assert await asyncio.to_thread(at_it.wait, 20)
-    monkeypatch.setattr(fuse, "score", score)
+    monkeypatch.setattr(scoring, "score", score)
     await talk.append("user", "Peanuts, again.")
     assert "Peanuts, again." in await said(talk, "peanuts")
     go_on.set()
@@ -281,7 +281,7 @@ async def test_recall_goes_on_when_the_last_vector_is_gone(tmp_path: Path) -> No
 async def test_many_turns_that_have_no_vector_yet_are_found_by_their_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.recalling.MANY", 10)
+    monkeypatch.setattr("palaver.recall.service.MANY", 10)
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
         talk = await store.conversation("t")
         await talk_on(talk, 30)

@@ -9,7 +9,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.drafts import MAX_CONTENT
+from palaver.core.validation import MAX_CONTENT
 from palaver.errors import InvalidInput, StreamSealed, TooLarge
 
 from .helpers import talk_on, traces, url
@@ -165,7 +165,7 @@ async def test_a_stream_whose_held_back_end_is_lost_says_so(tmp_path: Path) -> N
 
 
 async def test_another_redactor_can_be_brought_along(tmp_path: Path) -> None:
-    from palaver.memory.redact import Finding, Redacted, replaced
+    from palaver.redaction.redactor import Finding, Redacted, replaced
 
     class Llamas:
         def redact(self, text: str) -> Redacted:

@@ -10,7 +10,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.drafts import Draft, content_hash
+from palaver.core.turn_draft import Draft, content_hash
 from palaver.errors import ConversationGone, InvalidInput, TurnGone
 from palaver.testing import FakeClock
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from palaver import Store
+from palaver.core.identity import canonical_json
 from palaver.errors import InvalidInput
-from palaver.identity import canonical_json
 from palaver.interchange.jsonl import export_lines, import_dump, read_dumps
 from palaver.model import Scope
-from palaver.ports import ConversationSpec
+from palaver.ports.queries import ConversationSpec
 
 MISSPELT = {
     "redcat": "redact",

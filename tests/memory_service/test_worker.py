@@ -11,10 +11,10 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.manners import Breath, Manners
+from palaver.memory.worker.loop import LEASE, TRIES
+from palaver.memory.worker.throttle import Breath, Manners
 from palaver.testing import FakeClock, HashEmbedder
 from palaver.testing.kit import eventually
-from palaver.worker import LEASE, TRIES
 
 from .helpers import Gate, Watched, spans, talk_on, traces, url
 
@@ -288,8 +288,8 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for pauses, but not for ever: the patience here is longer than the test."""
-    monkeypatch.setattr("palaver.manners.PATIENCE_SECONDS", 3_600.0)
-    monkeypatch.setattr("palaver.manners.PRESSING_SECONDS", 0.0)
+    monkeypatch.setattr("palaver.memory.worker.throttle.PATIENCE_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.memory.worker.throttle.PRESSING_SECONDS", 0.0)
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
         talk = await store.conversation()
@@ -307,8 +307,8 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
 
 def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
-    monkeypatch.setattr("palaver.manners.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr("palaver.manners.time.sleep", slept.append)
+    monkeypatch.setattr("palaver.memory.worker.throttle.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("palaver.memory.worker.throttle.time.sleep", slept.append)
     breathe = Breath(0.0)
     for step in (0.0004, 0.0004, 0.0004, 0.004, 0.0001, 5.0):
         now[0] += step
@@ -319,7 +319,7 @@ def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.Monke
 async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.manners.PATIENCE_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.memory.worker.throttle.PATIENCE_SECONDS", 3_600.0)
     async with palaver.open(url(tmp_path), embedder=None) as store:
         quiet = [1.0]
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: quiet[0])

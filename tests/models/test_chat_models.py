@@ -21,10 +21,10 @@ from palaver.errors import (
     RateLimited,
 )
 from palaver.model import ToolCall
-from palaver.models.answers import retry_after
 from palaver.models.registry import ModelBook, open_model
-from palaver.models.retrying import Retries, ask
-from palaver.ports import (
+from palaver.models.response_parsing import retry_after
+from palaver.models.retry import Retries, ask
+from palaver.ports.models import (
     CallReady,
     ChatModel,
     Finished,
@@ -373,7 +373,7 @@ async def test_one_model_works_on_several_event_loops(provider: LoopbackProvider
 
 
 def test_a_call_without_an_id_gets_one() -> None:
-    from palaver.models.answers import call_of
+    from palaver.models.response_parsing import call_of
 
     one, other = call_of(None, "look", "{}"), call_of(None, "look", "[1]")
     assert one.id != other.id

@@ -18,7 +18,7 @@ import pytest
 import palaver
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.models.offline.embedder import open_embedder
-from palaver.models.openai import MAX_BATCH, MAX_BATCH_BYTES, MAX_TEXT_BYTES, OpenAIEmbedder
+from palaver.models.openai.embedder import MAX_BATCH, MAX_BATCH_BYTES, MAX_TEXT_BYTES, OpenAIEmbedder
 
 KEY = "sk-this-must-not-be-seen"
 SECRET = "the words of the answer"

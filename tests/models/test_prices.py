@@ -9,7 +9,7 @@ import pytest
 from palaver.errors import InvalidInput
 from palaver.models.prices import Price
 from palaver.models.registry import ModelBook
-from palaver.ports import Usage
+from palaver.ports.models import Usage
 
 PRICE = Price(input=1.0, cached=0.1, output=8.0)
 

@@ -18,8 +18,8 @@ from tests.postgres_server import Server
 from tests.supabase_server import Lite
 
 import palaver
+from palaver.conversations.store import Store
 from palaver.engines.postgres import migrate
-from palaver.store import Store
 
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
 

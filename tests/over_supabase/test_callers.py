@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from tests.over_supabase.conftest import Project
 
-from palaver import callers
-from palaver.store import Store
+from palaver.conversations import sessions
+from palaver.conversations.store import Store
 
 
-def round_of(store: Store, token: callers.Token) -> callers.Round:
+def round_of(store: Store, token: sessions.Token) -> sessions.Round:
     found = store.parts.callers.known(token)
     assert found is not None
     return found
@@ -46,7 +46,7 @@ async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None
         ada = await store.signed_in(token)
         talk = await ada.conversation("k")
         current[0] = project.lite.token("ada", lasts=-60)
-        with pytest.raises(callers.PalaverError):
+        with pytest.raises(sessions.PalaverError):
             await talk.append("user", "too late")
         async with asyncio.timeout(30):
             while store.parts.callers.known(token) is not None:  # noqa: ASYNC110
@@ -54,7 +54,7 @@ async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None
 
 
 async def test_the_oldest_make_room(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "MOST", 2)
+    monkeypatch.setattr(sessions, "MOST", 2)
     tokens = [project.lite.token(name) for name in ("ada", "bob", "eve")]
     async with project.open(worker=False) as store:
         first = await store.signed_in(tokens[0])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.over_supabase.conftest import Project
 
+from palaver.conversations.store import Store, _store_of
 from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
-from palaver.store import Store, _store_of
 from palaver.testing import GUARANTEES, Guarantee
 
 # Signed in, one lives by the database's clock, which no guarantee can set; users have no such names; and keys and seals

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.over_supabase.conftest import Project
 
+from palaver.conversations.store import Store
+from palaver.core.identity import new_id
 from palaver.errors import InvalidInput, PermissionDenied
-from palaver.identity import new_id
-from palaver.store import Store
 
 WRITING: dict[str, dict[str, Any]] = {
     "add_job": {"conversation": "", "kind": "compact"},

@@ -17,8 +17,8 @@ from tests.supabase_server import user_id
 
 import palaver
 from palaver import InvalidInput, PermissionDenied, Scope, TokenRefused
+from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine, is_secret
-from palaver.store import Store
 
 
 def client_of(store: Store) -> Any:

@@ -12,8 +12,8 @@ from tests import postgres_server, supabase_server
 from tests.over_supabase.conftest import Project
 from tests.supabase_server import user_id
 
+from palaver.core.identity import canonical_json, new_id
 from palaver.engines.postgres import migrate
-from palaver.identity import canonical_json, new_id
 
 ADA, BOB, EVE = user_id("ada"), user_id("bob"), user_id("eve")
 PUT = "INSERT INTO storage.objects (bucket_id, name) VALUES ('chat-attachments', $1)"

@@ -11,10 +11,10 @@ import pytest
 
 import palaver
 from palaver import Scope
+from palaver.core.identity import new_id
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.failures import translated
 from palaver.errors import InvalidInput, PermissionDenied, TooLarge
-from palaver.identity import new_id
 
 WRITER = {"tenant": "acme", "user": "ada", "sight": "own", "rights": "read,write"}
 READER = {**WRITER, "rights": "read"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import palaver
 from palaver.engines.postgres import rows, transports
-from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import as_json
-from palaver.ports import Where
+from palaver.ports.recall import Where
 
 
 async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, postgres_url: str) -> None:

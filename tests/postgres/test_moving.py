@@ -7,7 +7,7 @@ from pathlib import Path
 
 import palaver
 from palaver import Conversation, Store
-from palaver.ports import Record
+from palaver.ports.queries import Record
 
 
 async def rows_of(talk: Conversation) -> list[Record]:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 import palaver
-from palaver import Store, recalling
+from palaver import Store
+from palaver.recall import service
 from palaver.testing import HashEmbedder
 
 WORDS = (
@@ -36,7 +37,7 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(
     ]
     found = {}
     for many in (10_000, 100):
-        monkeypatch.setattr(recalling, "MANY", many)
+        monkeypatch.setattr(service, "MANY", many)
         async with palaver.open(postgres_url, embedder=HashEmbedder(384), worker=False) as store:
             talk = await fill(store, 600) if many > 600 else await store.conversation("long")
             hits = [await talk.recall(question, k=10, scope=scope) for question in questions]
@@ -49,8 +50,8 @@ async def test_when_the_index_finds_too_little_every_vector_is_looked_at(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An embedder whose vectors have a length that no index is for."""
-    monkeypatch.setattr(recalling, "MANY", 100)
-    monkeypatch.setattr(recalling, "NEAREST", 250)
+    monkeypatch.setattr(service, "MANY", 100)
+    monkeypatch.setattr(service, "NEAREST", 250)
     async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
         talk = await fill(store, 200)
         ranking = await store.parts.prompter.recaller.rank(

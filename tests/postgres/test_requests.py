@@ -12,8 +12,8 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store, Turn
+from palaver.core.identity import micros
 from palaver.engines.postgres.transports import connected
-from palaver.identity import micros
 
 WORD = "zqbcdfghjklmnp"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -13,11 +13,11 @@ from tests import postgres_server
 
 import palaver
 from palaver import Scope
+from palaver.audit.seals import seal_everything
+from palaver.conversations.api_keys import create_key
 from palaver.engines.postgres import migrate, transports
-from palaver.keys import create_key
-from palaver.sealing import seal_everything
-from palaver.testing.strangers import attack
-from palaver.testing.victim import NoAttack, tables
+from palaver.testing.rls_probe import attack
+from palaver.testing.tenant_fixture import NoAttack, tables
 
 WORD = "zqbcdfghjklmnp"
 SUPABASE = """

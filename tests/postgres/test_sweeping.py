@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.engines.postgres import transports
-from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.rpc import Caller
 from palaver.testing import FakeClock
 from palaver.testing.kit import eventually
 

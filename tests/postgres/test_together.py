@@ -11,8 +11,8 @@ import pytest
 
 import palaver
 from palaver import Scope
-from palaver.engines.postgres import together
-from palaver.engines.postgres.together import Waiting
+from palaver.engines.postgres import append_batching
+from palaver.engines.postgres.append_batching import Waiting
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ async def store(postgres_url: str) -> AsyncIterator[palaver.Store]:
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many calls travelled each time, on one lane."""
     sizes: list[int] = []
-    carry = together._Lane._carry
+    carry = append_batching._Lane._carry
 
-    async def counted(lane: together._Lane, group: list[Waiting]) -> None:
+    async def counted(lane: append_batching._Lane, group: list[Waiting]) -> None:
         sizes.append(len(group))
         await carry(lane, group)
 
-    monkeypatch.setattr(together._Lane, "_carry", counted)
-    monkeypatch.setattr(together, "LANES", 1)
+    monkeypatch.setattr(append_batching._Lane, "_carry", counted)
+    monkeypatch.setattr(append_batching, "LANES", 1)
     return sizes
 
 

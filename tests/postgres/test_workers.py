@@ -13,8 +13,8 @@ from tests import postgres_server
 
 import palaver
 from palaver import Scope
+from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
-from palaver.worker import LEASE
 
 # A worker that takes its job, says so, and never finishes.
 STUCK = """

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.recall.fuse import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
-from palaver.recall.links import HOUR
-from palaver.recall.profile import Profile, Row
 from palaver.recall.query import parse
+from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
+from palaver.recall.sessions import HOUR
 from palaver.recall.terms import passages
+from palaver.recall.turn_arrays import Profile, Row
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 JULY = int(datetime(2023, 7, 3, tzinfo=UTC).timestamp() * 1e6)

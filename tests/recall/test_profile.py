@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.recall.links import FEW, HOUR
-from palaver.recall.profile import Profile, Row
+from palaver.recall.sessions import FEW, HOUR
+from palaver.recall.turn_arrays import Profile, Row
 
 
 def row(tid: int, conversation: int, position: int, created: int, role: str = "user", searchable: bool = True) -> Row:

@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver import Attachment, Conversation, ConversationInfo, Scope, Store, Turn
 from palaver.model import Upload
-from palaver.ports import Record
+from palaver.ports.queries import Record
 
 WORD = "zqbcdfghjklmnp"
 OWNER = Scope("acme", "ada")

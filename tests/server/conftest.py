@@ -20,10 +20,10 @@ from tests import postgres_server
 from tests.conftest import migrate_for_tests
 from tests.postgres_server import Server
 
-from palaver.keys import create_key
+from palaver.conversations.api_keys import create_key
 from palaver.model import Scope
 from palaver.server.app import create_app
-from palaver.server.serving import Patient
+from palaver.server.process import Patient
 from palaver.server.settings import ServerSettings
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do

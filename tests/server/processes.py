@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from tests.server.conftest import PATIENCE
 
-from palaver.identity import new_id
+from palaver.core.identity import new_id
 from palaver.testing.providers import LoopbackProvider
 
 # How long a writer that was killed is waited for. One that lives says so three times in it.

@@ -16,10 +16,10 @@ from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
 from tests.server.conftest import Running, ok, running
 
-from palaver.keys import revoke_key
+from palaver.conversations.api_keys import revoke_key
 from palaver.model import Scope
 from palaver.server.auth import Caller
-from palaver.server.routes.attachments import disposition
+from palaver.server.rest.attachments import disposition
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider
 

@@ -19,12 +19,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from tests.server.conftest import Running, events, ok, running
 
+from palaver.conversations.api_keys import list_keys, revoke_key, tenant_of
 from palaver.errors import InvalidInput
-from palaver.keys import list_keys, revoke_key, tenant_of
 from palaver.model import Scope
 from palaver.server import auth
+from palaver.server.rest.operations import CLIENT_FACES, FACES
 from palaver.server.settings import ServerSettings, read_settings
-from palaver.server.table import CLIENT_FACES, FACES
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
 
@@ -446,7 +446,7 @@ def test_one_who_leaves_a_conversation_hears_no_more(guarded: Running) -> None:
 
 
 def test_beyond_loopback_it_does_not_start_without_a_way_to_tell_callers_apart(tmp_path: Path) -> None:
-    from palaver.server.services import open_services
+    from palaver.server.components import open_services
 
     async def start(**given: Any) -> None:
         async with open_services(ServerSettings(url=f"sqlite:///{tmp_path}/x.db", host="0.0.0.0", **given)):

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.identity import new_id, stamp
+from palaver.core.identity import new_id, stamp
 from palaver.model import Event, Turn
-from palaver.server.frames import Frame, Point, Teller, Telling
+from palaver.server.live.frames import Frame, Point, Teller, Telling
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 TEXT = "abcdefghijklmnopqrstuvwxyz"

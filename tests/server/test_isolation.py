@@ -9,8 +9,8 @@ import httpx
 import pytest
 from tests.server.conftest import Running, ok, running
 
+from palaver.server.rest.operations import CLIENT_FACES, FACES, Face
 from palaver.server.settings import ServerSettings
-from palaver.server.table import CLIENT_FACES, FACES, Face
 
 BODIES: dict[str, Any] = {
     "append_turn": {"role": "user", "content": "x"},

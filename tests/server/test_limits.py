@@ -16,7 +16,7 @@ import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
 from tests.server.processes import wait_until
 
-from palaver.server.serving import Patient
+from palaver.server.process import Patient
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -148,7 +148,7 @@ def _is_of_a_body(record: logging.LogRecord) -> bool:
 def test_a_connection_that_never_becomes_a_request_is_closed(
     settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes
 ) -> None:
-    monkeypatch.setattr("palaver.server.serving.HEADER_SECONDS", 0.1)
+    monkeypatch.setattr("palaver.server.process.HEADER_SECONDS", 0.1)
     with running(settings()) as server, socket.create_connection(address(server), timeout=PATIENCE) as line:
         line.sendall(head + more)
         with suppress(ConnectionError):  # which is as good an end as any
@@ -222,7 +222,7 @@ def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -
 
 
 def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings], monkeypatch: Any) -> None:
-    monkeypatch.setattr("palaver.server.limits.STRANGERS", (0.001, 30))
+    monkeypatch.setattr("palaver.server.middleware.STRANGERS", (0.001, 30))
     with running(settings(require_auth=True, jwt_secret="x" * 32)) as server, server.client("plv.YQ.guess") as client:
         statuses = [client.get("/api/conversations").status_code for _ in range(31)]
     assert statuses == [401] * 30 + [429]

@@ -14,8 +14,8 @@ from tests.server.conftest import Running, Sent, events, ok, running, text_of, u
 
 import palaver.sync
 from palaver.errors import EngineUnavailable, StoreClosed
-from palaver.server.frames import Point
-from palaver.server.live import Closed, Hub
+from palaver.server.live.channel import Closed, Hub
+from palaver.server.live.frames import Point
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(40)]

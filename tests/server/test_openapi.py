@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 from tests.server.conftest import PATIENCE, Running, ok, running
 
 from palaver.server.app import create_app
+from palaver.server.rest.operations import CLIENT_FACES, FACES
 from palaver.server.settings import ServerSettings
-from palaver.server.table import CLIENT_FACES, FACES
 
 DOCUMENT = create_app(ServerSettings()).openapi()
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)

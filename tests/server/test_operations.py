@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.conftest import Running, events, ok, running, until
 
 from palaver.errors import EngineUnavailable, InvalidInput
-from palaver.ports import Health
-from palaver.server import logs
-from palaver.server.readiness import problems_of
+from palaver.ports.jobs import Health
+from palaver.server.ops import logs
+from palaver.server.ops.readiness import problems_of
 from palaver.server.settings import ServerSettings, read_settings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -89,7 +89,7 @@ def test_a_database_that_is_silent_does_not_keep_it_silent(
         await asyncio.sleep(3_600)
         raise AssertionError
 
-    monkeypatch.setattr("palaver.server.readiness.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("palaver.server.ops.readiness.LOOK_SECONDS", 0.05)
     monkeypatch.setattr(server.app.state.services.store.engine, "health", silent)
     assert client.get("/readyz").status_code == 503
 
@@ -121,7 +121,7 @@ def test_the_database_is_asked_once_however_many_ask(server: Running, monkeypatc
         looks += 1
         return await really()
 
-    monkeypatch.setattr("palaver.server.readiness.FRESH_SECONDS", 3_600.0)
+    monkeypatch.setattr("palaver.server.ops.readiness.FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(engine, "health", counted)
 
     async def many() -> None:

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from tests.server.conftest import running
 
-from palaver.server import pages
 from palaver.server.settings import ServerSettings
+from palaver.server.web import pages
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from tests.server.conftest import ok, running
 
+from palaver.audit.seals import seal_everything
 from palaver.errors import EngineError, EngineUnavailable
-from palaver.sealing import seal_everything
 from palaver.testing.providers import LoopbackProvider, Say
 
 QUIET = {"titles": False}
@@ -254,7 +254,7 @@ def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any, m
             raise problem
         return await seal_everything(*given)
 
-    monkeypatch.setattr("palaver.server.services.seal_everything", at_last)
+    monkeypatch.setattr("palaver.server.components.seal_everything", at_last)
     chosen = settings(audit_key="a key that is kept elsewhere", seal_every=0.02)
     with running(chosen) as server, server.client() as client:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"

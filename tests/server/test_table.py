@@ -7,12 +7,12 @@ import inspect
 import pytest
 
 from palaver import errors
-from palaver.conversation import Conversation
-from palaver.server import problems
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.server import errors as http_errors
 from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
-from palaver.server.table import CLIENT_FACES, WITHOUT_FACE
-from palaver.server.table import FACES as OWN_FACES
-from palaver.store import Store
+from palaver.server.rest.operations import CLIENT_FACES, WITHOUT_FACE
+from palaver.server.rest.operations import FACES as OWN_FACES
 
 FACES = (*OWN_FACES, *CLIENT_FACES)
 
@@ -57,6 +57,6 @@ ERRORS = [value for value in vars(errors).values() if isinstance(value, type) an
 
 @pytest.mark.parametrize("kind", [one for one in ERRORS if one is not errors.ScrubPending], ids=lambda k: k.__name__)
 def test_every_error_has_a_status_and_a_title(kind: type[errors.PalaverError]) -> None:
-    status, slug = problems.status_of(kind.__new__(kind))
-    assert status in problems.TITLES
+    status, slug = http_errors.status_of(kind.__new__(kind))
+    assert status in http_errors.TITLES
     assert slug

@@ -9,8 +9,8 @@ import pytest
 
 from palaver import Agent, Conversation, Store
 from palaver.errors import InvalidInput, ModelUnavailable
+from palaver.models.context_windows import default_budget, window_of
 from palaver.models.offline.chat import NOTHING, NOTICE, is_echo
-from palaver.models.windows import default_budget, window_of
 from palaver.testing import HashEmbedder, ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
@@ -212,7 +212,7 @@ async def test_a_summary_costs_what_its_tokens_cost(opened: Opener, provider: Lo
 async def test_a_summariser_that_takes_too_long_is_on_record(
     opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.worker.SUMMARIZER_SECONDS", 0.2)
+    monkeypatch.setattr("palaver.memory.worker.loop.SUMMARIZER_SECONDS", 0.2)
     never = threading.Event()
     provider.script(Say("They decided.", hold=never))
     async with opened(model="offline") as store:

@@ -21,7 +21,7 @@ from palaver.errors import (
     RateLimited,
     TurnGone,
 )
-from palaver.ports import ToolSpec
+from palaver.ports.models import ToolSpec
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say, too_long
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palaver.context.handed_in import handed_in
+from palaver.context.client_history import handed_in
 from palaver.errors import InvalidInput
 from palaver.testing.providers import LoopbackProvider
 

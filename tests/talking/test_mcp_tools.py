@@ -9,8 +9,8 @@ from pathlib import Path
 import uvicorn
 
 from palaver import MCPTools, ToolCall
+from palaver.generation.tools import Toolbox
 from palaver.testing.providers import LoopbackProvider, Say
-from palaver.tools import Toolbox
 
 from .conftest import Opener
 from .mcp_server import server

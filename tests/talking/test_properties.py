@@ -15,10 +15,10 @@ import palaver
 from palaver import ToolCall
 from palaver.context.render import text_of
 from palaver.models.anthropic import AnthropicMessages
-from palaver.models.openai_chat import OpenAIChat
-from palaver.models.openai_responses import OpenAIResponses
+from palaver.models.openai.chat import OpenAIChat
+from palaver.models.openai.responses import OpenAIResponses
 from palaver.models.tokens import counter_for
-from palaver.ports import ModelRequest
+from palaver.ports.models import ModelRequest
 from palaver.testing import ScriptedModel
 
 MODEL = "openai:gpt-5"

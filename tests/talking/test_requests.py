@@ -13,9 +13,9 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
-from palaver.diagnostics import Recording
 from palaver.model import Request
-from palaver.ports import ModelEvent
+from palaver.models.request_log import Recording
+from palaver.ports.models import ModelEvent
 from palaver.testing import ScriptedModel
 from palaver.testing.kit import eventually
 from palaver.testing.providers import Fail, LoopbackProvider, Say

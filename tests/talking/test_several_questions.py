@@ -13,7 +13,7 @@ from palaver import Conversation
 from palaver.context.render import as_text
 from palaver.errors import TurnGone
 from palaver.model import ToolCall
-from palaver.ports import CallReady, Finished, ModelEvent, Started, TextDelta
+from palaver.ports.models import CallReady, Finished, ModelEvent, Started, TextDelta
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import LoopbackProvider
 

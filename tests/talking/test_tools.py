@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from palaver import Answered, ToolCall, ToolDone, ToolOutput, ToolsPlanned, tool
+from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import BudgetTooSmall, InvalidInput
-from palaver.processes import is_gone, this_process
+from palaver.generation.tools import Toolbox, shortened
 from palaver.testing import FakeClock, ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
-from palaver.tools import Toolbox, shortened
 
 from .conftest import Opener
 
@@ -536,7 +536,7 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
         note = await talk.attach(b"The password of the gate is swordfish.", filename="note.txt")
         picture = await talk.attach(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", filename="p.png")
         await talk.append("user", "Here.", attachments=[note, picture])
-        from palaver.builtin_tools import built_in
+        from palaver.generation.builtin_tools import built_in
 
         box = Toolbox(built_in(store, talk))
         found = await run_one(box, ToolCall("1", "search_attachments", {"query": "GATE nothing"}))

@@ -5,29 +5,29 @@ from __future__ import annotations
 import sys
 
 from palaver.cli import (
-    assistants,
-    attaching,
-    backing_up,
+    append,
+    attachments,
+    backup,
     chat,
-    diagnosing,
-    explaining,
-    following,
-    keeping,
+    doctor,
+    explain,
+    export_import,
+    forget,
     keys,
-    moving,
-    reading,
-    remembering,
-    removing,
-    serving,
-    working,
-    writing,
+    mcp,
+    memory,
+    requests,
+    serve,
+    show,
+    tail,
+    worker,
 )
 from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "assistants", "attaching", "backing_up", "chat", "diagnosing", "explaining", "following", "keeping",
-    "keys", "moving", "reading", "remembering", "removing", "serving", "working", "writing",
+    "app", "main", "mcp", "attachments", "backup", "chat", "requests", "explain", "tail", "doctor",
+    "keys", "export_import", "show", "memory", "forget", "serve", "worker", "append",
 ]  # fmt: skip
 
 # The order of the help: what one needs first comes first.

@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from palaver.cli.output import complain, warn
+from palaver.conversations.store import DEFAULT_URL
 from palaver.errors import PalaverError, ScrubPending
-from palaver.store import DEFAULT_URL
 
 # What typer raises for a wrong option or argument. It has no public name of its own.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -168,7 +168,7 @@ def _entry(work: Command) -> Callable[..., None]:
 
 
 def _call(given: Given) -> Call:
-    from palaver.cli.opening import database_url
+    from palaver.cli.database import database_url
 
     url = given.db or os.environ.get("PALAVER_URL")
     tenant = given.tenant or os.environ.get("PALAVER_TENANT")

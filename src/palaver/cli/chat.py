@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palaver.asking import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.cli.app import Call, command
-from palaver.cli.explaining import recalled_turns, show_explanation
-from palaver.cli.opening import creating, find_or_create
+from palaver.cli.database import creating, find_or_create
+from palaver.cli.explain import recalled_turns, show_explanation
+from palaver.cli.forget import quoting, removed
 from palaver.cli.output import (
     body,
     clean,
@@ -30,16 +30,16 @@ from palaver.cli.output import (
     show_turn,
     wire,
 )
-from palaver.cli.removing import quoting, removed
 from palaver.context.explain import Explanation
 from palaver.errors import PalaverError
+from palaver.generation.events import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.models.offline.chat import NOTICE
 from palaver.models.registry import OFFLINE
-from palaver.ports import TextDelta
+from palaver.ports.models import TextDelta
 
 if TYPE_CHECKING:
-    from palaver.conversation import Conversation
-    from palaver.store import Store
+    from palaver.conversations.conversation import Conversation
+    from palaver.conversations.store import Store
 
 PANEL = "Talk"
 HISTORY = 20

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palaver.cli.app import Call, app, command
-from palaver.cli.opening import creating, existing
+from palaver.cli.database import creating, existing
 from palaver.cli.output import emit, say, table, wire
+from palaver.conversations.api_keys import RIGHTS, check_key_log, create_key, key_log, list_keys, revoke_key
 from palaver.errors import InvalidInput
-from palaver.keys import RIGHTS, check_key_log, create_key, key_log, list_keys, revoke_key
 from palaver.model import ADMIN, READ, WRITE, Scope, Sight
 
 if TYPE_CHECKING:
+    from palaver.conversations.store import Store
     from palaver.model import ApiKey
-    from palaver.store import Store
 
 PANEL = "Keep house"
 group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: create, list, revoke.")

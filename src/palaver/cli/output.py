@@ -79,7 +79,7 @@ def wire(value: Any) -> Any:
     """A value of the library as JSON can say it; times are ISO 8601 in UTC."""
     import msgspec
 
-    from palaver.drafts import encode_part
+    from palaver.core.turn_draft import encode_part
     from palaver.model import Turn
 
     data = msgspec.to_builtins(value)

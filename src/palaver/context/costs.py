@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from palaver.context import render
-from palaver.context.pairs import Unit
-from palaver.context.plan import Options
+from palaver.context.options import Options
 from palaver.context.render import Message, View
+from palaver.context.tool_rounds import Unit
 from palaver.model import File, Image, Turn
 
 Count = Callable[[str], int]

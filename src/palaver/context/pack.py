@@ -16,10 +16,10 @@ from msgspec import structs
 from palaver.context import render
 from palaver.context.costs import LEAST_TEXT, Costs, Count, Entry
 from palaver.context.explain import Block, Explanation, Omission
-from palaver.context.material import Context, Material, Recalled
-from palaver.context.pairs import Unit, units
-from palaver.context.plan import Options
+from palaver.context.inputs import Context, Material, Recalled
+from palaver.context.options import Options
 from palaver.context.render import Message, View
+from palaver.context.tool_rounds import Unit, units
 from palaver.context.window import sliding_start, stride_start
 from palaver.errors import BudgetTooSmall
 from palaver.model import Summary, Turn

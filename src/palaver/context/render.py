@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaver.identity import canonical_json
+from palaver.core.identity import canonical_json
 from palaver.model import Attachment, Content, Fact, File, FileQuote, Image, Reasoning, Summary, Text, ToolResult, Turn
 
 Message = dict[str, Any]

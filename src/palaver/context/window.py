@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.context.pairs import Unit
+from palaver.context.tool_rounds import Unit
 
 ROOM = 0.2  # what the turns between the window's start and the last summary may take of it
 GRIDS = (64, 32, 16, 8, 4, 2, 1)

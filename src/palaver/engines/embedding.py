@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from palaver.drafts import decode_content, words
-from palaver.engines.files import FILE_PARTS
-from palaver.identity import from_json
+from palaver.core.identity import from_json
+from palaver.core.turn_draft import decode_content, words
+from palaver.engines.file_passages import FILE_PARTS
 from palaver.memory.working_memory import was_handed_in
-from palaver.ports import ToEmbed
+from palaver.ports.recall import ToEmbed
 from palaver.recall.terms import segments, terms
 
 EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector

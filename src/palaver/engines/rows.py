@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from palaver.drafts import Draft, decode_attachments, decode_calls, decode_content, decode_results
+from palaver.core.branches import Node
+from palaver.core.identity import moment
+from palaver.core.turn_draft import Draft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
-from palaver.identity import moment
 from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
-from palaver.tree import Node
 
 Row = tuple[Any, ...]
 # What the making of a value raises when its row was damaged: not JSON, or JSON of another form, or no such time.

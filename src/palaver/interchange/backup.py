@@ -25,11 +25,11 @@ from tempfile import mkdtemp
 from urllib.parse import quote, unquote, urlsplit
 
 import palaver
+from palaver.audit.seals import check_seals
+from palaver.conversations.store import Store
+from palaver.conversations.store import open as open_store
 from palaver.errors import AttachmentNotFound, EngineUnavailable, InvalidInput, PalaverError, VerificationFailed
 from palaver.model import Scope
-from palaver.sealing import check_seals
-from palaver.store import Store
-from palaver.store import open as open_store
 
 MANIFEST, DATABASE, DUMP, FILES = "backup.json", "palaver.db", "palaver.dump", "palaver.db-files"
 FORMAT = 1

@@ -19,16 +19,16 @@ from typing import Any
 
 import msgspec
 
-from palaver.audit import Verifier
-from palaver.blobs import blob_path
-from palaver.conversation import Conversation
-from palaver.drafts import clean_json
+from palaver.audit.verifier import Verifier
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.identity import canonical_json, digest, file_hash, from_json
+from palaver.core.validation import clean_json
 from palaver.errors import InvalidInput
-from palaver.identity import canonical_json, digest, file_hash, from_json
+from palaver.files.storage import blob_path
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS
-from palaver.ports import REMEMBERED, Record
-from palaver.store import Store
+from palaver.ports.queries import REMEMBERED, Record
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})

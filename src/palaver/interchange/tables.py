@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from palaver.conversation import Conversation
-from palaver.drafts import MAX_ATTACHMENTS
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.identity import canonical_json, digest, from_json
+from palaver.core.validation import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
-from palaver.identity import canonical_json, digest, from_json
 from palaver.model import Attachment
-from palaver.store import Store
 
 BATCH = 500
 PAGE = 1_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from palaver.memory.standing import is_question, is_reported, own_words, sentences
+from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
 from palaver.memory.working_memory import cited, is_own_words, parse_object
 from palaver.model import Fact, Turn
 from palaver.recall.terms import terms

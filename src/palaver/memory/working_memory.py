@@ -13,10 +13,18 @@ from typing import Any
 
 import msgspec
 
-from palaver.breath import Breathe, hold_on, strolling
+from palaver.core.concurrency import Breathe, hold_on, strolling
+from palaver.core.identity import canonical_json
 from palaver.errors import InvalidInput, TooLarge
-from palaver.identity import canonical_json
-from palaver.memory.standing import MAX_TEXT, is_question, is_reported, own_words, sentences, shorten, standing
+from palaver.memory.standing_instructions import (
+    MAX_TEXT,
+    is_question,
+    is_reported,
+    own_words,
+    sentences,
+    shorten,
+    standing,
+)
 from palaver.model import MEMORY_LISTS, Note, Turn, WorkingMemory
 from palaver.recall.terms import terms
 

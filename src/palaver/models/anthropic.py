@@ -21,9 +21,9 @@ from palaver.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from palaver.models.answers import call_of, retry_after, with_settings
-from palaver.models.windows import window_of
-from palaver.ports import (
+from palaver.models.context_windows import window_of
+from palaver.models.response_parsing import call_of, retry_after, with_settings
+from palaver.ports.models import (
     CallReady,
     Finished,
     ModelEvent,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.errors import InvalidInput
-from palaver.ports import Usage
+from palaver.ports.models import Usage
 
 MILLION = 1_000_000
 

@@ -9,7 +9,7 @@ from typing import Any
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo
 from palaver.models.prices import Price
-from palaver.ports import ChatModel
+from palaver.ports.models import ChatModel
 
 OFFLINE = "offline"
 KINDS = ("openai", "responses", "anthropic")
@@ -103,11 +103,11 @@ def open_model(name: str, **options: Any) -> ChatModel:
         ways = ", ".join(f"{one}:MODEL" for one in KINDS)
         raise InvalidInput("model", f"{name!r} is not known: use {ways}, {OFFLINE} or a name from models=")
     if kind == "openai":
-        from palaver.models.openai_chat import OpenAIChat
+        from palaver.models.openai.chat import OpenAIChat
 
         return OpenAIChat(model, **options)
     if kind == "responses":
-        from palaver.models.openai_responses import OpenAIResponses
+        from palaver.models.openai.responses import OpenAIResponses
 
         return OpenAIResponses(model, **options)
     from palaver.models.anthropic import AnthropicMessages

@@ -19,16 +19,19 @@ from starlette.responses import HTMLResponse, Response
 
 import palaver
 from palaver.errors import PalaverError
-from palaver.server import dialects, docs_page, logs, pages, problems, schemas
-from palaver.server.faces import schemas as foreign
-from palaver.server.limits import Doorman, Envelope, Gate, Measure, Pace
+from palaver.server import errors as http_errors
+from palaver.server.compat import errors as compat_errors
+from palaver.server.compat import schemas as foreign
+from palaver.server.components import open_services
 from palaver.server.mcp import endpoint
-from palaver.server.metrics import Metrics
-from palaver.server.routes import operations
-from palaver.server.services import open_services
+from palaver.server.middleware import Doorman, Envelope, Gate, Measure, Pace
+from palaver.server.ops import health, logs
+from palaver.server.ops.metrics import Metrics
+from palaver.server.ops.shutdown import heeding_signals
+from palaver.server.rest import schemas
+from palaver.server.rest.operations import CLIENT_FACES, FACES, Face
 from palaver.server.settings import PASSED_ON, ServerSettings
-from palaver.server.shutdown import heeding_signals
-from palaver.server.table import CLIENT_FACES, FACES, Face
+from palaver.server.web import docs_page, pages
 
 log = logging.getLogger("palaver.server")
 
@@ -86,15 +89,15 @@ def create_app(settings: ServerSettings) -> FastAPI:
         redoc_url=None,
         separate_input_output_schemas=False,
         exception_handlers={
-            PalaverError: _in_dialect(problems.on_error),
-            HTTPException: _in_dialect(problems.on_refusal),
-            RequestValidationError: _in_dialect(problems.on_validation),
-            Exception: _in_dialect(problems.on_surprise),
+            PalaverError: _in_dialect(http_errors.on_error),
+            HTTPException: _in_dialect(http_errors.on_refusal),
+            RequestValidationError: _in_dialect(http_errors.on_validation),
+            Exception: _in_dialect(http_errors.on_surprise),
         },
     )
     app.include_router(_router((*FACES, *CLIENT_FACES)))
     app.add_api_route("/docs", _docs(app), include_in_schema=False)
-    for handler in (operations.healthz, operations.readyz, operations.metrics):
+    for handler in (health.healthz, health.readyz, health.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
     app.router.routes.extend(endpoint.routes(mcp))
     if not pages.add_pages(app, pages.built_files()):
@@ -108,8 +111,8 @@ def _in_dialect(handler: Callable[[Request, Exception], Awaitable[Response]]) ->
 
     async def handle(request: Request, error: Exception) -> Response:
         response = await handler(request, error)
-        is_problem = isinstance(response, problems.Problem)
-        return dialects.in_dialect(request.url.path, response) if is_problem else response  # type: ignore[arg-type]
+        is_problem = isinstance(response, http_errors.Problem)
+        return compat_errors.in_dialect(request.url.path, response) if is_problem else response  # type: ignore[arg-type]
 
     return handle
 
@@ -207,7 +210,7 @@ def _responses(face: Face) -> dict[int | str, dict[str, Any]]:
     for status in face.refusals:
         shape, media = REFUSALS[face.dialect]
         found[status] = {
-            "description": problems.TITLES[status],
+            "description": http_errors.TITLES[status],
             "content": {media: {"schema": {"$ref": f"#/components/schemas/{shape}"}}},
         }
     return found

@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 import jwt
 from starlette.datastructures import Headers
 
-from palaver import keys
+from palaver.conversations import api_keys
+from palaver.conversations.store import Store, clean_scope
 from palaver.errors import InvalidInput
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight, Upload
-from palaver.ports import KEY_ID
-from palaver.server.problems import Refused
+from palaver.ports.engine import KEY_ID
+from palaver.server.errors import Refused
 from palaver.server.settings import ServerSettings, is_loopback
-from palaver.store import Store, clean_scope
 
 log = logging.getLogger("palaver.server")
 
@@ -89,10 +89,10 @@ class Authenticator:
             return Caller(Scope.of(self.settings.tenant, None), "local")
         if len(token) > MAX_TOKEN:
             raise unauthorized("That is neither a key nor a JWT")
-        return await (self._by_key(token, address) if token.startswith(keys.PREFIX) else self._by_jwt(token))
+        return await (self._by_key(token, address) if token.startswith(api_keys.PREFIX) else self._by_jwt(token))
 
     def _could_be_ours(self, token: str) -> bool:
-        return self.settings.needs_auth or self.settings.has_jwt or token.startswith(keys.PREFIX)
+        return self.settings.needs_auth or self.settings.has_jwt or token.startswith(api_keys.PREFIX)
 
     async def still_allowed(self, caller: Caller) -> None:
         """For a connection that stays open: whether its key or its JWT still works. Raises 401."""
@@ -106,8 +106,8 @@ class Authenticator:
     # ---- keys
 
     async def _by_key(self, token: str, address: str) -> Caller:
-        tenant = keys.tenant_of(token)
-        key = None if tenant is None else await self.store.engine.api_key(tenant, keys.hash_of(token))
+        tenant = api_keys.tenant_of(token)
+        key = None if tenant is None else await self.store.engine.api_key(tenant, api_keys.hash_of(token))
         if key is None:
             raise unauthorized("This key is not known")
         return await self._taken(key, address)
@@ -309,4 +309,4 @@ def _check_url(url: str) -> None:
 
 def known_by(key: str) -> str:
     """How a key is called in logs."""
-    return keys.hash_of(key).hex()[:KEY_ID]
+    return api_keys.hash_of(key).hex()[:KEY_ID]

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from palaver.audit.seals import clean_sealing_key
+from palaver.conversations.store import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 from palaver.errors import InvalidInput
-from palaver.sealing import clean_sealing_key
-from palaver.store import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 
 PORT = 8484
 MEGABYTE = 1_000_000

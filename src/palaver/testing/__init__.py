@@ -27,7 +27,7 @@ Without pytest, with a fresh database for each guarantee:
 
 `python -m palaver.testing` does just that for SQLite.
 
-**The cross-tenant suite** (`palaver.testing.strangers`, for Postgres) attacks every verb and every table of a database
+**The cross-tenant suite** (`palaver.testing.rls_probe`, for Postgres) attacks every verb and every table of a database
 of yours as another tenant, as another user, as nobody, with forged claims and owners, on connections that somebody
 used before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, and leaves nothing behind.
 

@@ -23,10 +23,10 @@ async def fresh() -> AsyncIterator[Database]:
 
 async def attack(url: str) -> bool:
     try:
-        from palaver.testing import strangers
+        from palaver.testing import rls_probe
     except ModuleNotFoundError as problem:
         raise MissingExtra("postgres", "The cross-tenant suite") from problem
-    report = await strangers.attack(url, say=print)
+    report = await rls_probe.attack(url, say=print)
     print(*report.breaches, report, sep="\n")
     return report.ok
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from palaver.identity import CROCKFORD, ID_LENGTH, STAMP
+from palaver.core.identity import CROCKFORD, ID_LENGTH, STAMP
 from palaver.model import ToolCall
-from palaver.ports import CallReady, Finished, ModelEvent, ModelRequest, Started, TextDelta
+from palaver.ports.models import CallReady, Finished, ModelEvent, ModelRequest, Started, TextDelta
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

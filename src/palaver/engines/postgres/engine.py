@@ -10,19 +10,20 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from palaver.drafts import decode_content, preview, words
+from palaver.core.concurrency import to_the_end
+from palaver.core.identity import canonical_json, micros, moment
+from palaver.core.turn_draft import decode_content, preview, words
 from palaver.engines.postgres import rows
-from palaver.engines.postgres.caller import Caller
+from palaver.engines.postgres.append_batching import Lanes
+from palaver.engines.postgres.jobs import OutboxVerbs
+from palaver.engines.postgres.keys import ServingVerbs
 from palaver.engines.postgres.memory import MemoryVerbs
-from palaver.engines.postgres.outbox import OutboxVerbs
 from palaver.engines.postgres.recall import RecallVerbs
 from palaver.engines.postgres.requests import RequestVerbs
-from palaver.engines.postgres.serving import ServingVerbs
-from palaver.engines.postgres.together import Lanes
+from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import AsyncpgTransport, Transport, address, as_json, open_transport, unhex
 from palaver.engines.postgres.watch import Hub
 from palaver.errors import InvalidInput
-from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
     Attachment,
     Branch,
@@ -36,12 +37,13 @@ from palaver.model import (
     Stats,
     Turn,
 )
-from palaver.ports import (
+from palaver.ports.clock import Clock
+from palaver.ports.engine import Signal
+from palaver.ports.queries import (
     Append,
     Audit,
     Changes,
     Chunk,
-    Clock,
     ConversationSpec,
     History,
     Listing,
@@ -50,10 +52,8 @@ from palaver.ports import (
     Removed,
     Seal,
     Search,
-    Signal,
 )
 from palaver.recall.terms import terms
-from palaver.shielded import to_the_end
 
 CANDIDATES = 500  # passages that a search looks at
 MATCHES = 3  # turns shown per conversation

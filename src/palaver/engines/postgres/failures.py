@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from palaver.core.identity import from_json
 from palaver.errors import (
     AlreadyImported,
     AppendConflict,
@@ -31,7 +32,6 @@ from palaver.errors import (
     TurnSuperseded,
     UpdateConflict,
 )
-from palaver.identity import from_json
 
 # What our own functions raise: `palaver.fail` in core.sql, with its arguments.
 OURS: dict[str, Callable[..., PalaverError]] = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaver.engines.postgres.caller import Caller, Row
+from palaver.core.identity import from_json, micros, moment
 from palaver.engines.postgres.rows import turn as stored_turn
+from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
 from palaver.engines.rows import TurnRow, conversation
-from palaver.identity import from_json, micros, moment
 from palaver.model import Fact, Scope, Summary, Turn
-from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
+from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
+from palaver.ports.recall import Where
 
 SUMMARY_FIELDS = tuple(Summary.__dataclass_fields__)
 FACT_FIELDS = (

@@ -6,12 +6,12 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from palaver.engines.postgres.caller import Caller
+from palaver.core.identity import from_json
 from palaver.engines.postgres.memory import turn_of
+from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import as_json
-from palaver.identity import from_json
 from palaver.model import Scope, Turn
-from palaver.ports import Nearest, Postings, ProfileRows, VectorRows, Where
+from palaver.ports.recall import Nearest, Postings, ProfileRows, VectorRows, Where
 
 
 class RecallVerbs(Caller):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from palaver.engines.postgres.caller import Caller, Row
+from palaver.core.identity import canonical_json, from_json, micros, moment
+from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
-from palaver.identity import canonical_json, from_json, micros, moment
 from palaver.model import Request, Scope
-from palaver.ports import CounterBound
+from palaver.ports.models import CounterBound
 
 NAMES = ("id", "turn", "purpose", "model", "adapter")
 JSON = ("body", "explanation", "response")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from palaver.drafts import Draft, decode_content, preview, words
-from palaver.engines.files import pieces_of
+from palaver.core.identity import from_json
+from palaver.core.turn_draft import Draft, decode_content, preview, words
+from palaver.engines.file_passages import pieces_of
 from palaver.engines.postgres.transports import unhex
 from palaver.engines.rows import TurnRow, conversation, event
-from palaver.identity import from_json
 from palaver.model import ConversationInfo, Event, Turn
 from palaver.recall.terms import passages, title_terms
 

@@ -12,7 +12,7 @@ from storage3 import AsyncStorageClient
 from storage3.exceptions import StorageApiError
 
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, TokenRefused
-from palaver.ports import Token
+from palaver.ports.engine import Token
 
 if TYPE_CHECKING:
     from palaver.engines.postgres.supabase import Project

@@ -20,10 +20,11 @@ from postgrest import APIError
 from postgrest.types import CountMethod
 from supabase import AsyncClient, AsyncClientOptions
 
+from palaver.core.identity import from_json
 from palaver.engines.postgres import migrate
-from palaver.engines.postgres.caller import DENIED, Caller
 from palaver.engines.postgres.engine import PostgresEngine
 from palaver.engines.postgres.failures import failure
+from palaver.engines.postgres.rpc import DENIED, Caller
 from palaver.engines.postgres.storage import StorageBlobs
 from palaver.engines.postgres.transports import Json, Transport, connected
 from palaver.engines.postgres.watch import Hub
@@ -38,9 +39,10 @@ from palaver.errors import (
     StoreClosed,
     TokenRefused,
 )
-from palaver.identity import from_json
 from palaver.model import WRITE, Scope
-from palaver.ports import Blobs, Clock, Token
+from palaver.ports.blobs import Blobs
+from palaver.ports.clock import Clock
+from palaver.ports.engine import Token
 
 SCHEMA = "palaver_api"
 KEYS = ("SUPABASE_KEY", "SUPABASE_ANON_KEY", "SUPABASE_PUBLISHABLE_KEY")

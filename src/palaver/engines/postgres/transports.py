@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
+from palaver.core.identity import canonical_json
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.failures import translated
 from palaver.errors import InvalidInput, StoreClosed
-from palaver.identity import canonical_json
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]

@@ -15,10 +15,10 @@ from typing import Any
 
 import asyncpg
 
+from palaver.core.identity import canonical_json, digest, from_json
 from palaver.engines.postgres.transports import address
-from palaver.engines.waker import Waker
+from palaver.engines.wakeup import Waker
 from palaver.errors import StoreClosed
-from palaver.identity import canonical_json, digest, from_json
 
 JOBS = "*jobs*"  # the name under which a worker waits for work
 CHANNEL = "palaver"

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from palaver.engines.sqlite.connection import Address, connect, translated
-from palaver.engines.sqlite.gaps import clear_gaps
+from palaver.engines.sqlite.page_scrubbing import clear_gaps
 from palaver.errors import DatabaseCorrupt, EngineUnavailable
 
 PAGES = 1_024  # at a time

@@ -20,10 +20,10 @@ import apsw
 import msgspec
 
 from palaver import errors
+from palaver.core.identity import micros
 from palaver.engines.migrate import migrations
-from palaver.engines.sqlite.damage import unreadable
-from palaver.identity import micros
-from palaver.ports import Clock
+from palaver.engines.sqlite.unreadable_rows import unreadable
+from palaver.ports.clock import Clock
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

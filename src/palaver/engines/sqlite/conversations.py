@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from palaver.audit import DETAILS, Details, details_hash
+from palaver.audit.verifier import DETAILS, Details, details_hash
+from palaver.core.identity import canonical_json, genesis, new_salt
 from palaver.engines.rows import Row, TurnRow, conversation, who
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.forgetting import bury, expired_thread
+from palaver.engines.sqlite.deletion import bury, expired_thread
+from palaver.engines.sqlite.open_conversation import MINUTE, Q, Thread, find, open_thread
 from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
-from palaver.engines.sqlite.thread import MINUTE, Q, Thread, find, open_thread
 from palaver.errors import ConversationNotFound, UpdateConflict
-from palaver.identity import canonical_json, genesis, new_salt
 from palaver.model import ConversationInfo, Found, Match, Scope
-from palaver.ports import Changes, ConversationSpec, Listing, Search
+from palaver.ports.queries import Changes, ConversationSpec, Listing, Search
 from palaver.recall.terms import terms
 
 END = 2**62

@@ -12,28 +12,29 @@ from typing import Any, TypeVar
 
 import apsw
 
-from palaver.engines.files import pieces_of
+from palaver.core.concurrency import to_the_end
+from palaver.core.identity import canonical_json, micros, moment
+from palaver.engines.file_passages import pieces_of
 from palaver.engines.rows import event, who
 from palaver.engines.sqlite import (
-    callers,
     conversations,
+    deletion,
+    export_rows,
     files,
-    forgetting,
+    jobs,
+    keys,
     memory,
-    outbox,
     recall,
-    records,
     requests,
     streams,
     text_index,
     turns,
 )
 from palaver.engines.sqlite.connection import Address, Alone, Readers, Tx, Work, translated
-from palaver.engines.sqlite.thread import Q
+from palaver.engines.sqlite.open_conversation import Q
 from palaver.engines.sqlite.watch import Hub
 from palaver.engines.sqlite.writer import Writer
 from palaver.errors import ConversationNotFound, EngineUnavailable
-from palaver.identity import canonical_json, micros, moment
 from palaver.model import (
     ApiKey,
     Attachment,
@@ -54,39 +55,25 @@ from palaver.model import (
     UsageLine,
 )
 from palaver.model import Seal as LogSeal
-from palaver.ports import (
+from palaver.ports.clock import Clock
+from palaver.ports.engine import Signal
+from palaver.ports.jobs import Health, Job
+from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
+from palaver.ports.models import CounterBound
+from palaver.ports.queries import (
     Append,
     Audit,
     Changes,
     Chunk,
-    Clock,
     ConversationSpec,
-    CounterBound,
-    Embedded,
-    FactsDraft,
-    FactToEmbed,
-    Health,
     History,
-    Job,
-    Limits,
     Listing,
-    MemoryDraft,
-    Nearest,
-    Postings,
-    ProfileRows,
-    Reading,
     Record,
     Removed,
     Seal,
     Search,
-    Signal,
-    SummaryDraft,
-    ToEmbed,
-    Unsummarised,
-    VectorRows,
-    Where,
 )
-from palaver.shielded import to_the_end
+from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, ToEmbed, VectorRows, Where
 
 T = TypeVar("T")
 
@@ -218,22 +205,22 @@ class SQLiteEngine:
     # ---- forgetting
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed:
-        return await self._remove(lambda tx: forgetting.forget_turn(tx, scope, conversation, turn))
+        return await self._remove(lambda tx: deletion.forget_turn(tx, scope, conversation, turn))
 
     async def reset(self, scope: Scope, conversation: str) -> Removed:
-        return await self._remove(lambda tx: forgetting.reset(tx, scope, conversation))
+        return await self._remove(lambda tx: deletion.reset(tx, scope, conversation))
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Removed:
-        return await self._remove(lambda tx: forgetting.forget_conversation(tx, scope, conversation))
+        return await self._remove(lambda tx: deletion.forget_conversation(tx, scope, conversation))
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
-        return await self._remove(lambda tx: forgetting.retire(tx, scope, conversation, position, keep_salt))
+        return await self._remove(lambda tx: deletion.retire(tx, scope, conversation, position, keep_salt))
 
     async def forget_older(self, scope: Scope, before: int) -> Removed:
-        return await self._remove(lambda tx: forgetting.forget_older(tx, scope, before))
+        return await self._remove(lambda tx: deletion.forget_older(tx, scope, before))
 
     async def expire(self, scope: Scope) -> Removed:
-        return await self._remove(lambda tx: forgetting.expire(tx, scope))
+        return await self._remove(lambda tx: deletion.expire(tx, scope))
 
     async def _remove(self, work: Any) -> Removed:
         removed: Removed = await self.writer.submit(work)
@@ -322,14 +309,14 @@ class SQLiteEngine:
         try:
             with translated(self.address.path):
                 await alone.run(lambda db: db.execute("BEGIN").fetchall())
-                pages = records.pages(Tx(alone.db, micros(self.clock.now())), scope, conversation)
+                pages = export_rows.pages(Tx(alone.db, micros(self.clock.now())), scope, conversation)
                 while (page := await alone.run(lambda db: next(pages, None))) is not None:
                     yield page
         finally:
             await alone.close()
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
-        return await self.writer.submit(lambda tx: records.restore(tx, scope, records_))
+        return await self.writer.submit(lambda tx: export_rows.restore(tx, scope, records_))
 
     # ---- memory
 
@@ -416,46 +403,46 @@ class SQLiteEngine:
     # ---- the server's callers
 
     async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None:
-        await self.writer.submit(lambda tx: callers.put_key(tx, scope, key, hash))
+        await self.writer.submit(lambda tx: keys.put_key(tx, scope, key, hash))
 
     async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None:
-        return await self.readers.run_brief(lambda tx: callers.api_key(tx, tenant, hash))
+        return await self.readers.run_brief(lambda tx: keys.api_key(tx, tenant, hash))
 
     async def api_keys(self, scope: Scope) -> list[ApiKey]:
-        return await self.readers.run(lambda tx: callers.api_keys(tx, scope))
+        return await self.readers.run(lambda tx: keys.api_keys(tx, scope))
 
     async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None:
-        return await self.writer.submit(lambda tx: callers.revoke_key(tx, scope, id))
+        return await self.writer.submit(lambda tx: keys.revoke_key(tx, scope, id))
 
     async def any_key(self) -> bool:
         return await self.readers.run_brief(lambda tx: tx.one(Q.any_key, now=tx.now) is not None)
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
-        await self.writer.submit(lambda tx: callers.log_key(tx, scope, kind, key, payload))
+        await self.writer.submit(lambda tx: keys.log_key(tx, scope, kind, key, payload))
 
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]:
-        return await self.readers.run(lambda tx: callers.key_events(tx, scope, after, limit))
+        return await self.readers.run(lambda tx: keys.key_events(tx, scope, after, limit))
 
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
-        return await self.writer.submit(lambda tx: callers.announce(tx, scope, conversation, kind, turn))
+        return await self.writer.submit(lambda tx: keys.announce(tx, scope, conversation, kind, turn))
 
     async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-        return await self.readers.run(lambda tx: callers.usage(tx, scope, since, until, limit))
+        return await self.readers.run(lambda tx: keys.usage(tx, scope, since, until, limit))
 
     async def tenants(self) -> list[str]:
         return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.tenants))]
 
     async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: callers.tips(tx, scope, after, limit))
+        return await self.readers.run(lambda tx: keys.tips(tx, scope, after, limit))
 
     async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: callers.unsealed(tx, tenant, limit))
+        return await self.readers.run(lambda tx: keys.unsealed(tx, tenant, limit))
 
     async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None:
-        await self.writer.submit(lambda tx: callers.put_seals(tx, tenant, seals))
+        await self.writer.submit(lambda tx: keys.put_seals(tx, tenant, seals))
 
     async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]:
-        return await self.readers.run(lambda tx: callers.seals(tx, scope, conversation))
+        return await self.readers.run(lambda tx: keys.seals(tx, scope, conversation))
 
     # ---- the outbox
 
@@ -463,60 +450,60 @@ class SQLiteEngine:
         return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
-        await self.writer.submit(lambda tx: outbox.add_job(tx, scope, conversation, kind, argument))
+        await self.writer.submit(lambda tx: jobs.add_job(tx, scope, conversation, kind, argument))
 
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
-        return await self.writer.submit(lambda tx: outbox.claim(tx, lease))
+        return await self.writer.submit(lambda tx: jobs.claim(tx, lease))
 
     async def renew_job(self, job: Job, lease: int) -> None:
-        await self.writer.submit(lambda tx: outbox.renew(tx, job, lease))
+        await self.writer.submit(lambda tx: jobs.renew(tx, job, lease))
 
     async def release_job(self, job: Job) -> None:
-        await self.writer.submit(lambda tx: outbox.release(tx, job))
+        await self.writer.submit(lambda tx: jobs.release(tx, job))
 
     async def finish_job(self, job: Job) -> None:
-        await self.writer.submit(lambda tx: outbox.finish(tx, job))
+        await self.writer.submit(lambda tx: jobs.finish(tx, job))
 
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
-        await self.writer.submit(lambda tx: outbox.retry(tx, job, delay, error, dead))
+        await self.writer.submit(lambda tx: jobs.retry(tx, job, delay, error, dead))
 
     async def next_job(self, tenant: str | None = None) -> datetime | None:
-        due = await self.readers.run_brief(outbox.next_due)
+        due = await self.readers.run_brief(jobs.next_due)
         return None if due is None else moment(due)
 
     async def health(self) -> Health:
-        return await self.readers.run(outbox.health)
+        return await self.readers.run(jobs.health)
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
-        return await self.readers.run(lambda tx: outbox.to_embed(tx, model, limit))
+        return await self.readers.run(lambda tx: jobs.to_embed(tx, model, limit))
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
-        await self.writer.submit(lambda tx: outbox.put_embedded(tx, model, embedded))
+        await self.writer.submit(lambda tx: jobs.put_embedded(tx, model, embedded))
 
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
-        return await self.readers.run(lambda tx: outbox.facts_to_embed(tx, model, limit))
+        return await self.readers.run(lambda tx: jobs.facts_to_embed(tx, model, limit))
 
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
-        await self.writer.submit(lambda tx: outbox.put_fact_vectors(tx, model, vectors))
+        await self.writer.submit(lambda tx: jobs.put_fact_vectors(tx, model, vectors))
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
-        while await self.writer.submit(lambda tx: outbox.drop_other_vectors(tx, model)):
+        while await self.writer.submit(lambda tx: jobs.drop_other_vectors(tx, model)):
             pass
 
     async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
-        if await self.readers.run_brief(lambda tx: outbox.has_vectors_of(tx, models)):
-            await self.writer.submit(outbox.ask_for_vectors)
+        if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
+            await self.writer.submit(jobs.ask_for_vectors)
 
     async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
-        if await self.readers.run_brief(lambda tx: outbox.has_vectors_of(tx, models)):
-            while await self.writer.submit(lambda tx: outbox.drop_vectors(tx, models)):
+        if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
+            while await self.writer.submit(lambda tx: jobs.drop_vectors(tx, models)):
                 pass
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
-        return await self.readers.run(lambda tx: outbox.embedding_backlog(tx, model))
+        return await self.readers.run(lambda tx: jobs.embedding_backlog(tx, model))
 
     async def stats(self, scope: Scope) -> Stats:
-        found = await self.readers.run(lambda tx: records.stats(tx, scope))
+        found = await self.readers.run(lambda tx: export_rows.stats(tx, scope))
         try:
             return replace(found, storage={**self.storage(), **found.storage})
         except OSError:

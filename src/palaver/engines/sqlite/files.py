@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.engines.files import FILE_PARTS, FilePiece, place
+from palaver.core.identity import canonical_json
+from palaver.engines.file_passages import FILE_PARTS, FilePiece, place
 from palaver.engines.rows import who
-from palaver.engines.sqlite import outbox
+from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.open_conversation import Q, find, open_thread
 from palaver.engines.sqlite.text_index import enter_file
-from palaver.engines.sqlite.thread import Q, find, open_thread
 from palaver.errors import AttachmentNotFound
-from palaver.identity import canonical_json
 from palaver.model import Attachment, FileQuote, FileText, Scope
 
 LOOSE_BATCH = 100
@@ -79,7 +79,7 @@ def put_text(tx: Tx, scope: Scope, conversation: str, text: FileText, pieces: Se
         tx.run(Q.add_file_passage, aid=aid, tid=tid, part=part, text=piece.text)
     enter_file(thread, tid, first, [piece.stems for piece in pieces])
     if pieces:
-        outbox.ask_for_vectors(tx)
+        jobs.ask_for_vectors(tx)
     return True
 
 

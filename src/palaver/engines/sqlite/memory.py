@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.identity import micros, moment
 from palaver.engines.rows import Row, TurnRow, who
-from palaver.engines.sqlite import outbox, upkeep
+from palaver.engines.sqlite import jobs
+from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import info
-from palaver.engines.sqlite.thread import Q, Thread, find, open_thread
-from palaver.identity import micros, moment
+from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread
 from palaver.model import Fact, Scope, Summary, Turn
-from palaver.ports import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised, Where
+from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
+from palaver.ports.recall import Where
 
 MANY = 10_000  # turns in one reading, whatever the budget
 END = 2**62
@@ -172,7 +174,7 @@ def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) ->
     if first_time:
         tx.run(Q.advance, cid=thread.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
     elif draft.level == 0:
-        upkeep.recount(thread)
+        memory_invalidation.recount(thread)
     payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
     thread.log("summarize", thread.updated, payload=payload)
     thread.save()
@@ -183,7 +185,7 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
     """Its sources are gone, so it stays gone."""
     thread = open_thread(tx, scope, conversation)
     tx.run(Q.drop_summary, cid=thread.cid, level=summary.level, from_seq=summary.from_seq)
-    upkeep.recount(thread)
+    memory_invalidation.recount(thread)
 
 
 # ---- working memory and facts --------------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
     for old, by in replaced:
         tx.run(Q.invalidate_fact, cid=thread.cid, id=old, at=at, by=by)
     if new:
-        outbox.ask_for_vectors(tx)
+        jobs.ask_for_vectors(tx)
         thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
         thread.save()
     return new
@@ -263,7 +265,7 @@ def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
     thread = open_thread(tx, scope, conversation)
     found = bool(tx.all(Q.drop_fact, cid=thread.cid, id=id))
     if found:
-        upkeep.revive(thread, [id])
+        memory_invalidation.revive(thread, [id])
         thread.log("forget_fact", thread.tick(), payload={"fact": id})
         thread.save()
         tx.run(Q.mark_unscrubbed)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.open_conversation import Q, find
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
-from palaver.engines.sqlite.thread import Q, find
-from palaver.identity import canonical_json
 from palaver.model import Scope, Turn
-from palaver.ports import Postings, ProfileRows, VectorRows, Where
+from palaver.ports.recall import Postings, ProfileRows, VectorRows, Where
 
 END = 2**62
 NEWS = 1_000  # turns of a file: so many are looked through, rather than all of a long conversation

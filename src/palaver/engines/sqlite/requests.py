@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from palaver.core.identity import canonical_json, from_json, micros, moment, stamped_seq
 from palaver.engines.rows import Row
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.thread import Q, find
-from palaver.identity import canonical_json, from_json, micros, moment, stamped_seq
+from palaver.engines.sqlite.open_conversation import Q, find
 from palaver.model import Request, Scope
-from palaver.ports import CounterBound
+from palaver.ports.models import CounterBound
 
 DELETIONS = ("forget", "reset", "retire")
 

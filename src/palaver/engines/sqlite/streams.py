@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from palaver.drafts import MAX_CONTENT, chunk_hash, content_hash
+from palaver.core.turn_draft import chunk_hash, content_hash
+from palaver.core.validation import MAX_CONTENT
 from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite import text_index, turns
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.thread import Q, Thread, open_thread
+from palaver.engines.sqlite.open_conversation import Q, Thread, open_thread
 from palaver.errors import (
     ConversationGone,
     ConversationNotFound,
@@ -21,7 +22,7 @@ from palaver.errors import (
     TurnGone,
 )
 from palaver.model import Scope, Turn
-from palaver.ports import Append, Chunk, Seal
+from palaver.ports.queries import Append, Chunk, Seal
 
 
 def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:

@@ -11,12 +11,12 @@ from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
-from palaver.drafts import decode_content, words
+from palaver.core.identity import canonical_json, digest
+from palaver.core.turn_draft import decode_content, words
 from palaver.engines.rows import Row, TurnRow
-from palaver.engines.sqlite import outbox
+from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.thread import Q, Thread
-from palaver.identity import canonical_json, digest
+from palaver.engines.sqlite.open_conversation import Q, Thread
 from palaver.recall.terms import ANALYZER, passages, title_terms
 
 BATCH = 500
@@ -61,7 +61,7 @@ def index_batch(tx: Tx) -> int:
     ]
     _enter(tx, entries)
     tx.run(Q.save_indexed_tid, tid=rows[-1][0])
-    outbox.fill(tx, sorted({row[1] for row in rows}))
+    jobs.fill(tx, sorted({row[1] for row in rows}))
     return len(rows)
 
 
@@ -69,7 +69,7 @@ def catch_up_with(thread: Thread, turn: TurnRow) -> None:
     """Enter a turn that the index has passed over because it was still being written."""
     if turn.tid <= _indexed_tid(thread.tx):
         _enter(thread.tx, [_turn_entry(thread.cid, turn.tid, _words(thread), _text(turn))])
-        outbox.fill(thread.tx, [thread.cid])
+        jobs.fill(thread.tx, [thread.cid])
 
 
 def index_title(thread: Thread, title: str | None) -> int | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaver import tree
-from palaver.drafts import Draft, content_hash, same_request
+from palaver.core import branches as tree
+from palaver.core.identity import canonical_json, stamped_seq
+from palaver.core.turn_draft import Draft, content_hash, same_request
 from palaver.engines.rows import TurnRow, node
-from palaver.engines.sqlite import upkeep
+from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.thread import Q, Thread, find, open_thread, turn_row
+from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread, turn_row
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
-from palaver.identity import canonical_json, stamped_seq
 from palaver.model import Branch, Scope, Turn
-from palaver.ports import Append, History
+from palaver.ports.queries import Append, History
 
 END = 2**62
 
@@ -78,9 +78,9 @@ def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: 
     _check_place(thread, old, discard_after)
     new = thread.next_id(draft)
     if discard_after:
-        upkeep.cut(thread, old.position)
+        memory_invalidation.cut(thread, old.position)
     else:
-        upkeep.changed(thread, old)
+        memory_invalidation.changed(thread, old)
     for loser in _losers(thread, old, discard_after):
         if loser.status == "pending":
             abort(thread, loser)
@@ -96,7 +96,7 @@ def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: 
         payload["discard_after"] = True
     kind, hash = ("append", row.content_hash) if status == "complete" else ("open", opening_hash(row))
     if discard_after:
-        upkeep.prune(thread, old.position)
+        memory_invalidation.prune(thread, old.position)
     thread.log(kind, thread.updated, actor=draft.actor, turn=new, payload=payload, content_hash=hash)
     thread.refresh_preview()
     return row
@@ -213,7 +213,7 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     if target.status == "aborted":
         raise TurnSuperseded(id, by=None)
     divergence = _divergence(thread, target)
-    upkeep.cut(thread, divergence)
+    memory_invalidation.cut(thread, divergence)
     nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=divergence)]
     flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
     for one in flip.off:
@@ -223,7 +223,7 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     for one, by in flip.outdone:
         tx.run(Q.displace, cid=thread.cid, seq=one.seq, by=by)
     thread.find_tip()
-    upkeep.prune(thread, divergence)
+    memory_invalidation.prune(thread, divergence)
     thread.log("switch", thread.tick(), turn=id)
     thread.refresh_preview()
     thread.save()

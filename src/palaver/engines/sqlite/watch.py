@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from palaver.engines.sqlite.connection import Alone, Readers
-from palaver.engines.waker import Waker
+from palaver.engines.wakeup import Waker
 from palaver.errors import StoreClosed
 
 JOBS = "*jobs*"  # the name under which a worker waits for work

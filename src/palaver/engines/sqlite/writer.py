@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from palaver import errors
+from palaver.core.identity import micros
 from palaver.engines.sqlite.connection import (
     AT_ONCE_SECONDS,
     WEIGHT,
@@ -28,9 +29,8 @@ from palaver.engines.sqlite.connection import (
     prepare,
     translated,
 )
-from palaver.engines.sqlite.gaps import clear_gaps
-from palaver.identity import micros
-from palaver.ports import Clock
+from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.ports.clock import Clock
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.model import Hit, Turn
-from palaver.ports import Cited, Finished, ModelEvent, ModelRequest, Quote, Started, TextDelta
+from palaver.ports.models import Cited, Finished, ModelEvent, ModelRequest, Quote, Started, TextDelta
 from palaver.recall.terms import spans, terms
 
 NAME = "offline"

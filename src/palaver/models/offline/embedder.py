@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaver.errors import InvalidInput, MissingExtra
-from palaver.ports import Embedder
+from palaver.ports.models import Embedder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,7 +222,7 @@ def open_embedder(name: str) -> Embedder | None:
         return None
     service, colon, model = name.partition(":")
     if colon and service == "openai":
-        from palaver.models.openai import OpenAIEmbedder
+        from palaver.models.openai.embedder import OpenAIEmbedder
 
         return OpenAIEmbedder(model)
     if name not in NAMES:

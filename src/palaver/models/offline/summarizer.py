@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from palaver.breath import Breathe, hold_on, strolling
-from palaver.identity import canonical_json
+from palaver.core.concurrency import Breathe, hold_on, strolling
+from palaver.core.identity import canonical_json
 from palaver.model import Summary, Turn
 from palaver.recall.terms import terms
 

@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.errors import MissingExtra, PermissionDenied
 from palaver.model import READ
-from palaver.server import problems
+from palaver.server import errors as http_errors
 from palaver.server.auth import Caller
-from palaver.server.problems import Refused
-from palaver.server.protected import MCP, METADATA, metadata_url, resource_metadata
-from palaver.server.services import Services
+from palaver.server.components import Services
+from palaver.server.errors import Refused
+from palaver.server.oauth_metadata import MCP, METADATA, metadata_url, resource_metadata
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -46,10 +46,10 @@ class Endpoint:
             # Read here, so that one that is too large or too slow is refused as everywhere.
             body = await Request(scope, receive).body()
         except Refused as refusal:
-            await problems.of_refusal(refusal)(scope, receive, send)
+            await http_errors.of_refusal(refusal)(scope, receive, send)
             return
         except MissingExtra as missing:
-            await problems.of_error(missing)(scope, receive, send)
+            await http_errors.of_error(missing)(scope, receive, send)
             return
         except ClientDisconnect:
             return

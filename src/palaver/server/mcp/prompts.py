@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.context.render import text_of
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
 from palaver.errors import InvalidInput, NotFound
-from palaver.server.mcp import shapes
+from palaver.server.mcp import schemas
 from palaver.server.mcp.tools import found
-from palaver.store import Store
 
 BUDGET = 4_000
 MESSAGE = ("message", "What to say next; without it, the conversation as it stands.")
@@ -54,7 +54,7 @@ async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[s
     talk = await _talk(store, face, given)
     options = {"message": given["message"]} if given.get("message") else {}
     context = await talk.build_context(_budget(given), **options)
-    return shapes.headline(talk.info), [_shown(one) for one in context.messages]
+    return schemas.headline(talk.info), [_shown(one) for one in context.messages]
 
 
 async def _talk(store: Store, face: PromptFace, given: Mapping[str, str]) -> Conversation:

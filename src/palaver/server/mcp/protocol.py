@@ -17,14 +17,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 import palaver
+from palaver.conversations.store import Store
 from palaver.errors import EngineError, Gone, NotFound, PalaverError
 from palaver.model import SYSTEM
-from palaver.server import wire
-from palaver.server.live import Hub
+from palaver.server.live.channel import Hub
 from palaver.server.mcp import prompts, resources, tools
-from palaver.server.mcp.following import MOST, Check, Following, allowed
+from palaver.server.mcp.subscriptions import MOST, Check, Following, allowed
 from palaver.server.mcp.tools import ToolFace
-from palaver.store import Store
+from palaver.server.rest import wire
 
 log = logging.getLogger("palaver.mcp")
 

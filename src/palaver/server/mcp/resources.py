@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from palaver.context.render import spoken
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo, Turn
-from palaver.server import wire
-from palaver.server.mcp import shapes
-from palaver.store import Store
+from palaver.server.mcp import schemas
+from palaver.server.rest import wire
 
 BASE = "palaver://conversations/"
 TEMPLATES: Mapping[str, tuple[str, str]] = {
@@ -95,7 +95,7 @@ def _bounded(turns: list[Turn]) -> list[Turn]:
 
 def message(turn: Turn) -> dict[str, Any]:
     """A turn as a message: whose, when, and what was said; calls of tools and their results as text."""
-    said = shapes.said(turn, spoken(turn))
+    said = schemas.said(turn, spoken(turn))
     return {"role": said.role, "content": said.text, "actor": said.who, "id": said.turn, "created": turn.created}
 
 

@@ -14,16 +14,16 @@ from pydantic import BaseModel
 
 from palaver import model
 from palaver.context.render import spoken
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.identity import is_id
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
-from palaver.identity import is_id
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, SYSTEM, WRITE
-from palaver.ports import Counter
+from palaver.ports.models import Counter
 from palaver.recall.terms import spans
-from palaver.server.mcp import shapes
-from palaver.server.mcp.telling import LEAST, Told, fitting, quoted
-from palaver.store import Store
+from palaver.server.mcp import schemas
+from palaver.server.mcp.budgeted_text import LEAST, Told, fitting, quoted
 
 AROUND = 160  # characters before and after a word that was searched for
 ASSISTANT = "assistant"
@@ -55,7 +55,7 @@ def _at(when: datetime) -> str:
 # ---- looking -------------------------------------------------------------------------------------------------------
 
 
-async def recall(store: Store, given: shapes.Recall) -> Told:
+async def recall(store: Store, given: schemas.Recall) -> Told:
     """Find what was said earlier, by words and by meaning: in one conversation, or in all that the caller may read.
 
     Each piece says who said it, when, in which conversation and turn. Use it before you answer from memory.
@@ -63,19 +63,19 @@ async def recall(store: Store, given: shapes.Recall) -> Told:
     return recalled(await _hits(store, given), given.token_budget, store.parts.prompter.counter)
 
 
-def recalled(hits: Sequence[shapes.Hit], budget: int, count: Counter) -> Told:
+def recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> Told:
     """The best of them, as far as there is room."""
 
-    def tell(pieces: Sequence[shapes.Hit], tokens: int = budget) -> Told:
+    def tell(pieces: Sequence[schemas.Hit], tokens: int = budget) -> Told:
         lines = [f"[{_at(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
-        value = shapes.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
+        value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
         return Told(quoted(lines), value)
 
     pieces = fitting(hits, budget, count, tell)
     return tell(pieces, tell(pieces).cost(count))
 
 
-async def _hits(store: Store, given: shapes.Recall) -> list[shapes.Hit]:
+async def _hits(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
     if given.conversation is not None:
         talk = await found(store, given.conversation)
         hits = await talk.recall(given.query, given.limit, since=given.since, until=given.until)
@@ -91,27 +91,27 @@ async def _hits(store: Store, given: shapes.Recall) -> list[shapes.Hit]:
     return [_hit("", one) for one in hits]
 
 
-def _hit(conversation: str, hit: model.Hit) -> shapes.Hit:
+def _hit(conversation: str, hit: model.Hit) -> schemas.Hit:
     score = round(hit.score, 3)
     if hit.turn is not None:
-        return shapes.Hit(**shapes.said(hit.turn, spoken(hit.turn)).model_dump(), score=score)
+        return schemas.Hit(**schemas.said(hit.turn, spoken(hit.turn)).model_dump(), score=score)
     fact = hit.fact
     assert fact is not None
     text = f"{fact.subject} {fact.predicate} {fact.object}"
-    return shapes.Hit(
+    return schemas.Hit(
         conversation=conversation, turn=fact.source_turn, who=fact.by, role="fact", when=fact.valid_from, text=text,
         score=score,
     )  # fmt: skip
 
 
-async def search_conversations(store: Store, given: shapes.SearchConversations) -> Told:
+async def search_conversations(store: Store, given: schemas.SearchConversations) -> Told:
     """Find conversations by words in their title or text: to see which there are, or to get the id of one."""
     results = await store.search(given.query, limit=given.limit)
     matches = [match for one in results for match in _matches(one)]
 
-    def tell(some: Sequence[shapes.Match], tokens: int = given.token_budget) -> Told:
+    def tell(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> Told:
         lines = [f"{one.title or one.key or ''} ({one.conversation}) [{_at(one.when)}] {_quote(one)}" for one in some]
-        value = shapes.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
+        value = schemas.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
         return Told(quoted(lines), value)
 
     count = store.parts.prompter.counter
@@ -119,9 +119,9 @@ async def search_conversations(store: Store, given: shapes.SearchConversations) 
     return tell(kept, tell(kept).cost(count))
 
 
-def _matches(one: model.Found) -> list[shapes.Match]:
+def _matches(one: model.Found) -> list[schemas.Match]:
     info = one.conversation
-    in_title = shapes.Match(
+    in_title = schemas.Match(
         conversation=info.id, key=info.key, title=info.title, who=None, turn=None, when=info.updated,
         text=info.preview or "",
     )  # fmt: skip
@@ -140,18 +140,18 @@ def _around(text: str, words: Sequence[str]) -> str:
     return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
-def _quote(one: shapes.Match) -> str:
+def _quote(one: schemas.Match) -> str:
     return f"{one.who}: {one.text}" if one.who else one.text
 
 
-async def history(store: Store, given: shapes.History) -> Told:
+async def history(store: Store, given: schemas.History) -> Told:
     """Read the latest turns of a conversation, oldest first; `older` in the answer leads to the ones before."""
     talk = await found(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
-    newest_first = [shapes.said(turn, spoken(turn)) for turn in reversed(turns)][: given.limit]
+    newest_first = [schemas.said(turn, spoken(turn)) for turn in reversed(turns)][: given.limit]
     count, info = store.parts.prompter.counter, talk.info
 
-    def tell(some: Sequence[shapes.Said], tokens: int = given.token_budget) -> Told:
+    def tell(some: Sequence[schemas.Said], tokens: int = given.token_budget) -> Told:
         return turns_of(talk.id, info.key, info.title, some, len(turns), tokens)
 
     kept = fitting(newest_first, given.token_budget, count, tell, cut_last=False)
@@ -162,24 +162,24 @@ async def history(store: Store, given: shapes.History) -> Told:
 
 
 def turns_of(
-    conversation: str, key: str | None, title: str | None, newest_first: Sequence[shapes.Said], known: int, tokens: int
+    conversation: str, key: str | None, title: str | None, newest_first: Sequence[schemas.Said], known: int, tokens: int
 ) -> Told:
     """A page, oldest first; with fewer turns than are known, it says where to read on."""
     shown = list(reversed(newest_first))
     older = shown[0].turn if shown and len(shown) < known else None
     lines = [f"[{_at(one.when)}] {one.who}: {one.text}" for one in shown]
     lines += [f"(Earlier turns: before={older})"] if older else []
-    value = shapes.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
+    value = schemas.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
     return Told(quoted(lines), value)
 
 
-async def build_context(store: Store, given: shapes.BuildContext) -> Told:
+async def build_context(store: Store, given: schemas.BuildContext) -> Told:
     """What a model should see to go on with a conversation, within a budget: summaries, notes, facts, recalled turns,
     the latest turns."""
     talk = await found(store, given.conversation)
     options = given.model_dump(exclude_none=True, exclude={"conversation", "token_budget"})
     context = await talk.build_context(given.token_budget, **options)
-    value = shapes.Built(
+    value = schemas.Built(
         messages=context.messages,
         tokens=context.tokens,
         turns=list(context.turn_ids),
@@ -191,7 +191,7 @@ async def build_context(store: Store, given: shapes.BuildContext) -> Told:
 # ---- keeping -------------------------------------------------------------------------------------------------------
 
 
-async def remember(store: Store, given: shapes.Remember) -> Told:
+async def remember(store: Store, given: schemas.Remember) -> Told:
     """Keep a statement, so that `recall` finds it again in this and any later conversation: a preference, a decision, a
     fact about the person or the project."""
     talk = await found_or_new(store, given.conversation)
@@ -200,45 +200,45 @@ async def remember(store: Store, given: shapes.Remember) -> Told:
     turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
     if given.note is not None:
         await talk.remember(given.note, given.text, by=by)
-    value = shapes.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
-    return Told(f"Kept in {shapes.headline(talk.info)} as turn {turn.id}.", value)
+    value = schemas.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
+    return Told(f"Kept in {schemas.headline(talk.info)} as turn {turn.id}.", value)
 
 
-async def append(store: Store, given: shapes.Append) -> Told:
+async def append(store: Store, given: schemas.Append) -> Told:
     """Store one turn of a conversation, word for word. It is on disk when the answer comes."""
     if given.role == SYSTEM:  # refused before a conversation is created
         store.require(SYSTEM)
     talk = await found_or_new(store, given.conversation)
     fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
     turn = await talk.append(given.role, given.text, **fields)
-    value = shapes.Appended(conversation=talk.id, turn=turn.id, seq=turn.seq, who=turn.actor, when=turn.created)
+    value = schemas.Appended(conversation=talk.id, turn=turn.id, seq=turn.seq, who=turn.actor, when=turn.created)
     return Told(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
 
 
-async def summarize(store: Store, given: shapes.OfConversation) -> Told:
+async def summarize(store: Store, given: schemas.OfConversation) -> Told:
     """Summarise the older half of what no summary covers yet, and answer all summaries of the conversation."""
     talk = await found(store, given.conversation)
     summaries = await talk.summarize()
-    value = shapes.Summaries(conversation=talk.id, summaries=[shapes.Span.of(one) for one in summaries])
+    value = schemas.Summaries(conversation=talk.id, summaries=[schemas.Span.of(one) for one in summaries])
     return Told(quoted([one.text for one in summaries]), value)
 
 
-async def compact(store: Store, given: shapes.Compact) -> Told:
+async def compact(store: Store, given: schemas.Compact) -> Told:
     """Summarise what is due, so that a long conversation fits a prompt. No turn is lost by it."""
     talk = await found(store, given.conversation)
     written = await talk.compact(keep_tokens=given.keep_tokens)
-    return Told(f"{written} summaries were written.", shapes.Compacted(conversation=talk.id, summaries=written))
+    return Told(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
 
 
-async def extract_facts(store: Store, given: shapes.OfConversation) -> Told:
+async def extract_facts(store: Store, given: schemas.OfConversation) -> Told:
     """Extract facts (subject, predicate, object) from what no summary covers yet, and answer the new ones."""
     talk = await found(store, given.conversation)
     facts = await talk.extract_facts()
-    value = shapes.Facts(conversation=talk.id, facts=[shapes.Fact.of(one) for one in facts])
+    value = schemas.Facts(conversation=talk.id, facts=[schemas.Fact.of(one) for one in facts])
     return Told(quoted([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
 
 
-async def forget(store: Store, given: shapes.Forget) -> Told:
+async def forget(store: Store, given: schemas.Forget) -> Told:
     """Delete a turn or a whole conversation for good, with everything that was made of it. This cannot be undone."""
     talk = await found(store, given.conversation)
     try:
@@ -247,7 +247,7 @@ async def forget(store: Store, given: shapes.Forget) -> Told:
     except ScrubPending:
         pending = True
     what = "The conversation" if given.turn is None else "The turn"
-    return Told(f"{what} is deleted.", shapes.Forgotten(conversation=talk.id, turn=given.turn, pending=pending))
+    return Told(f"{what} is deleted.", schemas.Forgotten(conversation=talk.id, turn=given.turn, pending=pending))
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -280,19 +280,19 @@ def _face(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more
 
 
 TOOLS: tuple[ToolFace, ...] = (
-    _face("Conversation.recall", recall, shapes.Recall, shapes.Recalled, "Recall"),
-    _face("Conversation.remember", remember, shapes.Remember, shapes.Remembered, "Remember", right=WRITE),
-    _face("Store.search", search_conversations, shapes.SearchConversations, shapes.Matches, "Search conversations"),
-    _face("Conversation.append Store.conversation", append, shapes.Append, shapes.Appended, "Append a turn",
+    _face("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
+    _face("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", right=WRITE),
+    _face("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
+    _face("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
           right=WRITE),
-    _face("Conversation.history Store.get Store.find", history, shapes.History, shapes.Turns, "Read a conversation"),
-    _face("Conversation.build_context", build_context, shapes.BuildContext, shapes.Built, "Build a context"),
-    _face("Conversation.summarize Conversation.summaries", summarize, shapes.OfConversation, shapes.Summaries,
+    _face("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
+    _face("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
+    _face("Conversation.summarize Conversation.summaries", summarize, schemas.OfConversation, schemas.Summaries,
           "Summarize", right=WRITE),
-    _face("Conversation.compact", compact, shapes.Compact, shapes.Compacted, "Compact", right=WRITE, idempotent=True),
-    _face("Conversation.extract_facts", extract_facts, shapes.OfConversation, shapes.Facts, "Extract facts",
+    _face("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
+    _face("Conversation.extract_facts", extract_facts, schemas.OfConversation, schemas.Facts, "Extract facts",
           right=WRITE, idempotent=True),
-    _face("Conversation.forget", forget, shapes.Forget, shapes.Forgotten, "Forget for good", right=WRITE,
+    _face("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
           destructive=True, idempotent=True),
 )  # fmt: skip
 

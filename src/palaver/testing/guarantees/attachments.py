@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from palaver.blobs import FolderBlobs
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
 from palaver.errors import AttachmentNotFound, ConversationGone, FileRefused, InvalidInput, TooLarge
+from palaver.files.storage import FolderBlobs
 from palaver.model import Attachment, File, Image, Scope, Turn
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused

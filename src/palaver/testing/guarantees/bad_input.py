@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from palaver.conversation import Conversation
-from palaver.drafts import (
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.validation import (
     MAX_ATTACHMENTS,
     MAX_BATCH,
     MAX_CONTENT,
@@ -22,7 +23,6 @@ from palaver.drafts import (
 )
 from palaver.errors import InvalidInput, TooLarge
 from palaver.model import Attachment
-from palaver.store import Store
 from palaver.testing.kit import Database, guarantee, refused
 
 Case = tuple[str, int, Any]  # field, limit, value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
 from palaver.errors import InvalidInput, TurnSuperseded
 from palaver.model import Turn
 from palaver.testing.kit import Database, guarantee, refused

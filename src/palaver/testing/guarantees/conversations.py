@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from palaver.conversations.store import Store
+from palaver.core.identity import micros
 from palaver.errors import InvalidInput, StoreClosed, UpdateConflict
-from palaver.identity import micros
 from palaver.model import ConversationInfo
-from palaver.store import Store
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 

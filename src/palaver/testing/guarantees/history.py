@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
 from palaver.errors import InvalidInput, TurnNotFound
 from palaver.model import Turn
 from palaver.testing.fakes import FakeClock

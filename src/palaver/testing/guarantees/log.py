@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
 from palaver.errors import ConversationGone, InvalidInput, StoreClosed
 from palaver.model import Event
 from palaver.testing.fakes import FakeClock

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from palaver.audit import DETAILS, DRAFT, Verifier
-from palaver.conversation import Conversation
+from palaver.audit.verifier import DETAILS, DRAFT, Verifier
+from palaver.conversations.conversation import Conversation
 from palaver.errors import VerificationFailed
-from palaver.ports import Record
+from palaver.ports.queries import Record
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from palaver.conversation import Conversation
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
 from palaver.errors import ConversationNotFound, PermissionDenied
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, Scope
-from palaver.store import Store
 from palaver.testing.kit import Database, guarantee, refused
 
 

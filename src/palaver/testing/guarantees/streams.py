@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from palaver.conversation import Conversation
-from palaver.drafts import MAX_CONTENT
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.streams import TurnWriter
+from palaver.core.validation import MAX_CONTENT
 from palaver.errors import IdempotencyConflict, InvalidInput, StreamSealed, TooLarge
 from palaver.model import TokenUsage, ToolCall, Turn
-from palaver.streaming import TurnWriter
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, eventually, guarantee, refused
 

@@ -6,8 +6,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-from palaver.conversation import Conversation
-from palaver.drafts import MAX_BATCH
+from palaver.conversations.conversation import Conversation
+from palaver.core.validation import MAX_BATCH
 from palaver.errors import AppendConflict, AttachmentNotFound, IdempotencyConflict, InvalidInput
 from palaver.model import Attachment, File, Image, Reasoning, Text, TokenUsage, ToolCall, ToolResult, Turn
 from palaver.testing.fakes import CountingIds, FakeClock

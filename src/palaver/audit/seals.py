@@ -1,0 +1,71 @@
+"""Seals: the end of a log, signed with a key that is not in the database.
+
+A chain without a key shows every change, except by somebody who can write to the database and computes all of it anew.
+With the key elsewhere, that somebody cannot make the seals again. What came after the last seal can still be cut off
+unnoticed, unless a tip was put down somewhere else: that is what `palaver audit anchor` prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from datetime import datetime
+
+from palaver.core.identity import digest, micros
+from palaver.errors import InvalidInput, VerificationFailed
+from palaver.model import Scope, Seal, Tip
+from palaver.ports.engine import Engine
+from palaver.ports.queries import Audit
+
+MIN_KEY = 16  # bytes
+PAGE = 1_000
+
+
+def clean_sealing_key(key: bytes) -> bytes:
+    if len(key) < MIN_KEY:
+        raise InvalidInput("audit_key", f"must be at least {MIN_KEY} bytes long")
+    return key
+
+
+def sealed(key: bytes, tenant: str, tip: Tip, at: datetime) -> Seal:
+    fields = ("palaver/seal/1", tenant, tip.conversation, tip.n, bytes.fromhex(tip.hash), micros(at))
+    return Seal(tip=tip, at=at, seal=hmac.new(key, digest(fields), hashlib.sha256).hexdigest())
+
+
+def is_ours(key: bytes, tenant: str, seal: Seal) -> bool:
+    return hmac.compare_digest(sealed(key, tenant, seal.tip, seal.at).seal, seal.seal)
+
+
+async def seal_everything(engine: Engine, key: bytes, now: datetime) -> int:
+    """Seal the end of every log that grew since its last seal. Answers how many there were."""
+    count = 0
+    for tenant in await engine.tenants():
+        while tips := await engine.unsealed(tenant, PAGE):
+            await engine.put_seals(tenant, [sealed(key, tenant, tip, now) for tip in tips])
+            count += len(tips)
+            if len(tips) < PAGE:
+                break
+    return count
+
+
+async def check_seals(engine: Engine, key: bytes, scope: Scope, conversation: str) -> int:
+    """Every seal of a log is ours, and its event is still what was sealed. Answers how many there are."""
+    seals = await engine.seals(scope, conversation)
+    for seal in seals:
+        if not is_ours(key, scope.tenant, seal):
+            raise VerificationFailed(conversation, _row(seal.tip), "it was not made with this key")
+        await check_tip(engine, scope, seal.tip)
+    return len(seals)
+
+
+async def check_tip(engine: Engine, scope: Scope, tip: Tip) -> None:
+    """The log still leads through a tip that was put down earlier."""
+    found = await engine.events(scope, tip.conversation, Audit(after=max(0, tip.n - 1), limit=1))
+    if not found or found[0].n != tip.n:
+        raise VerificationFailed(tip.conversation, _row(tip), "the log was cut short before it")
+    if found[0].hash != tip.hash:
+        raise VerificationFailed(tip.conversation, _row(tip), "the log is not the one that was there then")
+
+
+def _row(tip: Tip) -> str:
+    return f"seal over event {tip.n}"

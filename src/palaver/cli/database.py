@@ -1,0 +1,179 @@
+"""From what was typed to an open store and a conversation in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import open as open_store
+from palaver.errors import ConversationNotFound, EngineError, Gone, InvalidInput, NotFound, RowUnreadable
+from palaver.model import ConversationInfo
+
+if TYPE_CHECKING:
+    from palaver.cli.app import Call
+    from palaver.conversations.store import Store
+
+PAGE = 1_000
+
+
+class NoDatabase(EngineError):
+    """A command that only reads found no file, and made none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(
+            f"there is no database {path}. `palaver chat`, `palaver append` and `palaver import` make one; "
+            "--db or PALAVER_URL names another"
+        )
+
+
+def database_url(text: str) -> str:
+    """A URL as it is; a path such as `chat.db` as the URL of an SQLite file."""
+    if "://" in text or text == "memory:":
+        return text
+    # Only what would mean something else in a URL is escaped.
+    return "sqlite:///" + quote(str(Path(text).expanduser()), safe="/ !$&'()*+,;=:@[]\\")
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that an SQLite URL names; None for another engine."""
+    if urlsplit(url).scheme != "sqlite":
+        return None
+    from palaver.engines.sqlite.connection import Address
+
+    return Address.parse(url).path
+
+
+@asynccontextmanager
+async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, **options: Any) -> AsyncIterator[Store]:
+    """The store; an SQLite file that is not there is made.
+
+    No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
+    """
+    # A token is no argument: others see those in the list of processes.
+    token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
+    settings = {**model_settings(), "files": os.environ.get("PALAVER_FILES") or None, "token": token, **options}
+    async with open_store(
+        call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker, **settings
+    ) as store:
+        yield store
+
+
+def model_settings() -> dict[str, Any]:
+    """Which models the environment names: PALAVER_MODEL answers, PALAVER_FAST_MODEL is "fast", PALAVER_TELEMETRY=1
+    turns spans on. Keys are read by the providers' own clients."""
+    fast = os.environ.get("PALAVER_FAST_MODEL")
+    return {
+        "model": os.environ.get("PALAVER_MODEL") or None,
+        "models": {"fast": fast} if fast else {},
+        "telemetry": os.environ.get("PALAVER_TELEMETRY", "") in ("1", "true", "yes"),
+    }
+
+
+@asynccontextmanager
+async def existing(call: Call, *, embedder: str = "auto") -> AsyncIterator[Store]:
+    """The store, when there is one: to look at something must not make a file."""
+    path = sqlite_path(call.url)
+    if path is not None and not path.exists():
+        raise NoDatabase(path)
+    async with creating(call, embedder=embedder) as store:
+        yield store
+
+
+async def every_conversation(store: Store) -> AsyncIterator[ConversationInfo]:
+    """All that the scope may see, most recently used first."""
+    cursor = None
+    while True:
+        page = await store.conversations(limit=PAGE, cursor=cursor)
+        for info in page.items:
+            yield info
+        if (cursor := page.cursor) is None:
+            return
+
+
+async def find(store: Store, name: str) -> Conversation:
+    """The conversation with this id or key. One's own comes before another owner's; nothing is created."""
+    try:
+        return await store.get(name)
+    except ConversationNotFound:
+        pass  # then it may be a key
+    try:
+        return await store.find(name)
+    except ConversationNotFound:
+        pass  # or a key of another owner's
+    found = [info async for info in every_conversation(store) if info.key == name]
+    own = [info for info in found if info.owner == (store.scope.user or "")]
+    if len(own or found) > 1:
+        owners = ", ".join(f"{info.id} ({info.owner or 'no owner'})" for info in found)
+        raise InvalidInput("conversation", f"the key {name!r} is used by several owners; give the id: {owners}")
+    if not found:
+        raise ConversationNotFound(name)
+    return await store.get((own or found)[0].id)
+
+
+async def find_or_create(store: Store, name: str) -> tuple[Conversation, bool]:
+    """The conversation with this id or key, or a new one with this key; and whether it is new."""
+    try:
+        return await find(store, name), False
+    except ConversationNotFound:
+        return await store.conversation(name), True
+
+
+async def chosen(store: Store, names: list[str]) -> list[Conversation]:
+    """The named conversations; all of them when none is named."""
+    if names:
+        return [await find(store, name) for name in names]
+    return [await store.get(info.id) async for info in every_conversation(store)]
+
+
+# ---- to be verified ------------------------------------------------------------------------------------------------
+
+
+async def to_verify(store: Store, names: list[str]) -> list[Conversation]:
+    """Like `chosen`, with those whose own row cannot be read."""
+    if names:
+        return [await _find_damaged(store, name) for name in names]
+    try:
+        return await chosen(store, [])
+    except RowUnreadable:
+        return [talk async for talk in _one_by_one(store)]
+
+
+async def _find_damaged(store: Store, name: str) -> Conversation:
+    """Like `find`. Where it would look through all of them, one that is damaged may be another than is meant."""
+    for look in (store.get, store.find):
+        try:
+            return await _even_damaged(store, look(name))
+        except ConversationNotFound:
+            continue
+    return await find(store, name)
+
+
+async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
+    """A list of ids needs nothing else of a row."""
+    after = ""
+    while tips := await store.engine.tips(store.scope, after, PAGE):
+        for tip in tips:
+            try:
+                yield await _even_damaged(store, store.get(tip.conversation))
+            except (NotFound, Gone):
+                continue  # of those that were deleted, the end of the log is still there
+        after = tips[-1].conversation
+
+
+async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conversation:
+    """A conversation of which nothing but the id is known can still be verified."""
+    try:
+        return await looking
+    except RowUnreadable as problem:
+        if problem.conversation is None:
+            raise
+        now = datetime.now(UTC)
+        info = ConversationInfo(id=problem.conversation, tenant=store.scope.tenant, owner="", created=now, updated=now)
+        return Conversation(store, info)

@@ -1,0 +1,275 @@
+"""Commands that give reasons: explain, recall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palaver.cli.app import Call, Name, command
+from palaver.cli.database import existing, find
+from palaver.cli.output import clean, counted, emit, excerpt, heading, local, marked, note, say, table, wire
+from palaver.errors import TurnGone, TurnNotFound
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from palaver.context.explain import Block, Explanation, Omission
+    from palaver.context.inputs import Context
+    from palaver.conversations.conversation import Conversation
+    from palaver.conversations.store import Store
+    from palaver.model import Hit, Turn
+
+PANEL = "Remember"
+WIDTH = 60  # cells of the bar
+SHOWN = 12  # recalled turns with their scores
+BRIEF = 100  # characters of each
+UNSEEN = 0.005  # a part of a score that is not worth its place
+# Each block's letter and colour in the bar: the letter also says it where there are no colours.
+MARKS: Mapping[str, tuple[str, str]] = {
+    "instructions": ("I", "magenta"),
+    "memory": ("M", "yellow"),
+    "summaries": ("S", "blue"),
+    "omission note": ("O", "bright_black"),
+    "recent": ("R", "green"),
+    "recalled": ("Q", "cyan"),
+    "current": ("C", "red"),
+    "rounds": ("T", "bright_magenta"),
+}
+OTHER_MARK = ("X", "white")
+# A query without words: recall has nothing to look for, and everything else in the prompt stays as it is.
+NO_QUERY = " "
+
+
+class Where(StrEnum):
+    conversation = "conversation"
+    owner = "owner"
+    tenant = "tenant"
+
+
+# ---- explain -------------------------------------------------------------------------------------------------------
+
+
+@command("explain", PANEL)
+async def explain(
+    call: Call,
+    conversation: Name,
+    budget: Annotated[int | None, typer.Option(min=1, help="Tokens; without it, what the policy says.")] = None,
+    query: Annotated[str | None, typer.Option(help="What to recall for; else the latest user message.")] = None,
+    policy: Annotated[str, typer.Option(metavar="NAME", help="How the budget is shared.")] = "balanced",
+    chars: Annotated[int | None, typer.Option(min=1, help="A budget in characters instead of tokens.")] = None,
+    viewer: Annotated[str | None, typer.Option(metavar="ACTOR", help="Through whose eyes the thread is seen.")] = None,
+    no_recall: Annotated[bool, typer.Option("--no-recall", help="Recall nothing.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the context itself, as the model would read it.")] = False,
+) -> None:
+    """Show what a model would see of a conversation now, and why: each block, its cost, and what was left out.
+
+    The bar is the budget. The identical prefix is the share of the prompt, from its start, that stays the same when
+    something else is recalled: what a provider's cache can keep.
+
+    Examples:
+
+      palaver explain support/42 --budget 4000
+      palaver explain support/42 --budget 4000 --query "What am I allergic to?"
+      palaver explain support/42 --policy last-20 --text
+    """
+    wanted: dict[str, Any] = {"char_budget": chars, "policy": policy, "viewer": viewer}
+    if no_recall:
+        wanted["semantic_recall"] = False
+    async with existing(call) as store:
+        talk = await find(store, conversation)
+        await talk.build_context(budget, query=NO_QUERY, **wanted)  # the one before, to compare with
+        context = await talk.build_context(budget, query=query, **wanted)
+        recalled = await recalled_turns(talk, context.explain())
+        waiting = await unfinished(store)
+    _print(call, context, recalled, text)
+    if waiting:
+        note(waiting)
+
+
+def _print(call: Call, context: Context, recalled: Mapping[str, Turn], text: bool) -> None:
+    if call.as_json:
+        emit({**context.explain().to_dict(), **({"text": context.text} if text else {})})
+    elif text:
+        say(context.text)
+    else:
+        show_explanation(context.explain(), recalled, "stays when something else is recalled")
+
+
+async def recalled_turns(talk: Conversation, explanation: Explanation) -> dict[str, Turn]:
+    """The turns of this conversation that were recalled, by their ids; those that are still here."""
+    scores = [score for block in explanation.blocks for score in block.scores[:SHOWN]]
+    found: dict[str, Turn] = {}
+    for score in scores:
+        with suppress(TurnGone, TurnNotFound):
+            found[score["turn"]] = await talk.turn(score["turn"])
+    return found
+
+
+async def unfinished(store: Store) -> str | None:
+    """One sentence about memory work that is still to be done; None when there is none."""
+    await store.engine.index_all()
+    outbox = (await store.stats()).storage["outbox"]
+    kinds = sorted({job["kind"] for job in outbox if not job["dead"]})
+    if not kinds:
+        return None
+    return f"Memory is not up to date ({', '.join(kinds)} to do): palaver worker --once brings it there."
+
+
+def show_explanation(
+    explanation: Explanation, recalled: Mapping[str, Turn], prefix: str = "is as in the prompt before it"
+) -> None:
+    unit = explanation.unit
+    used = f"{explanation.tokens:,} of {explanation.budget:,} {unit}"
+    say(f"{used} ({explanation.policy}, counted by {explanation.counter})", bar(explanation), _legend(explanation), "")
+    table(("block", unit, "turns", "span", "why"), [_block_row(block) for block in explanation.blocks], wide="why")
+    if any(block.scores for block in explanation.blocks):
+        say("", *_score_lines(explanation, recalled))
+    if explanation.left_out:
+        say("")
+        table(("left out", "span", "why"), [_omission_row(one) for one in explanation.left_out], wide="why")
+    say("", f"{_verbatim(explanation)}.", f"Recall: {explanation.recall}.")
+    if explanation.identical_prefix is not None:
+        say(f"Identical prefix: {explanation.identical_prefix:.0%} of the prompt {prefix}.")
+    say(*explanation.notes)
+
+
+def bar(explanation: Explanation, width: int = WIDTH) -> Text:
+    """The budget as a bar: a letter and a colour per block, dots for what is free."""
+    from rich.text import Text
+
+    line, spent, done = Text("["), 0, 0
+    for block in explanation.blocks:
+        letter, colour = MARKS.get(block.kind, OTHER_MARK)
+        spent += block.tokens
+        end = min(width, max(done + 1, round(width * spent / explanation.budget)))
+        line.append(letter * (end - done), f"black on {colour}")
+        done = end
+    return line.append("·" * (width - done), "dim").append("]")
+
+
+def _legend(explanation: Explanation) -> Text:
+    from rich.text import Text
+
+    line = Text()
+    for block in explanation.blocks:
+        letter, colour = MARKS.get(block.kind, OTHER_MARK)
+        line.append(f" {letter} ", f"black on {colour}").append(f" {block.kind} {block.tokens:,}  ")
+    return line.append(f"· free {explanation.budget - explanation.tokens:,}", "dim")
+
+
+def _block_row(block: Block) -> list[str]:
+    turns = str(len(block.turn_ids) or "")
+    return [block.kind, f"{block.tokens:,}", turns, _span(block.from_seq, block.through_seq), block.reason]
+
+
+def _omission_row(one: Omission) -> list[str]:
+    return [counted(one.turns, "turn"), _span(one.from_seq, one.through_seq), one.reason]
+
+
+def _span(start: int | None, end: int | None) -> str:
+    """Positions from `start` up to, not including, `end`."""
+    if start is None or end is None:
+        return ""
+    return f"{start}–{end - 1}" if end > start + 1 else str(start)
+
+
+def _score_lines(explanation: Explanation, recalled: Mapping[str, Turn]) -> list[str | Text]:
+    """Two lines per turn: a table of so many columns would not fit a terminal."""
+    from rich.text import Text
+
+    lines: list[str | Text] = [Text("recalled", "bold")]
+    for score in (score for block in explanation.blocks for score in block.scores[:SHOWN]):
+        turn = recalled.get(score["turn"])
+        who = f"#{turn.seq}  {local(turn.created, '%Y-%m-%d %H:%M')}  {turn.actor}" if turn else score["turn"]
+        lines.append(f"{who}  {score['score']:.2f} = {made_of(score['parts'])}")
+        text = excerpt(turn.text, frozenset())[:BRIEF] if turn else "(forgotten since, or of another conversation)"
+        lines.append(Text(clean(f"    {text}"), "dim"))
+    return lines
+
+
+def made_of(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:+.2f}" for name, value in parts.items() if abs(value) >= UNSEEN)
+
+
+def _verbatim(explanation: Explanation) -> str:
+    return f"{explanation.turns_verbatim:,} of {counted(explanation.turns_total, 'turn')} word for word"
+
+
+# ---- recall --------------------------------------------------------------------------------------------------------
+
+
+@command("recall", PANEL)
+async def recall(
+    call: Call,
+    conversation: Name,
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="How many at most.")] = 10,
+    scope: Annotated[Where, typer.Option(help="How far to look.")] = Where.conversation,
+    threshold: Annotated[float | None, typer.Option(metavar="SCORE", help="Nothing with a lower score.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
+) -> None:
+    """Find the turns and facts that fit a question best, by words and by meaning, and say what each score is made of.
+
+    Examples:
+
+      palaver recall support/42 What am I allergic to?
+      palaver recall support/42 "the dentist" -k 3 --since 2026-01-01
+      palaver recall support/42 budget --scope owner --json
+    """
+    text = " ".join(query)
+    async with existing(call) as store:
+        talk = await find(store, conversation)
+        hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, since=since, until=until)
+        how, waiting = store.parts.prompter.recaller.note, await unfinished(store)
+    if call.as_json:
+        for hit in hits:
+            emit(_hit_wire(hit))
+        return
+    _show_hits(hits, text)
+    note(f"Recall: {how}.")
+    if waiting:
+        note(waiting)
+
+
+def _hit_wire(hit: Hit) -> dict[str, Any]:
+    return {
+        "score": hit.score,
+        "parts": dict(hit.parts),
+        "turn": None if hit.turn is None else wire(hit.turn),
+        "fact": None if hit.fact is None else wire(hit.fact),
+        "quote": None if hit.quote is None else wire(hit.quote),
+    }
+
+
+def _show_hits(hits: Iterable[Hit], query: str) -> None:
+    from palaver.recall.terms import terms
+
+    stems, found = frozenset(terms(query)), False
+    for hit in hits:
+        say(*_hit_lines(hit, stems), "")
+        found = True
+    if not found:
+        say("Nothing found.")
+
+
+def _hit_lines(hit: Hit, stems: frozenset[str]) -> list[str | Text]:
+    from rich.text import Text
+
+    score = Text(f"{hit.score:.2f} = {made_of(hit.parts) or 'nothing in it fits'}", "dim")
+    if hit.turn is not None:
+        texts = [marked(hit.turn.text, stems)] if hit.turn.text else []
+        if hit.quote is not None:
+            texts.append(Text(clean(f"{hit.quote.filename}: "), "blue") + marked(hit.quote.text, stems))
+        return [heading(hit.turn), *texts, score]
+    assert hit.fact is not None
+    fact = hit.fact
+    return [
+        Text.assemble(("fact", "bold blue"), f"  since {local(fact.valid_from)}  ", (fact.id, "dim")),
+        f"{fact.subject} · {fact.predicate} · {fact.object}",
+        score,
+    ]

@@ -1,0 +1,301 @@
+"""Commands that carry conversations between files: export, import."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import chosen, creating, existing, find, find_or_create
+from palaver.cli.output import complain, console, counted, emit, note, say, table
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, MissingExtra, NotFound
+
+if TYPE_CHECKING:
+    from palaver.conversations.conversation import Conversation
+    from palaver.conversations.store import Store
+    from palaver.interchange.tables import Report
+
+PANEL = "Carry"
+BATCH = 1_000
+TURN_LINE = '{"kind":"turn"'
+BOM = b"\xef\xbb\xbf"
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress(title: str, total: float | None) -> Iterator[Advance]:
+    """A bar on stderr, when that is a terminal; it is gone at the end."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+# ---- export --------------------------------------------------------------------------------------------------------
+
+
+@command("export", PANEL)
+async def export(
+    call: Call,
+    conversations: Annotated[
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, everything.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to; else stdout.")] = None,
+) -> None:
+    """Write conversations as lines of JSON: turns, log, files, notes and facts, as they are stored.
+
+    Left out are summaries, which are written anew, and the record of what was sent to models: see `palaver backup`.
+
+    A file appears under its name only when it is whole.
+
+    Examples:
+
+      palaver export -o backup.jsonl
+      palaver export support/42 | gzip > support-42.jsonl.gz
+    """
+    async with existing(call) as store:
+        talks = await chosen(store, conversations or [])
+        with progress("Exporting", sum(talk.info.next_seq for talk in talks)) as advance, _target(out) as file:
+            lines = sum([await _write(talk, file, advance) for talk in talks])
+    if out is None or not call.as_json:
+        note(f"Exported {counted(len(talks), 'conversation')} in {counted(lines, 'line')}.")
+    else:
+        emit({"file": str(out), "conversations": [talk.id for talk in talks], "lines": lines})
+
+
+async def _write(talk: Conversation, file: IO[str], advance: Advance) -> int:
+    from palaver.interchange.jsonl import export_lines
+
+    lines = 0
+    async for line in export_lines(talk):
+        file.write(line + "\n")
+        lines += 1
+        if line.startswith(TURN_LINE):
+            advance(1)
+    return lines
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[IO[str]]:
+    """Where the lines go. A plain file is written beside its place and moved there when it is whole."""
+    if out is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout
+    elif out.exists() and not out.is_file():  # a device or a pipe cannot be replaced
+        with out.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    else:
+        part = out.with_name(out.name + ".part")
+        try:
+            with part.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+# ---- import --------------------------------------------------------------------------------------------------------
+
+
+@command("import", PANEL)
+async def import_(
+    call: Call,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="With --from: the table.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option(metavar="COLUMN[,COLUMN]", help="With --from: what names the conversation.")
+    ] = None,
+    role: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: who speaks.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: what is said.")] = None,
+    created: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: when.")] = None,
+    order: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --from: the order in a conversation.")
+    ] = None,
+    metadata: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: JSON to keep.")] = None,
+    row_id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: the row's own id.")] = None,
+) -> None:
+    """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
+
+    What is here already is left alone; where it has another history, or was deleted here, that is said, the others are
+    imported, and the exit code is 1. With --into, the lines are plain messages such as
+    {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
+
+    With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
+    can be run again: rows that are here are left alone.
+
+    Examples:
+
+      palaver import backup.jsonl --db new.db
+      palaver import messages.jsonl --into support/42
+      palaver import --from postgresql://host/old --table messages --conversation chat --order number
+    """
+    columns = {"conversation": conversation, "role": role, "content": content, "created": created, "order": order}
+    columns |= {"metadata": metadata, "id": row_id}
+    if source is not None or name is not None:
+        if source is None or name is None or file is not None or into is not None:
+            raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
+        await _copy_table(call, source, name, columns)
+        return
+    if file is None or any(columns.values()):
+        raise InvalidInput("FILE", "say which file, or --from a database and --table")
+    # The file first: when it cannot be read, no database is made.
+    with _source(file) as raw, progress("Importing", _size(file)) as advance:
+        async with creating(call) as store:
+            if into is None:
+                await _restore(call, store, _expect("conversation", _lines(raw, advance)))
+            else:
+                await _append(call, store, into, _expect("message", _lines(raw, advance)))
+
+
+async def _copy_table(call: Call, url: str, name: str, columns: dict[str, str | None]) -> None:
+    try:
+        from palaver.engines.postgres.foreign_table import open_table
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("postgres", "Reading a Postgres table") from problem
+    from palaver.interchange.tables import import_table, layout_of
+
+    async with open_table(url, name) as found:
+        layout = layout_of(found.columns, **columns)
+        with progress("Copying", await found.count()) as advance:
+            async with creating(call) as store:
+                report = await import_table(store, found, layout, advance)
+    _tell(call, name, report)
+
+
+def _tell(call: Call, name: str, report: Report) -> None:
+    skipped = [{"reason": why, "rows": n, "first": report.first[why]} for why, n in report.skipped.most_common()]
+    if call.as_json:
+        told = {"table": name, "rows": report.rows, "conversations": len(report.conversations)}
+        emit({**told, "imported": report.imported, "already": report.already, "skipped": skipped})
+        return
+    into = f"{counted(report.imported, 'turn')} into {counted(len(report.conversations), 'conversation')}"
+    say(f"{name}: {counted(report.rows, 'row')}. Brought in {into}; {report.already:,} were here already.")
+    if skipped:
+        found = [(f"{n:,}", why, report.first[why]) for why, n in report.skipped.most_common()]
+        table(("left out", "why", "the first"), found)
+
+
+@contextmanager
+def _source(file: Path) -> Iterator[IO[bytes]]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+    else:
+        with file.open("rb") as raw:
+            yield raw
+
+
+def _size(file: Path) -> float | None:
+    return file.stat().st_size if file.is_file() else None
+
+
+def _lines(raw: Iterable[bytes], advance: Advance) -> Iterator[str]:
+    for number, line in enumerate(raw, 1):
+        advance(len(line))
+        try:
+            yield (line.removeprefix(BOM) if number == 1 else line).decode()
+        except UnicodeDecodeError:
+            raise InvalidInput(f"line {number}", "is not UTF-8 text") from None
+
+
+async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
+    from palaver.interchange.jsonl import import_dump, read_dumps
+
+    count = refused = 0
+    for dump in read_dumps(lines):
+        count += 1
+        try:
+            talk = await import_dump(store, dump)
+        except (AlreadyImported, ConversationGone) as problem:  # of this one; the others are wanted all the same
+            complain(problem, as_json=call.as_json)
+            refused += 1
+            continue
+        row = dump.records[0].row
+        _restored(call, row["id"], row.get("key"), None if talk is None else talk.info.turn_count)
+    if not count and not call.as_json:
+        say("The file holds no conversation.")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
+    """Pass lines on, unless the first is of the other kind: then say how to import that."""
+    for number, line in enumerate(lines, 1):
+        exported = line.startswith('{"kind":')
+        if number == 1 and what == "message" and exported:
+            raise InvalidInput("line 1", "is from an export, which is imported without --into")
+        if number == 1 and what == "conversation" and not exported and '"role"' in line:
+            raise InvalidInput("line 1", "is a plain message, not an export: say where it belongs with --into")
+        yield line
+
+
+def _restored(call: Call, id: str, key: str | None, turns: int | None) -> None:
+    if call.as_json:
+        emit({"conversation": id, "key": key, "imported": turns is not None, "turns": turns})
+    elif turns is None:
+        say(f"{key or id} is here already.")
+    else:
+        say(f"Imported {key or id} with {counted(turns, 'turn')}.")
+
+
+async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> None:
+    from palaver.interchange.jsonl import read_messages
+
+    messages = list(read_messages(lines))
+    for number, message in enumerate(messages, 1):
+        _check(store, number, message)
+        await _check_files(store, into, number, message.get("content", ""))
+    talk, _ = await find_or_create(store, into)
+    for start in range(0, len(messages), BATCH):
+        await talk.append_many(messages[start : start + BATCH])
+    if call.as_json:
+        emit({"conversation": talk.id, "key": talk.key, "imported": True, "turns": len(messages)})
+    else:
+        say(f"Appended {counted(len(messages), 'turn')} to {into}.")
+
+
+def _check(store: Store, number: int, message: dict[str, Any]) -> None:
+    """Refuse a message before anything is stored, and name it: a file is imported whole or not at all."""
+    from palaver.conversations.conversation import TURN_FIELDS
+
+    unknown = message.keys() - {"role", "content", *TURN_FIELDS}
+    if unknown:
+        raise InvalidInput(f"message {number}", f"{sorted(unknown)[0]!r} is not a field of a turn")
+    fields = {name: value for name, value in message.items() if name not in ("role", "content", "actor")}
+    actor = "-" if message.get("actor") is None else message["actor"]
+    try:
+        store.desk.draft("check", message["role"], message.get("content", ""), actor=actor, **fields)
+    except InvalidInput as problem:
+        raise InvalidInput(f"message {number}", str(problem)) from None
+
+
+async def _check_files(store: Store, into: str, number: int, content: Any) -> None:
+    """The same for the files that a message names: they are here already, or it is refused."""
+    from palaver.core.turn_draft import decode_content, encode_content, named_files
+
+    if isinstance(content, str):
+        return
+    for id in named_files(decode_content(*encode_content(content))):
+        try:
+            await (await find(store, into)).attachment(id)
+        except (NotFound, InvalidInput):
+            raise InvalidInput(f"message {number}", f"names {id!r}, which is no attachment in {into}") from None

@@ -1,0 +1,119 @@
+"""Commands that delete for good: forget, reset. They ask first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palaver.cli.app import Call, Name, Yes, command
+from palaver.cli.database import existing, find
+from palaver.cli.output import console, counted, emit, say, warn
+from palaver.errors import PalaverError, ScrubPending
+from palaver.models.registry import OFFLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from palaver.conversations.conversation import Conversation
+    from palaver.model import Turn
+
+PANEL = "Delete"
+
+
+class NotConfirmed(PalaverError):
+    """Nothing was deleted, because nobody said yes."""
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return when the answer is yes; raise otherwise."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise NotConfirmed("this deletes for good and there is no terminal to ask on; nothing was deleted. Add --yes")
+    console(stderr=True).print(f"{question} This cannot be undone. [y/N] ", end="")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NotConfirmed("nothing was deleted")
+
+
+async def removed(work: Awaitable[None], *, as_json: bool) -> bool:
+    """Delete. False when old bytes stay in the WAL for now, which is a warning: the rows are gone."""
+    try:
+        await work
+    except ScrubPending as pending:
+        warn(pending, as_json=as_json)
+        return False
+    return True
+
+
+@command("forget", PANEL)
+async def forget(
+    call: Call,
+    conversation: Name,
+    turn: Annotated[str | None, typer.Argument(help="The id of one turn; without it, the whole conversation.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Forget a turn, or a whole conversation, for good: rows, index, files, and the bytes on disk.
+
+    Answers of `palaver chat` that quote a turn are forgotten with it. The log keeps that something was there.
+
+    Examples:
+
+      palaver forget support/42 01JD3VNWKQ5CR4W7E5H2Y0M8ZT
+      palaver forget support/42 --yes
+    """
+    async with existing(call) as store:
+        talk = await find(store, conversation)
+        if turn is None:
+            await _forget_conversation(call, talk, conversation, yes)
+        else:
+            await _forget_turn(call, talk, turn, yes)
+
+
+async def _forget_conversation(call: Call, talk: Conversation, name: str, yes: bool) -> None:
+    confirm(f"Forget the conversation {name} with {counted(talk.info.turn_count, 'turn')}?", yes=yes)
+    scrubbed = await removed(talk.forget(), as_json=call.as_json)
+    done = f"Forgot the conversation {name}. Its log stays: palaver audit {talk.id}"
+    _done(call, done, conversation=talk.id, turns=None, scrubbed=scrubbed)
+
+
+async def _forget_turn(call: Call, talk: Conversation, turn: str, yes: bool) -> None:
+    known = await talk.turn(turn)
+    quotes = await quoting(talk, known.id)
+    more = f" and {counted(len(quotes), 'answer that quotes', 'answers that quote')} it" if quotes else ""
+    confirm(f"Forget turn {known.seq} ({known.id}){more}?", yes=yes)
+    # The quotes first: whatever stops this half-way, no quote outlives its turn unnoticed.
+    ids = [*(one.id for one in quotes), known.id]
+    scrubbed = [await removed(talk.forget(id), as_json=call.as_json) for id in ids][-1]
+    _done(call, f"Forgot turn {known.seq}{more}.", conversation=talk.id, turns=ids, scrubbed=scrubbed)
+
+
+@command("reset", PANEL)
+async def reset(call: Call, conversation: Name, yes: Yes = False) -> None:
+    """Forget every turn of a conversation, and keep the conversation. Numbers go on where they were.
+
+    Example:
+
+      palaver reset support/42
+    """
+    async with existing(call) as store:
+        talk = await find(store, conversation)
+        count = counted(talk.info.turn_count, "turn")
+        confirm(f"Forget the {count} of {conversation}?", yes=yes)
+        scrubbed = await removed(talk.reset(), as_json=call.as_json)
+    _done(call, f"Forgot the {count} of {conversation}.", conversation=talk.id, scrubbed=scrubbed)
+
+
+def _done(call: Call, sentence: str, **data: Any) -> None:
+    if call.as_json:
+        emit(data)
+    else:
+        say(sentence)
+
+
+async def quoting(talk: Conversation, turn: str) -> list[Turn]:
+    """The offline answers that quote a turn. Whoever forgets the turn must forget these with it."""
+    answers = await talk.history(100_000, include_superseded=True, roles=["assistant"])
+    offline = [one for one in answers if OFFLINE in (one.adapter, one.actor)]
+    return [one for one in offline if any(source.get("turn") == turn for source in one.sources)]

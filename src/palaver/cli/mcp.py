@@ -1,0 +1,48 @@
+"""Commands for assistants: mcp."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import creating
+from palaver.errors import MissingExtra
+
+PANEL = "Talk"
+
+AllowForget = Annotated[bool, typer.Option("--allow-forget", help="Also offer the tool that deletes for good.")]
+AllowSystem = Annotated[bool, typer.Option("--allow-system", help="Let the assistant store system turns.")]
+
+
+@command("mcp", PANEL)
+async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: AllowSystem = False) -> None:
+    """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one file, without a key.
+
+    An assistant starts it by itself; docs/mcp.md has the line for each of the common ones.
+
+    Examples:
+
+      palaver mcp --db ~/memory.db
+      claude mcp add palaver -- palaver mcp --db ~/memory.db
+    """
+    try:
+        from mcp.server.stdio import stdio_server
+
+        from palaver.server.live.channel import Hub
+        from palaver.server.mcp.protocol import House, Visit, create_server
+        from palaver.server.ops import logs
+        from palaver.server.settings import ServerSettings
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("mcp", "MCP") from problem
+    logs.set_up(ServerSettings(log_level="warning"))  # to stderr, without a word of what was said
+    async with creating(call, worker=True) as store:
+        # Over Supabase nobody reads for all: there the changes of a conversation are not told.
+        hub = None if call.url.startswith("supabase+") else Hub(store)
+        allowed = {"with_forget": allow_forget, "with_system": allow_system}
+        house = House(lambda _: Visit(store), hub, asyncio.Event(), **allowed)
+        server = create_server(house)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())

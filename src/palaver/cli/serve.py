@@ -1,0 +1,112 @@
+"""Commands of the server: serve."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import urllib.request
+import webbrowser
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import database_url
+from palaver.cli.output import say
+from palaver.errors import InvalidInput, MissingExtra
+
+PANEL = "Talk"
+
+Host = Annotated[str | None, typer.Option(help="Where to listen. Beyond loopback, callers need a key or a JWT.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="8484 unless said otherwise.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; more than one needs Postgres.")]
+Model = Annotated[str | None, typer.Option(help="Who answers: openai:MODEL, anthropic:MODEL, … Offline without one.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/server.md.")]
+Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
+Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
+
+LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="How the log is written, to stderr.")]
+
+
+@command("serve", PANEL)
+async def serve(
+    call: Call,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    model: Model = None,
+    config: Config = None,
+    require_auth: Auth = False,
+    log_format: LogFormat = None,
+    open: Open = False,
+) -> None:
+    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
+
+    Everything can also be said by PALAVER_… in the environment, or in a file.
+
+    Examples:
+
+      palaver serve
+      palaver keys create phone --user ada && palaver serve --host 0.0.0.0
+    """
+    try:
+        from palaver.server.process import serve as run
+        from palaver.server.settings import read_settings
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("server", "The server") from problem
+    settings = read_settings(
+        os.environ,
+        config,
+        url=None if "url" in call.unsaid else call.url,
+        tenant=None if "tenant" in call.unsaid else call.tenant,
+        host=host,
+        port=port,
+        workers=workers,
+        model=model,
+        require_auth=require_auth or None,
+        log_format=log_format,
+    )
+    settings = replace(settings, url=database_url(settings.url)).check()
+    call = replace(call, url=settings.url)
+    await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
+    say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")
+    if open:
+        _show(f"http://{settings.host}:{settings.port}/")
+    if not await run(settings):
+        raise typer.Exit(1)
+
+
+def _show(url: str) -> None:
+    """In a browser that has a screen; by a thread, because the server is not up yet, and never in its way."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return
+    threading.Thread(target=_show_when_up, args=(url,), daemon=True).start()
+
+
+def _show_when_up(url: str) -> None:
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            webbrowser.open(url)
+            return
+
+
+async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
+    """Nobody could call, or everybody: said before anything is served."""
+    if not needs_keys:
+        return
+    from palaver.cli.database import creating
+
+    async with creating(call, embedder="none") as store:
+        if not await store.engine.any_key():
+            raise InvalidInput(
+                "host",
+                f"{host} asks callers who they are, and nobody has a key: run `palaver keys create NAME`, "
+                "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
+            )

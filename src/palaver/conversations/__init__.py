@@ -1,0 +1,1 @@
+"""The methods of a store and of a conversation: check, call a port, return values."""

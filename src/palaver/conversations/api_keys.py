@@ -1,0 +1,115 @@
+"""Keys of the server's callers: made here, shown once, stored as a hash.
+
+A key is `plv.TENANT.SECRET`: the tenant in base64, so that it is looked up inside that tenant only, and 32 random
+bytes. Such a secret cannot be guessed, so that a plain SHA-256 protects it as well as a slow hash would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from palaver.core.identity import canonical_json, event_hash, genesis, micros
+from palaver.core.validation import clean_limit, clean_name, optional_name
+from palaver.errors import InvalidInput, VerificationFailed
+from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Event, Scope, Sight
+from palaver.ports.engine import KEY_ID
+
+if TYPE_CHECKING:
+    from palaver.conversations.store import Store
+
+PREFIX = "plv."
+RIGHTS = (READ, WRITE, SYSTEM, ADMIN)
+MAX_DAYS = 36_500
+MAX_LOG = 10_000  # events in one call
+
+
+async def create_key(
+    store: Store,
+    name: str,
+    *,
+    user: str | None = None,
+    rights: frozenset[str] = frozenset({READ, WRITE}),
+    sight: Sight = "own",
+    workspace: str | None = None,
+    days: float | None = None,
+) -> tuple[str, ApiKey]:
+    """A new key for the store's tenant, and what is stored of it. The key itself is in the first value only."""
+    store.require(ADMIN)
+    unknown = rights - set(RIGHTS)
+    if unknown or not rights:
+        raise InvalidInput("rights", f"must be some of {', '.join(RIGHTS)}")
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise InvalidInput("days", f"must be more than 0 and at most {MAX_DAYS:,}")
+    if sight == "workspace" and workspace is None:
+        raise InvalidInput("workspace", "is needed with a sight of one workspace")
+    tenant = store.scope.tenant
+    secret = PREFIX + _encoded(tenant) + "." + secrets.token_urlsafe(32)
+    now = store.parts.clock.now()
+    key = ApiKey(
+        id=hash_of(secret).hex()[:KEY_ID],
+        name=clean_name("name", name),
+        scope=Scope(tenant, optional_name("user", user), rights, sight, optional_name("workspace", workspace)),
+        created=now,
+        expires_at=None if days is None else now + timedelta(days=days),
+    )
+    await store.engine.put_key(store.scope, key, hash_of(secret))
+    return secret, key
+
+
+async def list_keys(store: Store) -> list[ApiKey]:
+    store.require(ADMIN)
+    return await store.engine.api_keys(store.scope)
+
+
+async def revoke_key(store: Store, id: str) -> ApiKey:
+    store.require(ADMIN)
+    key = await store.engine.revoke_key(store.scope, clean_name("id", id))
+    if key is None:
+        raise InvalidInput("id", "there is no key with this id: `palaver keys list` shows them")
+    return key
+
+
+async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Event]:
+    """Which keys were made, used, refused and revoked. `turn` of an event is the id of the key."""
+    store.require(ADMIN)
+    return await store.engine.key_events(
+        store.scope, clean_limit("after", after, 2**53), clean_limit("limit", limit, MAX_LOG)
+    )
+
+
+async def check_key_log(store: Store) -> int:
+    """Recompute the chain of the keys' log. Raises VerificationFailed; answers how many events there are."""
+    previous, n = genesis(f"keys of {store.scope.tenant}"), 0
+    while page := await key_log(store, n):
+        for event in page:
+            n += 1
+            payload = canonical_json(dict(event.payload)) if event.payload else None
+            at = micros(event.at)
+            previous = event_hash(previous, n, event.kind, event.turn, event.actor, at, payload, None)
+            if event.n != n or event.hash != previous.hex():
+                raise VerificationFailed("keys", f"event {n}", "it was changed, or something before it was removed")
+    return n
+
+
+def hash_of(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def tenant_of(key: str) -> str | None:
+    """The tenant that a key names; None when it is no key of ours."""
+    head, _, rest = key.partition(".")
+    tenant, dot, secret = rest.partition(".")
+    if head != "plv" or not dot or not secret:
+        return None
+    try:
+        return clean_name("tenant", urlsafe_b64decode(tenant + "=" * (-len(tenant) % 4)).decode())
+    except ValueError:  # also when it is no name that anybody could have
+        return None
+
+
+def _encoded(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")

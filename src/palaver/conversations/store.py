@@ -1,0 +1,807 @@
+"""An open database, seen by one scope. It hands out conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from palaver.context.builder import Prompter
+from palaver.conversations.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
+from palaver.conversations.live_buffer import Unflushed
+from palaver.conversations.sessions import Callers, round_of
+from palaver.conversations.streams import HeldBack
+from palaver.core.identity import is_id, micros, new_id, new_salt
+from palaver.core.pagination import decode_cursor, encode_cursor
+from palaver.core.turn_draft import Desk
+from palaver.core.validation import (
+    MAX_PARTICIPANTS,
+    MAX_TITLE,
+    clean_limit,
+    clean_mapping,
+    clean_moment,
+    clean_name,
+    clean_text,
+    clean_ttl,
+    optional_name,
+)
+from palaver.errors import (
+    ConversationNotFound,
+    EngineError,
+    InvalidInput,
+    MissingExtra,
+    PalaverError,
+    PermissionDenied,
+    ScrubPending,
+    TooLarge,
+)
+from palaver.files.reader import Files
+from palaver.files.storage import blob_path, open_blobs
+from palaver.generation.events import GenerateEvent
+from palaver.generation.settings import GenerateSettings, Talking, open_talking
+from palaver.memory.settings import check_settings, misplaced
+from palaver.memory.worker.loop import Extractor, Summarizer, Worker
+from palaver.model import (
+    ADMIN,
+    READ,
+    WRITE,
+    ConversationInfo,
+    Event,
+    Found,
+    Page,
+    Request,
+    Scope,
+    Stats,
+    Swept,
+    Turn,
+    UsageLine,
+)
+from palaver.models.offline.embedder import available as embedder_available
+from palaver.models.offline.embedder import open_embedder
+from palaver.models.token_ratio import Bounds
+from palaver.models.tokens import BpeCounter
+from palaver.ports.blobs import Blobs
+from palaver.ports.clock import Clock, Ids
+from palaver.ports.engine import Engine, SignIn, Token
+from palaver.ports.models import Counter, Embedder
+from palaver.ports.queries import Changes, ConversationSpec, Listing, Record, Removed, Search
+from palaver.recall.service import Recaller
+from palaver.recall.terms import last_word, title_terms
+from palaver.telemetry import Meter
+
+if TYPE_CHECKING:
+    from palaver.redaction.redactor import Redactor
+
+_log = logging.getLogger("palaver.sweeper")
+
+DEFAULT_URL = "sqlite:///palaver.db"
+STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
+STREAM_FLUSH = 0.25
+SWEEP_EVERY = 300.0  # seconds, in the server and the worker
+LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
+BLOB_BATCH = 100
+LOOSE = timedelta(days=1)  # so long may a file wait for the turn that takes it
+MAX_HELD = 10_000  # streams that are being redacted; the oldest of them have lost their writer
+AUTO_EMBEDDER = "local"
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a store is made of. All scopes of one open database share them."""
+
+    engine: Engine
+    blobs: Blobs
+    desk: Desk
+    ids: Ids
+    prompter: Prompter
+    worker: Worker
+    clock: Clock
+    talking: Talking
+    callers: Callers = field(default_factory=Callers)
+    held_back: dict[str, HeldBack] = field(default_factory=dict)
+    unflushed: Unflushed = field(default_factory=Unflushed)
+    meter: Meter = field(default_factory=Meter)
+    stream_lease: float = STREAM_LEASE
+    stream_flush: float = STREAM_FLUSH
+    blobs_chosen: bool = False  # by the application, for all callers
+
+
+class Store:
+    """An open database, seen by one scope. `palaver.open(url)` makes one."""
+
+    def __init__(self, parts: Parts, scope: Scope) -> None:
+        self.parts, self.scope = parts, scope
+        self.engine, self.blobs, self.desk, self.ids = parts.engine, parts.blobs, parts.desk, parts.ids
+        self.files = Files(parts.engine, parts.blobs)
+        self.stream_lease, self.stream_flush = parts.stream_lease, parts.stream_flush
+
+    def __repr__(self) -> str:
+        return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
+
+    def scoped(self, scope: Scope) -> Store:
+        """The same database for another caller."""
+        if isinstance(self.engine, SignIn) and not self.engine.is_anybody:
+            raise InvalidInput("scope", "over Supabase callers are who their tokens say: use store.signed_in(token)")
+        return Store(self.parts, clean_scope(scope))
+
+    async def signed_in(self, token: Token) -> Store:
+        """The same Supabase project for the user whose token this is. The token goes with each request of that user,
+        and nowhere else. A function in its place is asked before each request, for sessions that are renewed."""
+        if not isinstance(self.engine, SignIn):
+            raise InvalidInput("token", "is for Supabase; here use store.scoped(Scope(...))")
+        known = self.parts.callers.known(token)
+        if known is None:
+            engine = await self.engine.signed_in(token)
+            known = round_of(_store_of(self.parts, engine), engine)
+            self.parts.callers.add(token, known)
+        return known.store
+
+    def require(self, right: str) -> None:
+        if right not in self.scope.rights:
+            raise PermissionDenied(right)
+
+    def require_owner(self, info: ConversationInfo) -> None:
+        """What concerns the whole conversation is for its owner, or for an admin."""
+        if self.scope.user != info.owner:
+            self.require(ADMIN)
+
+    # ---- conversations
+
+    async def conversation(self, key: str | None = None, *, owner: str | None = None, **fields: Any) -> Conversation:
+        """The conversation with the app's own name `key`, created when there is none; without a key, a new one.
+
+        `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
+        """
+        self.require(WRITE)
+        if owner is None and self.scope.user is not None:
+            owner = self.scope.user
+        elif owner is None:
+            self.require(ADMIN)  # the application itself; a scope that is nobody owns nothing
+            owner = ""
+        elif owner != self.scope.user:
+            self.require(ADMIN)
+            owner = clean_name("owner", owner)
+        changes = self.changes(fields)
+        spec = ConversationSpec(
+            id=self.ids(),
+            owner=owner,
+            key=optional_name("key", key),
+            workspace=changes.workspace,
+            agent=changes.agent,
+            model=changes.model,
+            title=changes.title,
+            participants=changes.participants,
+            metadata=changes.metadata,
+            settings=changes.settings,
+            ttl=changes.ttl,
+            salt=changes.salt,
+        )
+        return Conversation(self, await self.engine.open_conversation(self.scope, spec))
+
+    async def find(self, key: str, *, owner: str | None = None) -> Conversation:
+        """The conversation with the app's own name `key`; unlike `conversation`, this never creates one."""
+        self.require(READ)
+        owner = (self.scope.user or "") if owner is None else _clean_owner(owner)
+        return Conversation(self, await self.engine.find_conversation(self.scope, owner, clean_name("key", key)))
+
+    async def get(self, id: str) -> Conversation:
+        """The conversation with this id."""
+        self.require(READ)
+        return Conversation(self, await self.engine.conversation(self.scope, clean_name("id", id)))
+
+    def changes(self, fields: Mapping[str, Any], stored: ConversationInfo | None = None) -> Changes:
+        """Fields of a conversation, checked; `stored` is what they change."""
+        unknown = fields.keys() - CONVERSATION_FIELDS
+        if unknown:
+            known = ", ".join(CONVERSATION_FIELDS)
+            raise InvalidInput(
+                sorted(unknown)[0], f"is not a field of a conversation that can be set; those are {known}"
+            )
+        title = optional_name("title", fields.get("title"), MAX_TITLE)
+        return Changes(
+            fields=frozenset(fields),
+            title=title,
+            workspace=optional_name("workspace", fields.get("workspace")),
+            agent=optional_name("agent", fields.get("agent")),
+            model=optional_name("model", fields.get("model")),
+            participants=_clean_participants(fields.get("participants") or ()),
+            metadata=_clean_metadata(fields.get("metadata")),
+            settings=_clean_settings(fields.get("settings"), stored),
+            ttl=clean_ttl(fields.get("ttl")),
+            salt=new_salt(),
+        )
+
+    async def conversations(
+        self,
+        *,
+        owner: str | None = None,
+        workspace: str | None = None,
+        agent: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """What this scope may see, most recently used first. `page.cursor` leads to the next page."""
+        self.require(READ)
+        limit = clean_limit("limit", limit, MAX_READ)
+        listing = Listing(
+            limit=limit + 1,
+            owner=None if owner is None else _clean_owner(owner),
+            workspace=optional_name("workspace", workspace),
+            agent=optional_name("agent", agent),
+            before=None if cursor is None else decode_cursor(cursor),
+        )
+        found = await self.engine.conversations(self.scope, listing)
+        items = tuple(found[:limit])
+        return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
+
+    async def search(self, text: str, *, limit: int = 20) -> list[Found]:
+        """Conversations with these words in their title or text. The last word may be the beginning of one."""
+        self.require(READ)
+        text = clean_text("text", text)
+        stems = list(dict.fromkeys(title_terms(text)))[:64]
+        if not stems:
+            return []
+        query = Search(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
+        return await self.engine.search(self.scope, query)
+
+    # ---- answers
+
+    async def generate(self, conversation: Conversation | str, message: Any = None, **options: Any) -> Turn:
+        """`Conversation.generate`, in a conversation by its id or its key; a key that is new makes one."""
+        return await (await self._named(conversation)).generate(message, **options)
+
+    async def generate_stream(
+        self, conversation: Conversation | str, message: Any = None, **options: Any
+    ) -> AsyncGenerator[GenerateEvent]:
+        """`Conversation.generate_stream`, in a conversation by its id or its key."""
+        talk = await self._named(conversation)
+        async with aclosing(talk.generate_stream(message, **options)) as events:
+            async for event in events:
+                yield event
+
+    async def requests(self, conversation: Conversation | str, limit: int = 20, **which: Any) -> list[Request]:
+        """What was really sent to models in a conversation. See `Conversation.requests`."""
+        if isinstance(conversation, Conversation):
+            return await conversation.requests(limit, **which)
+        try:
+            talk = await self.get(conversation)
+        except ConversationNotFound:
+            talk = await self.find(conversation)
+        return await talk.requests(limit, **which)
+
+    async def _named(self, conversation: Conversation | str) -> Conversation:
+        if isinstance(conversation, Conversation):
+            return conversation
+        try:
+            return await self.get(conversation)
+        except ConversationNotFound:
+            if is_id(conversation):
+                raise
+            return await self.conversation(conversation)
+
+    # ---- the log
+
+    async def audit(
+        self,
+        conversation: str,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Iterable[str] | None = None,
+        actors: Iterable[str] | None = None,
+        turn: Turn | str | None = None,
+        since: Any = None,
+        until: Any = None,
+    ) -> list[Event]:
+        """The log of a conversation, also after it was deleted: then the tombstone is its last event."""
+        self.require(READ)
+        query = audit_query(after, limit, kinds, actors, turn, since, until)
+        return await self.engine.events(self.scope, clean_name("conversation", conversation), query)
+
+    async def usage(self, *, since: Any = None, until: Any = None, limit: int = 10_000) -> list[UsageLine]:
+        """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+        self.require(READ)
+        return await self.engine.usage(
+            self.scope,
+            None if since is None else clean_moment("since", since),
+            None if until is None else clean_moment("until", until),
+            clean_limit("limit", limit, MAX_READ),
+        )
+
+    # ---- keeping house
+
+    async def expire(self) -> list[str]:
+        """Delete the conversations whose time to live is over, and return their ids."""
+        self.require(WRITE)
+        gone = await self._in_steps(lambda: self.engine.expire(self.scope))
+        check_scrubbed(gone)
+        return list(gone.conversations)
+
+    async def sweep(self, *, retention_minutes: float | None = None) -> Swept:
+        """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
+        taken for a day and, when asked for, every turn that is older than `retention_minutes`. Safe to run in several
+        places at once."""
+        return await self._swept(retention_minutes, list_files=True)
+
+    async def _swept(self, retention_minutes: float | None, *, list_files: bool) -> Swept:
+        self.require(WRITE)
+        sealed = await self.engine.seal_expired()
+        expired = await self._in_steps(lambda: self.engine.expire(self.scope))
+        aged = Removed()
+        if retention_minutes is not None:
+            before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
+            aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
+        files = await self._drop_loose_files()
+        if list_files:
+            files += await self._drop_unnamed_files()
+        check_scrubbed(expired)
+        check_scrubbed(aged)
+        return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed, files=files)
+
+    async def _drop_loose_files(self) -> int:
+        """Delete the uploads that no turn has taken for a day."""
+        dropped, long_ago = 0, micros(self.parts.clock.now() - LOOSE)
+        while count := await self.engine.drop_loose_files(self.scope, long_ago):
+            dropped += count
+        await self.delete_doomed_blobs()
+        return dropped
+
+    async def _drop_unnamed_files(self) -> int:
+        """Delete the bytes that no row names. This lists the whole folder or bucket."""
+        dropped, long_ago = 0, self.parts.clock.now() - LOOSE
+        batch: list[str] = []
+        async for path, since in self.blobs.listed():
+            if since < long_ago:
+                batch.append(path)
+            if len(batch) == BLOB_BATCH:
+                dropped += await self._drop_orphans(batch)
+                batch = []
+        return dropped + await self._drop_orphans(batch)
+
+    async def _drop_orphans(self, paths: list[str]) -> int:
+        orphans = await self.engine.orphans(self.scope, paths) if paths else []
+        for path in orphans:
+            await self.blobs.delete(path)
+        return len(orphans)
+
+    async def _in_steps(self, step: Callable[[], Awaitable[Removed]]) -> Removed:
+        """Delete bit by bit until nothing is left to delete. Bytes that must wait in the WAL hold nothing up."""
+        whole = Removed()
+        while (one := await step()).conversations or one.turns:
+            await self.delete_doomed_blobs()
+            conversations, turns = whole.conversations + one.conversations, whole.turns + one.turns
+            whole = Removed(conversations, turns, one.scrubbed)
+        return whole
+
+    async def finish_removal(self, removed: Removed) -> None:
+        """After rows were deleted: their files too, and the bytes in the WAL."""
+        await self.delete_doomed_blobs()
+        check_scrubbed(removed)
+
+    def held_back(self, turn: str) -> HeldBack:
+        """What holds back the end of a stream that may still turn out to be a secret."""
+        from palaver.redaction.redactor import StreamRedactor
+
+        known = self.parts.held_back
+        if turn not in known:
+            known[turn] = HeldBack(StreamRedactor(self.parts.worker.redactor))
+            while len(known) > MAX_HELD:
+                del known[next(iter(known))]
+        return known[turn]
+
+    async def delete_doomed_blobs(self) -> None:
+        while paths := await self.engine.doomed_blobs(BLOB_BATCH):
+            for path in paths:
+                await self.blobs.delete(path)
+            await self.engine.blobs_deleted(paths)
+
+    async def settle(self) -> None:
+        """Wait until everything that was put off is done."""
+        await self.engine.seal_expired()
+        await self.delete_doomed_blobs()
+        await self.parts.worker.drain(self.scope.tenant)
+        check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
+
+    async def stats(self) -> Stats:
+        """Counts inside what this scope may see, and facts about the storage."""
+        self.require(READ)
+        return await self.engine.stats(self.scope)
+
+    async def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
+        """Bring in an exported conversation, exactly as it was. None when it is here already."""
+        self.require(WRITE)
+        self.require(ADMIN)
+        records = [_with_own_path(record, records[0].row["id"]) for record in records]
+        rows = [record.row for record in records if record.kind == "attachment"]
+        async with self.writing_blobs({row["path"]: files[row["id"]] for row in rows}) as undo:
+            info = await self.engine.restore(self.scope, records)
+            if info is None:
+                await undo()
+        return None if info is None else Conversation(self, info)
+
+    @asynccontextmanager
+    async def writing_blobs(self, blobs: Mapping[str, bytes]) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Files first, then the rows that name them. When the rows are refused, the files go again.
+
+        After an `EngineError` nobody knows whether the rows are there, so the files stay.
+        """
+
+        async def undo() -> None:
+            for path in blobs:
+                await self.blobs.delete(path)
+
+        for path, data in blobs.items():
+            await self.blobs.put(path, data)
+        try:
+            yield undo
+        except PalaverError as problem:
+            if not isinstance(problem, EngineError):
+                await undo()
+            raise
+
+
+def _store_of(parts: Parts, engine: Any) -> Store:
+    """What one who signed in works with: everything that reaches the database does so with the token."""
+    recaller = Recaller(engine, parts.worker.embedder, parts.clock)
+    blobs = parts.blobs if parts.blobs_chosen else engine.blobs
+    own = replace(
+        parts,
+        engine=engine,
+        blobs=blobs,
+        prompter=Prompter(engine, recaller, parts.prompter.counter),
+        worker=replace(parts.worker, engine=engine, files=Files(engine, blobs)),
+        talking=replace(parts.talking, bounds=Bounds(engine)),
+    )
+    return Store(own, engine.scope)
+
+
+def _with_own_path(record: Record, conversation: str) -> Record:
+    """A file that is brought in never lands on one that is here already."""
+    if record.kind != "attachment":
+        return record
+    row = record.row
+    return Record(record.kind, {**row, "path": blob_path(row["owner"], conversation, row["filename"])})
+
+
+def _clean_settings(value: object, stored: ConversationInfo | None) -> str | None:
+    text = clean_mapping("settings", value)
+    if isinstance(value, Mapping):
+        check_settings(value, None if stored is None else stored.settings)
+    return text
+
+
+def _clean_metadata(value: object) -> str | None:
+    text = clean_mapping("metadata", value)
+    name = misplaced(value) if isinstance(value, Mapping) else None
+    if name is not None:
+        # A warning, not a refusal: metadata belongs to the application, which may mean something else by this name.
+        warnings.warn(
+            f"metadata.{name} has no effect on the conversation; give it as settings={{{name!r}: …}}", stacklevel=4
+        )
+    return text
+
+
+CONVERSATION_FIELDS = ("title", "workspace", "agent", "model", "participants", "metadata", "settings", "ttl")
+
+
+def _clean_participants(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput("participants", "must be a list of names")
+    names = tuple(dict.fromkeys(clean_name("participants", one) for one in value))
+    if len(names) > MAX_PARTICIPANTS:
+        raise TooLarge("participants", size=len(names), limit=MAX_PARTICIPANTS, unit="names")
+    return names
+
+
+def _clean_owner(value: object) -> str:
+    """A person's name; the application itself is ''."""
+    return "" if value == "" else clean_name("owner", value)
+
+
+def clean_scope(scope: Scope) -> Scope:
+    if not isinstance(scope, Scope):
+        raise InvalidInput("scope", f"must be a palaver.Scope, not {type(scope).__name__}")
+    clean_name("tenant", scope.tenant)
+    optional_name("user", scope.user)
+    optional_name("workspace", scope.workspace)
+    if scope.sight not in ("own", "workspace", "tenant"):
+        raise InvalidInput("sight", "must be own, workspace or tenant")
+    if not isinstance(scope.rights, frozenset):
+        raise InvalidInput("rights", "must be a frozenset of rights")
+    return scope
+
+
+# ---- opening -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open(
+    url: str = DEFAULT_URL,
+    *,
+    tenant: str = "default",
+    user: str | None = None,
+    scope: Scope | None = None,
+    files: Path | str | None = None,
+    blobs: Blobs | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    counter: Counter | None = None,
+    embedder: Embedder | str | None = "auto",
+    model: str | None = None,
+    models: Mapping[str, Any] | None = None,
+    agents: Mapping[str, Any] | None = None,
+    workspaces: Mapping[str, str] | None = None,
+    generate: GenerateSettings | Mapping[str, Any] | None = None,
+    telemetry: Any = None,
+    meter: Meter | None = None,
+    summarizer: Summarizer | None = None,
+    extractor: Extractor | None = None,
+    redactor: Redactor | None = None,
+    worker: bool = True,
+    stream_lease: float = STREAM_LEASE,
+    stream_flush: float = STREAM_FLUSH,
+    sweep_every: float | None = None,
+    retention_minutes: float | None = None,
+    migrate_url: str | None = None,
+    listen_url: str | None = None,
+    read_url: str | None = None,
+    key: str | None = None,
+    token: Token | None = None,
+) -> AsyncIterator[Store]:
+    """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
+
+    Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
+    attachments (beside the database file by default), or a bucket: `s3://bucket/prefix?endpoint=…`. `memory:` is a
+    database that is gone when the block ends.
+
+    On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
+    behind pgbouncer, and reads go to `read_url`, a replica.
+
+    On Supabase, `key` is the project's API key (or SUPABASE_KEY in the environment), and `token` says who is asking;
+    `store.signed_in(token)` is for another user. With the secret key the scope is believed, as on Postgres.
+
+    `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
+    names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
+    """
+    scope = clean_scope(scope or Scope.of(tenant, user))
+    clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
+    embed, meter = _embedder(embedder), meter or Meter()
+    async with AsyncExitStack() as stack:
+        if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
+            stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
+        if url == "memory:":
+            folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
+            url = f"sqlite:///{folder}/memory.db"
+        options = {
+            "migrate_url": migrate_url,
+            "listen_url": listen_url,
+            "read_url": read_url,
+            "key": key,
+            "token": token,
+        }
+        engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
+        if isinstance(engine, SignIn):
+            scope = _agreed(scope, engine.scope)
+        talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
+        stack.push_async_callback(talking.models.aclose)
+        keeper = blobs or _blobs(url, engine, files)
+        parts = Parts(
+            engine=engine,
+            blobs=keeper,
+            blobs_chosen=bool(blobs or files),
+            desk=Desk(counter),
+            ids=ids,
+            prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
+            clock=clock,
+            worker=Worker(
+                engine,
+                counter,
+                ids,
+                clock,
+                chosen_redactor=redactor,
+                embedder=embed,
+                summarizer=summarizer,
+                extractor=extractor,
+                models=talking.models,
+                meter=meter,
+                files=Files(engine, keeper),
+            ),
+            talking=talking,
+            meter=meter,
+            stream_lease=_clean_seconds("stream_lease", stream_lease),
+            stream_flush=_clean_seconds("stream_flush", stream_flush),
+        )
+        store = Store(parts, scope)
+        for name, work in await _chores(store, sweep_every, retention_minutes, worker):
+            stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
+        yield store
+
+
+async def _chores(
+    store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
+) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Put in order what others left behind, and say what is to go on while the store is open."""
+    engine, found = store.engine, []
+    if not isinstance(engine, SignIn) or not engine.is_nobody:
+        every = None if sweep_every is None else _clean_seconds("sweep_every", sweep_every)
+        if retention_minutes is not None:
+            _minutes(retention_minutes)
+        await engine.seal_expired()
+        await store.delete_doomed_blobs()
+        found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
+        if every is not None:
+            found.append(("palaver-sweeper", Sweeper(store, every, retention_minutes).run()))
+    if worker:
+        found.append(("palaver-worker", _work(store)))
+    return found
+
+
+async def _work(store: Store) -> None:
+    """Memory work: for all that this store may work for, or for those who are signed in."""
+    engine, parts = store.engine, store.parts
+    if not isinstance(engine, SignIn) or engine.is_anybody:
+        return await parts.worker.run()
+    parts.callers.home = None if engine.is_nobody else round_of(store, engine)
+    return await parts.callers.run()
+
+
+def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
+    """The engine that a URL names. `home` is who it works for, where it may work for one only."""
+    if not isinstance(url, str):
+        raise InvalidInput("url", f"must be text, not {type(url).__name__}")
+    given = {name: value for name, value in options.items() if value is not None}
+    scheme = urlsplit(url).scheme
+    if scheme in ("supabase+https", "supabase+http"):
+        _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
+        try:
+            from palaver.engines.postgres.supabase import open_supabase
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("supabase", "The Supabase engine") from problem
+        return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
+    if scheme in ("postgresql", "postgres"):
+        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
+        try:
+            from palaver.engines.postgres.engine import open_postgres
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("postgres", "The Postgres engine") from problem
+        return open_postgres(url, clock, home=home.tenant, **given)
+    if scheme != "sqlite":
+        known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
+    _check_options(given, (), "is for a server; a SQLite file has one address")
+    try:
+        from palaver.engines.sqlite import open_sqlite
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("all", "The SQLite engine") from problem
+    return open_sqlite(url, clock)
+
+
+def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(name, problem)
+
+
+def _agreed(asked: Scope, told: Scope) -> Scope:
+    """Who the token says is asking. Whoever names somebody else would be surprised."""
+    if asked.tenant not in ("default", told.tenant):
+        raise InvalidInput("tenant", "is not the one that the token names")
+    if asked.user not in (None, told.user):
+        raise InvalidInput("user", "is not the one that the token names")
+    return told
+
+
+def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
+    if files is None and isinstance(engine, SignIn):
+        return engine.blobs
+    return open_blobs(files or default_folder(url))
+
+
+def default_folder(url: str) -> Path:
+    """Attachments lie beside the database file; those of a server, where the program runs."""
+    parts = urlsplit(url)
+    name = unquote(parts.path[1:])
+    if parts.scheme != "sqlite":
+        name = quote(name, safe="@ ")  # a database may be called anything, and leads nowhere else
+    path = Path(name or "palaver")
+    return path.with_name(path.name + "-files")
+
+
+def _minutes(value: float) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 100 * 366 * 24 * 60:
+        raise InvalidInput("retention_minutes", "must be minutes, more than 0 and less than a hundred years")
+    return timedelta(minutes=value)
+
+
+def _clean_seconds(field: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86_400:
+        raise InvalidInput(field, "must be seconds, more than 0 and less than a day")
+    return value
+
+
+def _embedder(choice: Embedder | str | None) -> Embedder | None:
+    """The embedder in use: one that is handed in, one by name, or the local one where it is installed."""
+    if choice == "auto":
+        choice = AUTO_EMBEDDER if embedder_available() else "none"
+    return open_embedder(choice) if isinstance(choice, str) else choice
+
+
+async def _reap(engine: Engine, lease: float) -> None:
+    """Seal the streams of writers that died, soon after their lease."""
+    while True:
+        await asyncio.sleep(max(0.05, lease / 3))
+        try:
+            end = await engine.next_lease_end()
+            if end is not None:
+                await engine.seal_expired()
+        except EngineError:
+            continue  # busy or full now: there is a next time
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """Sweeps now and then, for as long as a store is open: for its own scope, or for every tenant.
+
+    Several processes may do it: a row is deleted by one of them, and the others pass over it.
+    """
+
+    store: Store
+    every: float  # seconds
+    retention_minutes: float | None = None
+    every_tenant: bool = False
+    listed: float | None = None  # when the files were last listed, by the monotonic clock
+
+    def __post_init__(self) -> None:
+        _clean_seconds("sweep_every", self.every)
+        if self.retention_minutes is not None:
+            _minutes(self.retention_minutes)
+
+    async def run(self) -> None:
+        while True:
+            await self.sweep()
+            # Processes that were started together drift apart, so that one of them finds the work done.
+            await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
+
+    async def sweep(self) -> None:
+        """Sweep once. What fails is logged by its type, and done in the next round."""
+        list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
+        try:
+            for store in await self._stores():
+                await self._sweep_one(store, list_files)
+            await self.store.engine.scrub()  # bytes that had to wait for a reader in an earlier round
+        except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
+            _log.warning("a sweep was put off (%s)", type(problem).__name__)
+        else:
+            self.listed = time.monotonic() if list_files else self.listed
+
+    async def _sweep_one(self, store: Store, list_files: bool) -> None:
+        try:
+            await store._swept(self.retention_minutes, list_files=list_files)
+        except ScrubPending:
+            pass  # deleted; the last bytes go when a reader lets go of the WAL
+
+    async def _stores(self) -> list[Store]:
+        engine = self.store.engine
+        if not self.every_tenant or (isinstance(engine, SignIn) and not engine.is_anybody):
+            return [self.store]
+        return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Values, checks and small tools that every other package uses. Imports nothing above it."""

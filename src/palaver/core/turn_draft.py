@@ -1,0 +1,375 @@
+"""A turn on its way to storage: checked, encoded as canonical JSON, counted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from palaver.core.identity import TURN_TAG, canonical_json, digest, from_json, new_salt
+from palaver.core.validation import (
+    MAX_ATTACHMENTS,
+    MAX_CONTENT,
+    MAX_METADATA,
+    MAX_PREVIEW,
+    MAX_TOOL_FILES,
+    clean_count,
+    clean_json,
+    clean_mapping,
+    clean_moment,
+    clean_name,
+    clean_role,
+    clean_text,
+    optional_name,
+)
+from palaver.errors import InvalidInput, TooLarge
+from palaver.model import (
+    Attachment,
+    Content,
+    File,
+    Image,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+)
+
+NO_USAGE = TokenUsage()
+
+Counter = Callable[[str], int]
+
+PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]] = {
+    "text": Text,
+    "image": Image,
+    "file": File,
+    "reasoning": Reasoning,
+}
+PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn, ready to be stored: every text as it will stand in the row. `id` gets its last letters from the seq."""
+
+    id: str
+    role: Role
+    actor: str
+    content: str
+    is_parts: bool = False
+    tool_calls: str | None = None
+    tool_results: str | None = None
+    attachments: str | None = None
+    sources: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    token_count: int = 0
+    model: str | None = None
+    adapter: str | None = None
+    finish_reason: str | None = None
+    metadata: str | None = None
+    idempotency_key: str | None = None
+    created: int | None = None
+    salt: bytes = b""
+    preview: str | None = None
+
+
+def content_hash(id: str, draft: Draft, created: int) -> bytes:
+    """The fingerprint of everything in a turn that must never change."""
+    return digest(
+        (
+            TURN_TAG,
+            draft.salt,
+            id,
+            draft.role,
+            draft.actor,
+            int(draft.is_parts),
+            draft.content,
+            draft.tool_calls,
+            draft.tool_results,
+            draft.attachments,
+            draft.sources,
+            draft.prompt_tokens,
+            draft.completion_tokens,
+            draft.token_count,
+            draft.model,
+            draft.adapter,
+            draft.finish_reason,
+            draft.metadata,
+            draft.idempotency_key,
+            created,
+        )
+    )
+
+
+def chunk_hash(salt: bytes | None, text: str) -> bytes:
+    """The fingerprint of one piece of a stream: what is there to check before the whole has one."""
+    return digest(("palaver/chunk/1", salt, text))
+
+
+def stub_hash(
+    id: str, role: str, actor: str, created: int, idempotency_key: str | None, content_hash: bytes | None
+) -> bytes:
+    """The fingerprint of what remains of a forgotten turn. Nothing in it tells what was said."""
+    return digest(("palaver/stub/1", id, role, actor, created, idempotency_key, content_hash))
+
+
+def same_request(draft: Draft, stored: Draft) -> bool:
+    """Whether a retry says what the first call said. Counters, clocks and the ids of uploads may differ."""
+    return _files(draft) == _files(stored) and all(
+        getattr(draft, name) == getattr(stored, name)
+        for name in ("role", "actor", "is_parts", "content", "tool_calls", "tool_results", "sources", "metadata")
+    )
+
+
+def _files(draft: Draft) -> list[tuple[str, str]]:
+    found = from_json(draft.attachments) if draft.attachments else []
+    return [(one["filename"], one["sha256"]) for one in found]
+
+
+def encode_part(part: Part | Mapping[str, Any] | str) -> dict[str, Any]:
+    if isinstance(part, str):
+        part = Text(part)
+    if isinstance(part, Mapping):
+        part = decode_part(part)
+    fields: dict[str, Any] = {**part.extra, "type": PART_NAMES[type(part)]}
+    for name in part.__dataclass_fields__:
+        value = getattr(part, name)
+        if name != "extra" and value is not None:
+            fields[name] = clean_text(f"content.{name}", value)
+    return fields
+
+
+def decode_part(data: Mapping[str, Any]) -> Part:
+    kind = data.get("type")
+    cls = PART_TYPES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InvalidInput("content.type", f"must be one of {', '.join(PART_TYPES)}")
+    known = {name: data[name] for name in cls.__dataclass_fields__ if name in data and name != "extra"}
+    extra = {name: value for name, value in data.items() if name not in known and name != "type"}
+    try:
+        part = cls(**known, extra=extra)
+    except TypeError:
+        raise InvalidInput("content", f"a {kind} part needs its text") from None
+    if isinstance(part, Image | File) and part.url is None and part.attachment is None:
+        raise InvalidInput("content", f"a {kind} part needs a url or an attachment")
+    return part
+
+
+def encode_content(content: object) -> tuple[str, bool]:
+    """The stored text, and whether it is parts (canonical JSON) or plain text."""
+    if isinstance(content, str):
+        return clean_text("content", content), False
+    if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
+        if not all(isinstance(part, str | Mapping | Text | Image | File | Reasoning) for part in content):
+            raise InvalidInput("content", "must be text or a list of parts")
+        return clean_json("content", [encode_part(part) for part in content]), True
+    raise InvalidInput("content", f"must be text or a list of parts, not {type(content).__name__}")
+
+
+def decode_content(text: str, is_parts: bool) -> Content:
+    if not is_parts:
+        return text
+    return tuple(decode_part(part) for part in from_json(text))
+
+
+def words(content: Content) -> str:
+    """The text of a content that a reader would search or count."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, Text))
+
+
+def named_files(content: Content) -> list[str]:
+    """The attachments that images and files of a content stand for, each once."""
+    parts = () if isinstance(content, str) else content
+    ids = (part.attachment for part in parts if isinstance(part, Image | File))
+    return list(dict.fromkeys(id for id in ids if id is not None))
+
+
+def encode_calls(calls: object) -> str | None:
+    if not calls:
+        return None
+    encoded = []
+    for call in _items("tool_calls", calls, ToolCall):
+        data = call if isinstance(call, Mapping) else {"id": call.id, "name": call.name, "arguments": call.arguments}
+        if "function" in data and "name" not in data:
+            raise InvalidInput("tool_calls", 'must be {"id", "name", "arguments"} each, not inside of "function"')
+        encoded.append(
+            {
+                "id": clean_name("tool_calls.id", data.get("id")),
+                "name": clean_name("tool_calls.name", data.get("name")),
+                "arguments": data.get("arguments", {}),
+            }
+        )
+    _distinct("tool_calls.id", [call["id"] for call in encoded])
+    return clean_json("tool_calls", encoded)
+
+
+def encode_results(results: object) -> str | None:
+    if not results:
+        return None
+    encoded = []
+    for result in _items("tool_results", results, ToolResult):
+        if isinstance(result, ToolResult):
+            result = {"id": result.id, "content": result.content, "is_error": result.is_error}
+        data = {"id": clean_name("tool_results.id", result.get("id")), "content": result.get("content", "")}
+        if result.get("is_error"):
+            data["is_error"] = True
+        encoded.append(data)
+    _distinct("tool_results.id", [result["id"] for result in encoded])
+    return clean_json("tool_results", encoded)
+
+
+def decode_calls(text: str | None) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(**call) for call in from_json(text)) if text else ()
+
+
+def decode_results(text: str | None) -> tuple[ToolResult, ...]:
+    return tuple(ToolResult(**result) for result in from_json(text)) if text else ()
+
+
+def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -> str | None:
+    """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
+    if not attachments:
+        return None
+    if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
+        raise InvalidInput("attachments", "must be a list of what attach() returned")
+    check_files(len(attachments), role)
+    rows = [
+        {
+            "id": one.id,
+            "filename": one.filename,
+            "media_type": one.media_type,
+            "bytes": one.bytes,
+            "sha256": one.sha256,
+        }
+        for one in attachments
+    ]
+    return canonical_json(rows)
+
+
+def check_files(count: int, role: Role) -> None:
+    limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
+    if count > limit:
+        raise TooLarge("attachments", size=count, limit=limit, unit="files")
+
+
+def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
+    return tuple(Attachment(**one, turn=turn) for one in from_json(text)) if text else ()
+
+
+def encode_sources(sources: object, limit: int = MAX_METADATA) -> str | None:
+    return clean_json("sources", _items("sources", sources, Mapping), limit) if sources else None
+
+
+def _items(field: str, value: object, kind: type) -> Sequence[Any]:
+    if (
+        isinstance(value, str | bytes)
+        or not isinstance(value, Sequence)
+        or not all(isinstance(v, Mapping | kind) for v in value)
+    ):
+        raise InvalidInput(field, "must be a list of objects")
+    return value
+
+
+def _distinct(field: str, ids: list[str]) -> None:
+    if len(set(ids)) < len(ids):
+        raise InvalidInput(field, "must be different within one turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where drafts are made, with the counter in use."""
+
+    count: Counter
+
+    def draft(
+        self,
+        id: str,
+        role: object,
+        content: object,
+        *,
+        actor: str,
+        tool_calls: object = None,
+        tool_results: object = None,
+        attachments: Sequence[Attachment] = (),
+        sources: object = None,
+        tokens: TokenUsage | Mapping[str, Any] | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        created: object = None,
+    ) -> Draft:
+        role = clean_role(role)
+        stored, is_parts = encode_content(content)
+        calls, results = encode_calls(tool_calls), encode_results(tool_results)
+        _check_roles(role, calls, results)
+        check_size(stored, calls, results)
+        usage = clean_usage(tokens)
+        text = words(decode_content(stored, is_parts))
+        return Draft(
+            id=id,
+            role=role,
+            actor=clean_name("actor", actor),
+            content=stored,
+            is_parts=is_parts,
+            tool_calls=calls,
+            tool_results=results,
+            attachments=encode_attachments(attachments, role),
+            sources=encode_sources(sources),
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            model=optional_name("model", model),
+            adapter=optional_name("adapter", adapter),
+            finish_reason=optional_name("finish_reason", finish_reason),
+            metadata=clean_mapping("metadata", metadata),
+            idempotency_key=optional_name("idempotency_key", idempotency_key),
+            created=None if created is None else clean_moment("created", created),
+            salt=new_salt(),
+            token_count=self.measure(text, calls, results),
+            preview=preview(text) if role == "user" else None,
+        )
+
+    def measure(self, *texts: str | None) -> int:
+        """What the words and the tool fields of a turn weigh."""
+        counted = "\n".join(filter(None, texts))
+        return self.count(counted) if counted else 0
+
+
+def check_size(*texts: str | None) -> None:
+    size = len("".join(filter(None, texts)).encode())
+    if size > MAX_CONTENT:
+        raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
+
+
+def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:
+    if tokens is None:
+        return NO_USAGE
+    if isinstance(tokens, Mapping):
+        tokens = TokenUsage(tokens.get("prompt"), tokens.get("completion"))
+    if not isinstance(tokens, TokenUsage):
+        raise InvalidInput("tokens", 'must be {"prompt": …, "completion": …}')
+    return TokenUsage(clean_count("tokens.prompt", tokens.prompt), clean_count("tokens.completion", tokens.completion))
+
+
+def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
+    if calls and role != "assistant":
+        raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {role} turn")
+    if results and role != "tool":
+        raise InvalidInput("tool_results", f"belong to a tool turn, not to a {role} turn")
+    if role == "tool" and not results:
+        raise InvalidInput("tool_results", "a tool turn needs the results it brings")
+
+
+def preview(text: str) -> str | None:
+    """The first line that says something, cut to fit a list."""
+    line = next(filter(None, map(str.strip, text.splitlines())), None)
+    if line is None or len(line) <= MAX_PREVIEW:
+        return line
+    return line[: MAX_PREVIEW - 1].rstrip() + "…"

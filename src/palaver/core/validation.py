@@ -1,0 +1,157 @@
+"""Checks of what callers pass in, and every limit. Each refusal names the field and the limit. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from palaver.core.identity import canonical_json, micros
+from palaver.errors import InvalidInput, TooLarge
+from palaver.model import (
+    ROLES,
+    Role,
+)
+
+MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
+MAX_METADATA = 64 * 1024
+MAX_BATCH = 1_000
+MAX_NAME = 512  # bytes of an id, a key, an actor
+MAX_TITLE = 1_000
+MAX_PREVIEW = 160  # characters
+MAX_PARTICIPANTS = 1_000
+MAX_ATTACHMENTS = 10  # files of a message
+MAX_TOOL_FILES = 100  # of a tool turn, which has one for each result that is too long
+MAX_FILE = 50_000_000  # bytes
+MAX_DEPTH = 100  # of lists and objects in one another: whoever reads them goes down as deep
+MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
+
+# An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
+_NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def clean_text(field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"must be text, not {type(value).__name__}")
+    if "\0" in value:
+        raise InvalidInput(field, "holds U+0000, which no database keeps")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "holds half of a surrogate pair, which is not valid Unicode") from None
+    return value
+
+
+def storable(text: str) -> str:
+    """The text of a machine, with U+FFFD for what no database keeps: U+0000, and halves of surrogate pairs."""
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\0", "\ufffd")
+
+
+def clean_name(field: str, value: object, limit: int = MAX_NAME) -> str:
+    """A short text that identifies something: not empty, bounded."""
+    text = clean_text(field, value)
+    if not text:
+        raise InvalidInput(field, "must not be empty")
+    if len(text.encode()) > limit:
+        raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
+    return text
+
+
+def optional_name(field: str, value: object, limit: int = MAX_NAME) -> str | None:
+    return None if value is None else clean_name(field, value, limit)
+
+
+def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
+    """`value` as canonical JSON text."""
+    try:
+        text = canonical_json(value)
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
+        raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        raise InvalidInput(field, f"has more than {MAX_DEPTH} lists or objects in one another")
+    if "null" in text and not _finite(value):
+        raise InvalidInput(field, "holds NaN or an infinite number, which JSON does not have")
+    if _NUL_ESCAPE.search(text):
+        raise InvalidInput(field, "holds U+0000, which no database keeps")
+    if len(text.encode()) > limit:
+        raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
+    return text
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for one in level for inner in _inside(one)]
+    return bool(level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | set | frozenset) else ()
+
+
+def _finite(value: object) -> bool:
+    """Whether every number is one that JSON has; the encoder writes `null` for the others."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return all(map(_finite, _inside(value)))
+
+
+def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str | None:
+    """A JSON object as text; nothing when it is empty."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, f"must be a mapping, not {type(value).__name__}")
+    return clean_json(field, dict(value), limit) if value else None
+
+
+def clean_moment(field: str, value: object) -> int:
+    """A point in time; a naive one is taken as UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(field, "is not an ISO 8601 time") from None
+    if not isinstance(value, datetime):
+        raise InvalidInput(field, f"must be a datetime, not {type(value).__name__}")
+    try:
+        return micros(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
+    except OverflowError:
+        raise InvalidInput(field, "is outside the years 1 to 9999 in UTC") from None
+
+
+def clean_count(field: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise InvalidInput(field, "must be a whole number, zero or more")
+    return value
+
+
+def clean_limit(field: str, value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise InvalidInput(field, f"must be a whole number from 0 to {most:,}")
+    return value
+
+
+def clean_ttl(value: object) -> int | None:
+    """Seconds, kept as microseconds."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:
+        raise InvalidInput("ttl", f"must be seconds, more than 0 and at most {MAX_TTL:,}")
+    return max(1, round(value * 1_000_000))
+
+
+def clean_role(value: object) -> Role:
+    for role in ROLES:
+        if value == role:
+            return role
+    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}")

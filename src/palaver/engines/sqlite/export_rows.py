@@ -1,0 +1,162 @@
+"""Whole conversations, row by row: for verify, export and import; and the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from palaver.core.identity import from_json
+from palaver.engines.rows import who
+from palaver.engines.sqlite import jobs as outbox
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.conversations import get
+from palaver.engines.sqlite.open_conversation import Q, Thread, find
+from palaver.engines.sqlite.text_index import index_title
+from palaver.engines.sqlite.unreadable_rows import unreadable
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
+from palaver.memory import working_memory
+from palaver.model import ConversationInfo, Scope, Stats
+from palaver.ports.queries import Record, RecordKind
+
+PAGE = 1_000
+# Numbers of one file, and how far its index and its summaries have come: meaningless in another.
+LOCAL = frozenset(
+    {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
+    | {"characters", "problem"}  # of files: they are read again
+    | {"summarized_position", "summarized_turns", "summarized_tokens"}
+)
+FACT_LOCAL = frozenset({"fid", "model", "vector"})
+
+
+def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
+    """What is stored of a conversation, in the order that `Verifier` wants; then what cannot be derived from it."""
+    cid = find(tx, scope, conversation)[0]
+    sources: list[tuple[RecordKind, str]] = [
+        ("conversation", Q.conversation_record),
+        ("event", Q.event_records),
+        ("turn", Q.turn_records),
+        ("attachment", Q.attachment_records),
+        ("working_memory", Q.working_memory_records),
+        ("fact", Q.fact_records),
+    ]
+    for kind, sql in sources:
+        try:
+            yield from _pages(tx, kind, sql, cid)
+        except RowUnreadable as problem:
+            raise RowUnreadable(problem.row, conversation) from None
+
+
+def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record]]:
+    """Also the rows before one that cannot be read: one of them may be wrong as well, and is the first then."""
+    cursor = tx.db.execute(sql, {"cid": cid})
+    page: list[Record] = []
+    problem = None
+    try:
+        for row in cursor:
+            names = [column[0] for column in cursor.description]
+            page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
+            if len(page) == PAGE:
+                yield page
+                page = []
+    except UnicodeDecodeError:
+        problem = unreadable(tx.db, sql, {"cid": cid})
+    if page:
+        yield page
+    if problem:
+        raise problem
+
+
+def _portable(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in LOCAL}
+
+
+# ---- bringing one in -----------------------------------------------------------------------------------------------
+
+
+def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
+    """Store a conversation exactly as it was exported. None when it is here already, the same to the last event."""
+    row = _portable(records[0].row)
+    known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
+    if known is not None:
+        if known[2] is not None:
+            raise ConversationGone(row["id"])
+        if known[:2] != (row["next_n"], row["tip_hash"]):
+            raise AlreadyImported(row["id"])
+        return None
+    if row["key"] is not None and tx.one(Q.find_key, tenant=scope.tenant, owner=row["owner"], key=row["key"]):
+        raise InvalidInput("key", "another conversation of this owner has the same key")
+    row["tenant"] = scope.tenant
+    cid = _insert(tx, "conversations", row)
+    found = tx.one(Q.find_expired, tenant=scope.tenant, id=row["id"])
+    if found is None:
+        raise ConversationGone(row["id"])
+    thread = Thread(tx, scope, found)
+    for actor in from_json(row["participants"]):
+        tx.run(Q.add_participant, actor=actor, cid=cid)
+    if pid := index_title(thread, row["title"]):
+        tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
+    turns: dict[str, int] = {}
+    for record in records[1:]:
+        _restore_row(thread, record, turns)
+    if any(record.kind == "attachment" for record in records):
+        thread.ask_for_words()
+    if any(record.kind == "fact" for record in records):
+        outbox.ask_for_vectors(tx)
+    return get(tx, scope, row["id"])
+
+
+def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
+    row = {**_portable(record.row), "cid": thread.cid}
+    if record.kind == "event":
+        _insert(thread.tx, "events", row)
+    elif record.kind == "attachment":
+        turn = row.pop("turn")
+        _insert(thread.tx, "attachments", {**row, "tid": turns[turn] if turn else None})
+    elif record.kind == "turn":
+        tid = turns[row["id"]] = _insert(thread.tx, "turns", row)
+        if row["status"] == "pending":
+            length = len(row["content"] or "")
+            thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now, length=length)
+    elif record.kind == "working_memory":
+        read = working_memory.from_json(row["memory"]).through_seq
+        _insert(thread.tx, "working_memory", {**row, "through_seq": read, "updated": thread.tx.now})
+    elif record.kind == "fact":
+        _insert(thread.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
+
+
+def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
+    """An imported row. Column names come from our own schema, never from the file."""
+    known = [column[1] for column in tx.all(f"PRAGMA table_info({table})")]
+    names = [name for name in known if name in row]
+    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
+    try:
+        return tx.insert(sql, **row)
+    except (apsw.ConstraintError, TypeError, OverflowError):
+        raise InvalidInput("file", f"a row for {table} is not as an export writes it") from None
+
+
+# ---- counts --------------------------------------------------------------------------------------------------------
+
+
+def stats(tx: Tx, scope: Scope) -> Stats:
+    conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **who(scope))[0]
+    attachments, size = tx.all(Q.attachment_stats, now=tx.now, **who(scope))[0]
+    (streams,) = tx.all(Q.stream_stats, now=tx.now, **who(scope))[0]
+    doomed, unscrubbed = tx.all(Q.file_stats)[0]
+    storage = {
+        "open_streams": streams,
+        "files_to_delete": doomed,
+        "scrub_pending": bool(unscrubbed),
+        "outbox": _outbox(tx),
+    }
+    return Stats(conversations, turns, tokens, events, attachments, size, storage)
+
+
+def _outbox(tx: Tx) -> list[dict[str, Any]]:
+    """The memory work that waits and that was put aside, by kind; `error` is the type of a failure, never its text."""
+    return [
+        {"kind": kind, "dead": bool(dead), "jobs": jobs, "attempts": attempts, "error": error}
+        for kind, dead, jobs, _, attempts, error in tx.all(Q.job_stats)
+    ]

@@ -1,0 +1,238 @@
+"""A conversation that is open for writing, inside one transaction: its clock, its log, its place in the text index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from palaver.core.branches import Node
+from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
+from palaver.core.turn_draft import Draft, content_hash, decode_content, preview, words
+from palaver.engines.rows import Row, TurnRow, who
+from palaver.engines.sql import Queries
+from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.watch import JOBS
+from palaver.errors import (
+    AttachmentNotFound,
+    ConversationGone,
+    ConversationNotFound,
+    RowUnreadable,
+    TurnGone,
+    TurnNotFound,
+)
+from palaver.model import Scope
+
+Q = Queries("palaver.engines.sqlite")
+MINUTE = 60_000_000
+ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_thread
+# Its values are given by place, which is that of their first mention.
+FIND = Q.find
+assert tuple(dict.fromkeys(re.findall(r":(\w+)", FIND))) == ("id", "tenant", "sight", "user", "workspace", "now")
+# The columns that an insert fills, in its order; the rest have defaults.
+STORED = attrgetter(*(name for name in TurnRow.__struct_fields__ if name not in ("tid", "superseded_by")))
+
+
+class Thread:
+    def __init__(self, tx: Tx, scope: Scope, row: Row) -> None:
+        self.tx, self.scope = tx, scope
+        self.updated: int
+        (
+            self.cid,
+            self.id,
+            self.owner,
+            self.next_seq,
+            self.next_n,
+            self.tip_hash,
+            self.tip_position,
+            self.tip_slot,
+            self.updated,
+            self.minute,
+            self.turn_count,
+            self.token_count,
+            self.preview,
+            self.ttl,
+        ) = row
+        tx.touched.add(self.id)
+
+    # ---- clock and log
+
+    def tick(self) -> int:
+        """The next moment of this conversation: later than every one before, whatever the clock says."""
+        self.updated = max(self.tx.now, self.updated + 1)
+        return self.updated
+
+    def log(
+        self,
+        kind: str,
+        at: int,
+        *,
+        actor: str | None = None,
+        turn: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        content_hash: bytes | None = None,
+    ) -> None:
+        by = self.scope.user or ""
+        if actor is None:
+            actor = by
+        elif by and actor != by:
+            payload = {**(payload or {}), "by": by}
+        text = canonical_json(payload) if payload else None
+        self.tip_hash = event_hash(self.tip_hash, self.next_n, kind, turn, actor, at, text, content_hash)
+        self.tx.put(LOG, self.cid, self.next_n, kind, turn, actor, at, text, content_hash, self.tip_hash)
+        self.next_n += 1
+
+    def save(self) -> None:
+        """Once, at the end of every write."""
+        self.tx.put(
+            SAVE,
+            self.next_seq,
+            self.next_n,
+            self.tip_hash,
+            self.tip_position,
+            self.tip_slot,
+            self.updated,
+            self.turn_count,
+            self.token_count,
+            self.preview,
+            self.cid,
+        )
+        if self.updated // MINUTE != self.minute:
+            self.tx.run(Q.save_minute, cid=self.cid, minute=self.updated // MINUTE)
+        if self.ttl is not None:
+            self.tx.run(Q.save_expiry, cid=self.cid, expires_at=self.updated + self.ttl)
+
+    # ---- turns
+
+    def turn(self, id: str) -> TurnRow:
+        return turn_row(self.tx, self.cid, id)
+
+    def is_active(self, id: str) -> bool:
+        row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
+        return row is not None and bool(TurnRow(*row).active)
+
+    def is_retired(self, id: str) -> bool:
+        """Whether only the words of a turn are gone; notes of a turn that is forgotten went with it."""
+        row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
+        return row is not None and TurnRow(*row).status == "forgotten"
+
+    def kept_turn(self, id: str) -> TurnRow:
+        turn = self.turn(id)
+        if turn.status == "forgotten":
+            raise TurnGone(id)
+        return turn
+
+    def turn_by_key(self, key: str) -> TurnRow | None:
+        row = self.tx.one(Q.turn_by_key, cid=self.cid, key=key, hashed=key_hash(self.id, key))
+        return TurnRow(*row) if row else None
+
+    def next_id(self, draft: Draft) -> str:
+        """The id that the next turn will have."""
+        return stamp(draft.id, self.next_seq)
+
+    def insert(self, draft: Draft, position: int, parent: str | None, slot: str | None, status: str) -> TurnRow:
+        """Store a turn at a place. Its event is the caller's to log."""
+        now = self.tick()
+        created = now if draft.created is None else draft.created
+        id = self.next_id(draft)
+        row = TurnRow(  # by place: a fifth of the time of names, and every append does it
+            0,
+            id,
+            self.next_seq,
+            position,
+            parent,
+            slot,
+            1,
+            None,
+            status,
+            draft.role,
+            draft.actor,
+            int(draft.is_parts),
+            draft.content,
+            draft.tool_calls,
+            draft.tool_results,
+            draft.attachments,
+            draft.sources,
+            draft.prompt_tokens,
+            draft.completion_tokens,
+            draft.token_count,
+            draft.model,
+            draft.adapter,
+            draft.finish_reason,
+            draft.metadata,
+            draft.idempotency_key,
+            draft.salt,
+            content_hash(id, draft, created) if status == "complete" else None,
+            created,
+        )
+        self.tx.put(ADD_TURN, self.cid, *STORED(row))
+        row.tid = self.tx.db.last_insert_rowid()
+        if draft.attachments:
+            self._bind(row.tid, draft.attachments)
+            if draft.role != "tool":
+                self.ask_for_words()
+        self.next_seq += 1
+        self.turn_count += 1
+        self.token_count += draft.token_count
+        if position > self.tip_position:
+            self.tip_position, self.tip_slot = position, slot or id
+        if status == "complete" and self.preview is None:
+            self.preview = draft.preview
+        return row
+
+    def _bind(self, tid: int, attachments: str) -> None:
+        for one in from_json(attachments):
+            if not self.tx.all(Q.bind_attachment, cid=self.cid, tid=tid, id=one["id"]):
+                raise AttachmentNotFound(one["id"])
+
+    def ask_for_words(self) -> None:
+        """Somebody should read the files that a turn has taken."""
+        self.tx.run(Q.add_job, cid=self.cid, kind="files", argument=None, now=self.tx.now)
+        self.tx.touched.add(JOBS)
+
+    def shelve(self, turn: TurnRow | Node, *, by: str) -> None:
+        """Take a turn out of the active view, displaced by another."""
+        for (tokens,) in self.tx.all(Q.shelve, cid=self.cid, seq=turn.seq, by=by):
+            self.turn_count -= 1
+            self.token_count -= tokens
+
+    def unshelve(self, turn: Node) -> None:
+        """Put a turn back into the active view."""
+        for (tokens,) in self.tx.all(Q.unshelve, cid=self.cid, seq=turn.seq):
+            self.turn_count += 1
+            self.token_count += tokens
+
+    def find_tip(self) -> None:
+        """After turns left the active view, or came back: which one is the last now?"""
+        self.tip_position, self.tip_slot = self.tx.one(Q.tip, cid=self.cid) or (-1, None)
+
+    def refresh_preview(self) -> None:
+        """After the active view changed: the first line of the first thing that a person said."""
+        said = self.tx.each(Q.said_by_users, cid=self.cid)
+        lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in said)
+        self.preview = next((line for line in lines if line), None)
+
+
+def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:
+    row = tx.one(Q.turn, cid=cid, id=id, seq=stamped_seq(id))
+    if row is None:
+        raise TurnNotFound(id)
+    return TurnRow(*row)
+
+
+def find(tx: Tx, scope: Scope, id: str) -> Row:
+    """The conversation's row, or the reason why there is none. Every verb comes through here."""
+    try:
+        rows = tx.db.execute(FIND, (id, scope.tenant, scope.sight, scope.user, scope.workspace, tx.now)).fetchall()
+    except UnicodeDecodeError:
+        raise RowUnreadable("conversation", id) from None
+    if rows:
+        return rows[0]
+    if tx.one(Q.find_gone, id=id, now=tx.now, **who(scope)):
+        raise ConversationGone(id)
+    raise ConversationNotFound(id)
+
+
+def open_thread(tx: Tx, scope: Scope, id: str) -> Thread:
+    return Thread(tx, scope, find(tx, scope, id))

@@ -1,0 +1,49 @@
+"""The bytes of files, and their words: from wherever they lie, checked against what was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from palaver.core.identity import file_hash
+from palaver.errors import AttachmentNotFound, InvalidInput, VerificationFailed
+from palaver.files.sandbox import extract
+from palaver.model import Attachment, FileText, Scope
+from palaver.ports.blobs import Blobs
+from palaver.ports.engine import Engine
+
+NOT_THERE, CHANGED = "its bytes are not where they were", "its bytes are not what was stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    engine: Engine
+    blobs: Blobs
+
+    async def read(self, scope: Scope, conversation: str, file: Attachment) -> bytes:
+        """The whole of it, with the hash that it was stored with."""
+        try:
+            kept = await self.engine.kept_file(scope, file.path)
+            data = await self.blobs.get(file.path) if kept is None else kept
+        except (AttachmentNotFound, InvalidInput):
+            raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None
+        if file_hash(data) != file.sha256:
+            raise VerificationFailed(conversation, f"attachment {file.id}", CHANGED)
+        return data
+
+    async def read_range(self, scope: Scope, conversation: str, file: Attachment, start: int, end: int) -> bytes:
+        """A part of it. What is only a part cannot be checked against the hash."""
+        try:
+            kept = await self.engine.kept_file(scope, file.path)
+            return await self.blobs.get_range(file.path, start, end) if kept is None else kept[start:end]
+        except (AttachmentNotFound, InvalidInput):
+            raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None
+
+    async def words(self, scope: Scope, conversation: str, file: Attachment, clean: Callable[[str], str]) -> FileText:
+        """What it says, read now, in a process of its own; `clean` takes out what must not be kept."""
+        try:
+            data = await self.read(scope, conversation, file)
+        except VerificationFailed as failure:
+            return FileText(file.id, "", failure.problem)
+        found = await extract(file.media_type, data)
+        return FileText(file.id, clean(found.text) if found.text else "", found.problem)

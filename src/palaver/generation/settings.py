@@ -1,0 +1,135 @@
+"""What answers are made with: the settings of `generate`, the agents, and what the answers of a store share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+from palaver.core.validation import clean_name, clean_text
+from palaver.errors import InvalidInput
+from palaver.generation.provider_thread import Chains, Continuity, clean_continuity
+from palaver.models.registry import OFFLINE, ModelBook, Named
+from palaver.models.retry import Retries
+from palaver.models.token_ratio import Bounds
+from palaver.telemetry import Telemetry, open_telemetry
+
+if TYPE_CHECKING:
+    from palaver.generation.run import Generation
+    from palaver.ports.engine import Engine
+
+
+T = TypeVar("T", "Agent", "GenerateSettings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """Somebody who answers: with instructions, a model, tools, and a view of the thread of its own.
+
+    `sees` are the actors whose turns it is shown; None: everybody's.
+    """
+
+    instructions: str | None = None
+    model: str | None = None
+    tools: Sequence[Any] = ()
+    sees: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateSettings:
+    """The limits of `generate`. A call may set its own token_budget, continuity, instructions and tools."""
+
+    instructions: str | None = None
+    token_budget: int | None = None  # None: follows the model
+    continuity: Continuity = "auto"
+    history_messages: int = 20  # of a history that a client hands in
+    tools: Sequence[Any] = ()
+    tool_rounds: int = 5
+    tool_timeout: float = 30.0  # seconds, for one call
+    tool_characters: int = 4_000  # of one result; the whole is kept as an attachment
+    retries: int = 2
+    retry_pause: float = 0.5  # seconds before the first retry; doubles with each
+    longest_pause: float = 30.0
+    request_bodies: int | None = 1_000  # newest bodies that are kept per conversation; None: all
+    titles: bool = True
+
+    def __post_init__(self) -> None:
+        clean_continuity(self.continuity)
+        for name in ("history_messages", "tool_rounds", "tool_characters", "retries"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidInput(f"generate.{name}", "must be a whole number, zero or more")
+        if not self.tool_timeout > 0:
+            raise InvalidInput("generate.tool_timeout", "must be seconds, more than 0")
+
+    @property
+    def asking(self) -> Retries:
+        return Retries(most=self.retries, first=self.retry_pause, longest=self.longest_pause)
+
+
+@dataclass(slots=True)
+class Talking:
+    """What all answers of one open store share."""
+
+    models: ModelBook
+    settings: GenerateSettings
+    agents: Mapping[str, Agent]
+    bounds: Bounds
+    telemetry: Telemetry
+    chains: Chains = field(default_factory=Chains)
+    running: dict[tuple[str, str], set[Generation]] = field(default_factory=dict)
+    _locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    def lock(self, tenant: str, conversation: str, key: str) -> asyncio.Lock:
+        """Two calls with one idempotency key take turns; the second finds the answer of the first."""
+        return self._locks.setdefault((tenant, conversation, key), asyncio.Lock())
+
+    def started(self, place: tuple[str, str], one: Generation) -> None:
+        self.running.setdefault(place, set()).add(one)
+
+    def ended(self, place: tuple[str, str], one: Generation) -> None:
+        here = self.running.get(place, set())
+        here.discard(one)
+        if not here:
+            self.running.pop(place, None)
+
+
+def open_talking(
+    engine: Engine,
+    model: str | None,
+    models: Mapping[str, Named] | None,
+    agents: Mapping[str, Any] | None,
+    workspaces: Mapping[str, str] | None,
+    settings: GenerateSettings | Mapping[str, Any] | None,
+    telemetry: Any,
+) -> Talking:
+    """From the keywords of `palaver.open`, checked."""
+    known = {clean_name("agents", name): _agent(name, one) for name, one in (agents or {}).items()}
+    book = ModelBook(
+        default=model or OFFLINE,
+        names=dict(models or {}),
+        agents={name: agent.model for name, agent in known.items() if agent.model},
+        workspaces=dict(workspaces or {}),
+    )
+    if not isinstance(settings, GenerateSettings):
+        settings = _value("generate", GenerateSettings, settings or {})
+    return Talking(book, settings, known, Bounds(engine), open_telemetry(telemetry))
+
+
+def _agent(name: str, given: Any) -> Agent:
+    agent = given if isinstance(given, Agent) else _value(f"agents.{name}", Agent, given)
+    if agent.instructions is not None:
+        clean_text(f"agents.{name}.instructions", agent.instructions)
+    return agent
+
+
+def _value(field: str, kind: type[T], given: Any) -> T:
+    if not isinstance(given, Mapping):
+        raise InvalidInput(field, "must be a mapping")
+    known = [one.name for one in fields(kind)]
+    unknown = given.keys() - set(known)
+    if unknown:
+        raise InvalidInput(f"{field}.{sorted(unknown)[0]}", f"is not known; there are {', '.join(known)}")
+    return kind(**given)

@@ -1,0 +1,1 @@
+"""Background work: claims jobs and runs them."""

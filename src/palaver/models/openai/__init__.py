@@ -1,0 +1,1 @@
+"""OpenAI-compatible services: chat completions, responses, embeddings."""

@@ -1,0 +1,170 @@
+"""OpenAI Chat Completions, and every server that speaks it: Ollama, vLLM, LM Studio and so on by their base URL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaver.context.render import to_openai
+from palaver.errors import BadModelResponse
+from palaver.models.context_windows import window_of
+from palaver.models.openai.client import FAILURES, OpenAIService
+from palaver.models.response_parsing import call_of, with_settings
+from palaver.ports.models import (
+    CallReady,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolSpec,
+    Usage,
+)
+
+PATH = "/chat/completions"
+
+
+class OpenAIChat:
+    adapter = "openai-chat"
+    provider = "openai"
+    remembers = False
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 120.0,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.name = model, name or f"openai:{model}"
+        self.window = window or window_of(self.name)
+        self._service = OpenAIService(self.name, api_key=api_key, base_url=base_url, timeout=timeout)
+        self.project = self._service.project
+
+    def __repr__(self) -> str:
+        return f"OpenAIChat({self.model!r})"
+
+    async def aclose(self) -> None:
+        await self._service.aclose()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "messages": to_openai(request.messages)}
+        if request.stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tool_choice"] = _choice(request)
+        return with_settings(body, request.settings)
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        try:
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
+            return
+        except FAILURES as error:
+            failure = self._service.failure(error)
+        # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
+        raise failure
+
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer = await self._service.whole(PATH, body)
+        choice = answer["choices"][0]
+        message = choice["message"]
+        yield Started(answer.get("id"), answer.get("model"))
+        if message.get("content"):
+            yield TextDelta(message["content"])
+        calls = [call for call in message.get("tool_calls") or () if "function" in call]
+        for call in calls:
+            yield CallReady(call_of(call.get("id"), call["function"]["name"], call["function"]["arguments"]))
+        if answer.get("usage"):
+            yield _usage(answer["usage"])
+        yield Finished("tool_calls" if calls else choice.get("finish_reason") or "stop")
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        heard = _Heard()
+        async with self._service.pieces(PATH, body) as chunks:
+            async for chunk in chunks:
+                for event in heard.take(chunk):
+                    yield event
+        if heard.reason is None:
+            raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+        for call in heard.calls.values():
+            yield CallReady(call_of(call.id, call.name, "".join(call.arguments)))
+        yield Finished("tool_calls" if heard.calls else heard.reason)
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str | None = None
+    name: str | None = None
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a stream has said so far."""
+
+    started: bool = False
+    reason: str | None = None
+    calls: dict[int, _Call] = field(default_factory=dict)
+
+    def take(self, chunk: Any) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        if not self.started:
+            self.started = True
+            events.append(Started(chunk.get("id"), chunk.get("model")))
+        for choice in chunk.get("choices") or ():
+            events += self._choice(choice)
+        if chunk.get("usage"):
+            events.append(_usage(chunk["usage"]))
+        return events
+
+    def _choice(self, choice: Any) -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        delta = choice.get("delta") or {}
+        # What DeepSeek, vLLM and others call what a model thinks aloud; OpenAI has no name for it here.
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            events.append(ReasoningDelta(str(thought)))
+        if text := delta.get("content"):
+            events.append(TextDelta(text))
+        for piece in delta.get("tool_calls") or ():
+            self._call(piece)
+        self.reason = choice.get("finish_reason") or self.reason
+        return events
+
+    def _call(self, piece: Any) -> None:
+        index = piece.get("index")
+        call = self.calls.setdefault(len(self.calls) if index is None else index, _Call())
+        function = piece.get("function") or {}
+        call.id = call.id or piece.get("id")
+        call.name = call.name or function.get("name")
+        call.arguments.append(function.get("arguments") or "")
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    strict = {} if tool.strict is None else {"strict": tool.strict}
+    return {"type": "function", "function": {**function, **strict}}
+
+
+def _choice(request: ModelRequest) -> Any:
+    if isinstance(request.must_call, str) and request.may_call:
+        return {"type": "function", "function": {"name": request.must_call}}
+    return "none" if not request.may_call else "required" if request.must_call else "auto"
+
+
+def _usage(usage: Any) -> Usage:
+    return Usage(
+        prompt=usage.get("prompt_tokens"),
+        completion=usage.get("completion_tokens"),
+        cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        reasoning=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
+    )

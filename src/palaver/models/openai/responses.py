@@ -1,0 +1,168 @@
+"""OpenAI Responses. The service may keep its answers, and then continues one by its id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from palaver.context.render import text_of, to_responses
+from palaver.errors import BadModelResponse
+from palaver.models.context_windows import window_of
+from palaver.models.openai.client import FAILURES, OpenAIService
+from palaver.models.response_parsing import call_of, with_settings
+from palaver.ports.models import (
+    CallReady,
+    Cited,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolSpec,
+    Usage,
+)
+
+PATH = "/responses"
+TEXTS = ("response.output_text.delta", "response.refusal.delta")
+THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class OpenAIResponses:
+    adapter = "openai-responses"
+    provider = "openai"
+    remembers = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 120.0,
+        window: int | None = None,
+    ) -> None:
+        self.model, self.name = model, name or f"responses:{model}"
+        self.window = window or window_of(self.name)
+        self._service = OpenAIService(self.name, api_key=api_key, base_url=base_url, timeout=timeout)
+        self.project = self._service.project
+
+    def __repr__(self) -> str:
+        return f"OpenAIResponses({self.model!r})"
+
+    async def aclose(self) -> None:
+        await self._service.aclose()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The system's text goes into `instructions`: the service does not carry those from one answer to the next."""
+        lead = 0
+        while lead < len(request.messages) and request.messages[lead]["role"] == "system":
+            lead += 1
+        body: dict[str, Any] = {
+            "model": self.model,
+            "input": to_responses(request.messages[lead:]),
+            "store": request.keep,
+        }
+        if request.stream:
+            body["stream"] = True
+        if lead:
+            body["instructions"] = "\n\n".join(text_of(message) for message in request.messages[:lead])
+        if request.previous_response_id is not None:
+            body["previous_response_id"] = request.previous_response_id
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tool_choice"] = _choice(request)
+        return with_settings(body, request.settings)
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+        try:
+            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
+                async for event in events:
+                    yield event
+            return
+        except FAILURES as error:
+            failure = self._service.failure(error)
+        raise failure
+
+    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer = await self._service.whole(PATH, body)
+        yield Started(answer["id"], answer.get("model"))
+        for part in _parts(answer):
+            if part["type"] == "output_text":
+                yield TextDelta(part["text"])
+        for event in self._end(answer):
+            yield event
+
+    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        async with self._service.pieces(PATH, body) as events:
+            async for event in events:
+                kind = event["type"]
+                if kind in TEXTS:
+                    yield TextDelta(event["delta"])
+                elif kind in THOUGHTS:
+                    yield ReasoningDelta(event["delta"])
+                elif kind == "response.created":
+                    yield Started(event["response"]["id"], event["response"].get("model"))
+                elif kind == "error":
+                    raise self._service.refusal(event.get("code"), event.get("message"))
+                elif kind in ENDS:
+                    for last in self._end(event["response"]):
+                        yield last
+                    return
+        raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+
+    def _end(self, answer: Any) -> list[ModelEvent]:
+        """The calls, the sources and the usage are read from the whole answer: there they are complete."""
+        if answer.get("status") == "failed":
+            error = answer.get("error") or {}
+            raise self._service.refusal(error.get("code"), error.get("message"))
+        found = [item for item in answer["output"] if item["type"] == "function_call"]
+        calls = [CallReady(call_of(item.get("call_id"), item.get("name"), item["arguments"])) for item in found]
+        events: list[ModelEvent] = [*calls, *(Cited(source) for part in _parts(answer) for source in _sources(part))]
+        if answer.get("usage"):
+            events.append(_usage(answer["usage"]))
+        return [*events, Finished("tool_calls" if calls else _reason(answer))]
+
+
+def _parts(answer: Any) -> list[Any]:
+    return [part for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+
+
+def _reason(answer: Any) -> str:
+    if answer.get("status") != "incomplete":
+        return "stop"
+    reason = (answer.get("incomplete_details") or {}).get("reason")
+    return "length" if reason == "max_output_tokens" else reason or "length"
+
+
+def _sources(part: Any) -> list[dict[str, Any]]:
+    found = [note for note in part.get("annotations") or () if note["type"] == "url_citation"]
+    return [{"url": note["url"], "title": note.get("title")} for note in found]
+
+
+def _choice(request: ModelRequest) -> Any:
+    if isinstance(request.must_call, str) and request.may_call:
+        return {"type": "function", "name": request.must_call}
+    return "none" if not request.may_call else "required" if request.must_call else "auto"
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+        "strict": bool(tool.strict),
+    }
+
+
+def _usage(usage: Any) -> Usage:
+    return Usage(
+        prompt=usage.get("input_tokens"),
+        completion=usage.get("output_tokens"),
+        cached=(usage.get("input_tokens_details") or {}).get("cached_tokens"),
+        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
+    )

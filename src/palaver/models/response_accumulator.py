@@ -1,0 +1,82 @@
+"""What a model has said in one call, taken in event by event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from palaver.core.identity import new_id
+from palaver.model import ToolCall
+from palaver.ports.models import CallReady, Cited, Finished, ModelEvent, Started, Thought, Usage
+
+STOPPED = "stopped"
+STOP_SEQUENCE = "stop_sequence"  # in the metadata of an answer: what the model was told to stop at, and did
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the model has said so far."""
+
+    began: float = field(default_factory=time.perf_counter)
+    first: float | None = None
+    id: str | None = None
+    model: str | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+    sources: list[Mapping[str, Any]] = field(default_factory=list)
+    thoughts: list[Mapping[str, Any]] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+    sequence: str | None = None
+    retries: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, event: ModelEvent) -> None:
+        if self.first is None and not isinstance(event, Started):
+            self.first = time.perf_counter()
+        if isinstance(event, Started):
+            self.id, self.model = event.id, event.model
+        elif isinstance(event, CallReady):
+            self.calls.append(self._distinct(event.call))
+        elif isinstance(event, Cited):
+            self.sources.append(event.source)
+        elif isinstance(event, Thought):
+            self.thoughts.append(event.block)
+        elif isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, Finished):
+            self.finish, self.sequence = event.reason, event.sequence
+
+    def _distinct(self, call: ToolCall) -> ToolCall:
+        """Some servers give the calls of one answer the same id: then each result would be everybody's."""
+        taken = {one.id for one in self.calls}
+        return replace(call, id=f"call_{new_id()}") if call.id in taken else call
+
+    @property
+    def reason(self) -> str:
+        """Calls that were not allowed any more are not made; what remains is an end like any other."""
+        return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What of the end is kept with the turn, beside the reason."""
+        return {} if self.sequence is None else {STOP_SEQUENCE: self.sequence}
+
+    def timings(self) -> dict[str, float | None]:
+        first = None if self.first is None else round(self.first - self.began, 4)
+        return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
+
+    def response(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
+        """What came back, without a word of it."""
+        usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
+        status = getattr(problem, "status", None)
+        return {
+            "id": self.id,
+            "model": self.model,
+            "finish_reason": STOPPED if stopped else self.finish,
+            "usage": {name: value for name, value in usage.items() if value is not None},
+            "timings": self.timings(),
+            "retries": self.retries,
+            "calls": [call.name for call in self.calls],
+            "error": None if problem is None else {"type": type(problem).__name__, "status": status},
+        }

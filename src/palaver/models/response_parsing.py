@@ -1,0 +1,51 @@
+"""What the chat models share: settings that go into a body, arguments of calls, seconds to wait. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from palaver.core.identity import new_id
+from palaver.errors import InvalidInput
+from palaver.model import ToolCall
+
+
+def with_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with the caller's settings. What Palaver decides itself cannot be set."""
+    taken = (body.keys() | {"stream"}) & settings.keys()
+    if taken:
+        raise InvalidInput(f"settings.{sorted(taken)[0]}", "is decided by generate and cannot be set")
+    return {**body, **settings}
+
+
+def call_of(id: str | None, name: str | None, arguments: str) -> ToolCall:
+    """A call as the model wrote it; its own string where that is no JSON object. Some servers give no id."""
+    value: Any = arguments
+    try:
+        value = msgspec.json.decode(arguments) if arguments.strip() else {}
+    except msgspec.DecodeError:
+        pass  # whoever runs the call says what is wrong with it
+    return ToolCall(id or f"call_{new_id()}", name or "unnamed", value if isinstance(value, dict) else arguments)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long the service wants to be left alone, in seconds."""
+    try:
+        if "retry-after-ms" in headers:
+            return max(0.0, float(headers["retry-after-ms"]) / 1000)
+        text = headers.get("retry-after", "")
+        return max(0.0, float(text)) if _is_number(text) else max(0.0, _seconds_until(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def _seconds_until(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp() - time.time()

@@ -1,0 +1,58 @@
+"""Asking again: when the service is busy or fails before its first word, a few times, and every time on record."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from palaver.errors import ModelUnavailable, RateLimited
+from palaver.ports.models import ChatModel, ModelEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often, and how long to wait: twice as long each time, or as long as the service asks for.
+
+    A service that wants to be left alone for longer than `longest` seconds is not waited for.
+    """
+
+    most: int = 2
+    first: float = 0.5
+    longest: float = 30.0
+
+    def pause(self, attempt: int, problem: ModelUnavailable) -> float | None:
+        """Seconds to wait before the next try; None: give up."""
+        if attempt >= self.most:
+            return None
+        asked = problem.retry_after if isinstance(problem, RateLimited) else None
+        if asked is not None:
+            return asked if asked <= self.longest else None
+        return min(self.longest, self.first * float(2**attempt) * random.uniform(0.8, 1.2))
+
+
+async def ask(
+    model: ChatModel, body: dict[str, Any], retries: Retries, record: list[dict[str, Any]]
+) -> AsyncGenerator[ModelEvent]:
+    """The events of the first try that gets an answer. `record` gets one entry for each that did not."""
+    attempt = 0
+    while True:
+        begun = False
+        events = model.stream(body)
+        try:
+            async for event in events:
+                begun = True
+                yield event
+            return
+        except ModelUnavailable as problem:
+            pause = None if begun else retries.pause(attempt, problem)
+            if pause is None:
+                raise
+            record.append({"error": type(problem).__name__, "status": problem.status, "waited": round(pause, 3)})
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+        await asyncio.sleep(pause)
+        attempt += 1

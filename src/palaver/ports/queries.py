@@ -1,0 +1,152 @@
+"""Arguments and results of the engine's methods for conversations, turns, streams and the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from palaver.core.turn_draft import Draft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSpec:
+    """What a conversation is created with. JSON fields are canonical text."""
+
+    id: str
+    owner: str
+    key: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    title: str | None = None
+    participants: tuple[str, ...] = ()
+    metadata: str | None = None
+    settings: str | None = None
+    ttl: int | None = None
+    salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """New values for the named fields of a conversation; `fields` says which."""
+
+    fields: frozenset[str]
+    title: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    participants: tuple[str, ...] = ()
+    metadata: str | None = None
+    settings: str | None = None
+    ttl: int | None = None
+    salt: bytes = b""
+    if_untitled: bool = False  # change nothing where somebody has given a title
+    expected_updated: int | None = None  # refuse when it has been changed since
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns to store together, or not at all."""
+
+    drafts: tuple[Draft, ...]
+    expected_seq: int | None = None
+    replaces: str | None = None
+    discard_after: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Piece number `n` of a stream. A number that was written before changes nothing."""
+
+    n: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """How a stream ends well: its whole text, as the writer knows it, and what goes with it."""
+
+    content: str
+    token_count: int
+    tail: Chunk | None = None
+    tool_calls: str | None = None
+    sources: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    model: str | None = None
+    adapter: str | None = None
+    finish_reason: str | None = None
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Which turns to read. Every field only narrows the choice; the latest `limit` of them, oldest first."""
+
+    limit: int = 50
+    before: str | None = None
+    after: str | None = None
+    since: int | None = None
+    until: int | None = None
+    include_superseded: bool = False
+    participants: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which conversations to list, newest first. `before` is the (updated, id) of the last one seen."""
+
+    limit: int = 50
+    owner: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    before: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Stems to look for in titles and turns. `prefix` is the last word as it was typed, which may be cut short: a
+    word that begins with it counts like the last stem."""
+
+    stems: tuple[str, ...]
+    prefix: str | None = None
+    limit: int = 20
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Which events to read, in the order of their numbers."""
+
+    after: int = 0
+    limit: int = 1_000
+    kinds: tuple[str, ...] | None = None
+    actors: tuple[str, ...] | None = None
+    turn: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
+# What people noted and what was learnt. It travels along, and the log does not vouch for it.
+REMEMBERED: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored row, as it is: what `verify` reads, and what export and import carry."""
+
+    kind: RecordKind
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a deletion took with it. `scrubbed` is false while old
+    bytes are still in the WAL because another process reads it."""
+
+    conversations: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    scrubbed: bool = True

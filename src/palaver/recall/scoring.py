@@ -1,0 +1,268 @@
+"""How well each turn fits a question: words, meaning, dates, people and neighbours in one score. Pure.
+
+Every part is on an absolute scale. The lexical part is the share of the score that a perfect match of all the words
+would attain, so that a question whose words are nowhere to be found is left to its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import log1p
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palaver.recall.dates import nearness
+from palaver.recall.query import Query
+from palaver.recall.turn_arrays import Profile
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+Hits = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
+
+STANDING_SHARE = 0.1
+SMALLEST = 8  # tokens: nothing worth having is shorter
+LEAST = float(np.finfo(np.float32).min)
+TINY = 1e-6  # where all cosines are the same
+FEW = 32  # turns: fewer say little about a scope
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One configuration for everything; see docs/recall.md for what each part is worth."""
+
+    lexical: float = 1.0
+    dense: float = 1.0
+    date: float = 0.3
+    neighbour: float = 0.3
+    session: float = 0.2
+    speaker: float = 0.25
+    length: float = 0.05  # per doubling beyond `ordinary` tokens
+    ordinary: int = 50
+    standing: float = 0.1
+    assistant: float = 0.4
+    opening: float = 0.3  # an overview starts from how each session began; fades over `openings` turns
+    openings: float = 5.0
+    spread: float = 0.1  # of the dense part: every embedder's cosines are brought to this standard deviation
+    common: float = 0.5  # see `aim`
+    k1: float = 1.2
+    b: float = 0.75
+
+
+DEFAULT = Weights()
+
+
+@dataclass(slots=True)
+class Lexical:
+    """Where the stems of a question stand: for each, one entry per passage that holds it.
+
+    An entry is the index of the turn, the passage's size in stems and how often it holds the stem. `passages` and
+    `mean_size` are over the whole scope.
+    """
+
+    stems: tuple[str, ...]
+    hits: dict[str, Hits]
+    passages: int
+    mean_size: float
+
+
+@dataclass(slots=True)
+class Scores:
+    """What each turn got. `total` is minus infinity for a turn that cannot be recalled."""
+
+    total: Floats
+    named: dict[str, Floats] = field(default_factory=dict)
+
+    def parts(self, i: int) -> dict[str, float]:
+        """What the total of one turn is made of."""
+        return {name: round(float(values[i]), 4) for name, values in self.named.items()}
+
+
+def score(
+    profile: Profile,
+    query: Query,
+    lexical: Lexical,
+    cosines: Floats | None,
+    weights: Weights = DEFAULT,
+    *,
+    sample: Floats | None = None,
+) -> Scores:
+    """Score every turn of the profile. `cosines` has NaN where a turn has no vector yet; None: there is no embedder.
+
+    Where only the nearest have a cosine, `sample` holds those of some others, to tell how near that is.
+    """
+    w = weights
+    own = {
+        "lexical": w.lexical * attained(len(profile), lexical, w),
+        "dense": w.dense * levelled(len(profile), cosines, sample, w.spread),
+        "date": w.date * nearness(query.dates, profile.created),
+        "length": -w.length * np.log2(np.maximum(profile.tokens / np.float32(w.ordinary), 1)),
+        "standing": w.standing * ((profile.standing > 0) & profile.has_assistant),
+    }
+    relevance = _sum(own)
+    named = own | _around(profile, query, relevance, w)
+    total = _sum(named)
+    return Scores(np.where(profile.searchable, total, np.float32(-np.inf)), named)
+
+
+def _sum(parts: Mapping[str, Any]) -> Floats:
+    total = np.zeros(len(next(iter(parts.values()))), np.float32)
+    for part in parts.values():
+        total += part
+    return total
+
+
+def _around(profile: Profile, query: Query, relevance: Floats, w: Weights) -> dict[str, Any]:
+    """What a turn gets for its place. A question about one thing gathers round it; an overview spreads out instead."""
+    none = np.zeros(len(profile), np.float32)
+    return {
+        "neighbour": none if query.overview else w.neighbour * _best_neighbour(profile, relevance),
+        "session": none if query.overview else w.session * _best_in_session(profile, relevance),
+        "opening": w.opening * _openings(profile, w.openings) if query.overview else none,
+        "speaker": w.speaker * np.isin(profile.actor, list(query.named)) if query.named else none,
+        "role": none if query.asks_assistant else -w.assistant * profile.assistant,
+    }
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+
+def attained(n: int, lexical: Lexical, w: Weights) -> Floats:
+    """For each turn, the BM25 of its best passage as a share of what the question could attain."""
+    idf = {stem: _idf(lexical, stem) for stem in lexical.stems}
+    top = sum(idf.values()) * (w.k1 + 1)
+    found = [
+        _gains(idf[stem], lexical.hits[stem], lexical.mean_size, w) for stem in lexical.stems if stem in lexical.hits
+    ]
+    best = np.zeros(n, np.float32)
+    if found and top:
+        passages, gains = (np.concatenate(column) for column in zip(*found, strict=True))
+        passages, inverse = np.unique(passages, return_inverse=True)
+        np.maximum.at(best, passages >> 20, (np.bincount(inverse, gains) / top).astype(np.float32))
+    return best
+
+
+def _idf(lexical: Lexical, stem: str) -> float:
+    holding = len(lexical.hits[stem][0]) if stem in lexical.hits else 0
+    return log1p((max(lexical.passages, holding) - holding + 0.5) / (holding + 0.5))
+
+
+def _gains(idf: float, hits: Hits, mean_size: float, w: Weights) -> tuple[Indices, NDArray[np.float64]]:
+    """What a stem gives to each passage. A turn seldom has two passages of one size: turn and size name a passage."""
+    turns, sizes, tf = hits
+    norm = w.k1 * (1 - w.b + w.b * sizes / (mean_size or 1))
+    return turns.astype(np.int64) << 20 | sizes, idf * tf * (w.k1 + 1) / (tf + norm)
+
+
+# ---- meaning -------------------------------------------------------------------------------------------------------
+
+
+def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> Floats:
+    """The query's vector without half of what it shares with everything in the scope, to take the cosines with.
+
+    `mean` is the mean of the scope's `count` vectors. What is common to all turns tells none of them apart, and holds
+    back the few that speak of something else. A scope of few turns has no common ground yet.
+    """
+    size = float(mean @ mean)
+    if not count or not size:
+        return query
+    share = weights.common * count / (count + FEW)
+    return (query - share * float(query @ mean) / size * mean).astype(np.float32)
+
+
+def levelled(n: int, cosines: Floats | None, sample: Floats | None = None, spread: float = DEFAULT.spread) -> Floats:
+    """The cosines with their median at 0 and their spread as wanted; 0 for turns that have no vector yet.
+
+    Embedders differ in where their cosines lie and how far apart; the scope's own distribution says. Few values say
+    little, and are taken as they are.
+    """
+    known = np.empty(0, np.float32) if cosines is None else cosines[~np.isnan(cosines)]
+    known = known if sample is None or not len(known) else sample
+    if cosines is None or not len(known):
+        return np.zeros(n, np.float32)
+    trust = len(known) / (len(known) + FEW)
+    scale = (spread / max(float(known.std()), TINY)) ** trust
+    level: Floats = (cosines - np.median(known)) * np.float32(scale)
+    return np.nan_to_num(level)
+
+
+# ---- neighbours ----------------------------------------------------------------------------------------------------
+
+
+def _best_neighbour(profile: Profile, relevance: Floats) -> Floats:
+    floor = relevance[profile.searchable].min(initial=0.0)
+    padded = np.append(relevance, floor)  # -1, for no neighbour, is the last
+    best: Floats = np.maximum(padded[profile.before], padded[profile.after])
+    return best
+
+
+def _best_in_session(profile: Profile, relevance: Floats) -> Floats:
+    best = np.full(int(profile.session.max(initial=-1)) + 1, -np.inf, np.float32)
+    np.maximum.at(best, profile.session[profile.searchable], relevance[profile.searchable])
+    spread: Floats = np.nan_to_num(best, neginf=0.0)[profile.session]
+    return spread
+
+
+def _openings(profile: Profile, fades: float) -> Floats:
+    """1 for the first that a person says in a session, less for what follows."""
+    return np.where(profile.nth >= 0, np.exp(profile.nth / np.float32(-fades)), 0)
+
+
+# ---- choosing ------------------------------------------------------------------------------------------------------
+
+
+def rank(
+    scores: Scores, k: int | None = None, threshold: float | None = None, exclude: Iterable[int] | None = None
+) -> Indices:
+    """The turns, best first: at most `k`, none below `threshold`, none of `exclude`. Equal scores: the newer first."""
+    total = scores.total
+    if exclude is not None:
+        total = total.copy()
+        total[np.fromiter(exclude, np.int64)] = -np.inf
+    fit = np.flatnonzero(total > -np.inf if threshold is None else total >= max(threshold, LEAST))[::-1]
+    if k is not None and k < len(fit):
+        fit = fit[total[fit] >= np.partition(total[fit], len(fit) - k)[len(fit) - k]] if k > 0 else fit[:0]
+    return fit[np.argsort(-total[fit], kind="stable")][:k]
+
+
+def pick(profile: Profile, scores: Scores, order: Indices, budget: int, header_cost: int) -> list[int]:
+    """Which of the turns in `order` to quote in `budget` tokens, in the order in which they were chosen.
+
+    Standing instructions come first, in a tenth of the budget, where an assistant takes part. Then every turn that
+    still fits is taken, whole. The first turn of a session also costs a header.
+    """
+    purse = _Purse(profile, header_cost)
+    if profile.has_assistant:
+        purse.spend(order[profile.standing[order] == 2], int(STANDING_SHARE * budget))
+    purse.spend(order, budget)
+    return purse.chosen
+
+
+class _Purse:
+    def __init__(self, profile: Profile, header_cost: int) -> None:
+        self.profile, self.header_cost = profile, header_cost
+        self.chosen: list[int] = []
+        self.opened: set[int] = set()
+        self.spent = 0
+
+    def spend(self, order: Indices, limit: int) -> None:
+        """Take what fits, walking down the order; what is surely too long is skipped without a look."""
+        taken = set(self.chosen)
+        for start in range(0, len(order), 256):
+            left = limit - self.spent
+            if left < SMALLEST:
+                return
+            part = order[start : start + 256]
+            for i in part[self.profile.tokens[part] <= left].tolist():
+                if i not in taken:
+                    self._take(i, limit)
+
+    def _take(self, i: int, limit: int) -> None:
+        session = int(self.profile.session[i])
+        cost = int(self.profile.tokens[i]) + (0 if session in self.opened else self.header_cost)
+        if self.spent + cost <= limit:
+            self.chosen.append(i)
+            self.opened.add(session)
+            self.spent += cost

@@ -1,0 +1,1 @@
+"""Finding and removing secrets and personal data in text. Pure."""

@@ -1,0 +1,1 @@
+"""Other protocols (OpenAI, Anthropic, AI SDK) translated to and from conversations."""

@@ -1,0 +1,1 @@
+"""The Vercel AI SDK's chat transport."""

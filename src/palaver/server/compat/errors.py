@@ -1,0 +1,85 @@
+"""Refusals in the form that each kind of client reads: problem details, or the errors of OpenAI and of Anthropic.
+
+Their SDKs ask again after 408, 409, 429 and anything from 500 on. What asking again cannot mend is therefore a 400.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from palaver import errors
+from palaver.server import errors as http_errors
+from palaver.server.rest import wire
+
+FOREIGN = re.compile(r"/v1(?:/|$)")
+ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
+# 410, 415 and 422 are unknown to them, 409 would be asked again, and so would 421.
+STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
+HOPELESS = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
+OPENAI: Mapping[int, tuple[str, str | None]] = {
+    400: ("invalid_request_error", None),
+    401: ("invalid_request_error", "invalid_api_key"),
+    403: ("invalid_request_error", "permission_denied"),
+    404: ("invalid_request_error", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("timeout", "request_timeout"),
+    413: ("invalid_request_error", "request_too_large"),
+    429: ("requests", "rate_limit_exceeded"),
+}
+KEPT = ("retry-after", "www-authenticate", "connection")  # of the headers of a refusal
+MESSAGES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def in_dialect(path: str, response: http_errors.Problem) -> Response:
+    """The same refusal, as the clients of that path read it."""
+    if not FOREIGN.match(path):
+        return response
+    details = wire.decode(bytes(response.body))
+    status, body = shaped(path, details)
+    headers = {name: value for name, value in response.headers.items() if name in KEPT}
+    return Response(wire.encode(body), status, headers=headers, media_type="application/json")
+
+
+def shaped(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Problem details in the words of a provider, with the status that goes with them."""
+    status = 400 if details.get("type") in HOPELESS else STATUSES.get(details["status"], details["status"])
+    message, field, code = str(details["detail"]), details.get("field"), details.get("code")
+    if ANTHROPIC.match(path):
+        kind = MESSAGES.get(status, "api_error")
+        return status, {"type": "error", "error": {"type": kind, "message": message}}
+    kind, usual = OPENAI.get(status, ("server_error", None))
+    return status, {"error": {"message": message, "type": kind, "param": field, "code": code or usual}}
+
+
+def of_error(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
+    """An error that comes when the answer has begun already."""
+    details = details_of(error)
+    return shaped(path, details) if FOREIGN.match(path) else (details["status"], details)
+
+
+def details_of(error: Exception) -> dict[str, Any]:
+    if isinstance(error, HTTPException):
+        return {"status": error.status_code, "detail": str(error.detail), **getattr(error, "fields", {})}
+    assert isinstance(error, errors.PalaverError)
+    return http_errors.body_of(error)
+
+
+def validation(path: str, error: RequestValidationError) -> Response:
+    return in_dialect(path, http_errors.of_validation(error))

@@ -1,0 +1,1 @@
+"""OpenAI conversations and their items."""

@@ -1,0 +1,210 @@
+"""Turns as items of OpenAI's Responses and Conversations, and back. Pure.
+
+An item's id names its turn: `msg_`, `fc_`, `fco_` or `it_`, the turn, and behind `fc_` and `fco_` which of its calls or
+results it is. Items of a kind that means nothing here are kept as they came, in a part that no model is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from palaver.core.identity import is_id
+from palaver.errors import TurnNotFound
+from palaver.model import File, Image, Reasoning, Text, ToolCall, ToolResult, Turn
+from palaver.server.compat.request import (
+    Part,
+    Said,
+    arguments_text,
+    bad,
+    call_in,
+    listed,
+    plain,
+    result_text,
+    text_in,
+    url_in,
+)
+
+Item = dict[str, Any]
+VERBATIM = "item"
+STATUSES = {"complete": "completed", "pending": "in_progress", "aborted": "incomplete"}
+INSTRUCTING = ("system", "developer")
+NUMBER = re.compile(r"[0-9]{1,9}")
+NOT_SAID = ("item_reference",)  # what is stored already
+
+
+# ---- from turns ----------------------------------------------------------------------------------------------------
+
+
+def of_turn(turn: Turn) -> list[Item]:
+    """The items that a turn is made of, in order; at least one."""
+    if turn.role == "tool":
+        return [_output(turn, n, result) for n, result in enumerate(turn.tool_results)]
+    if (kept := _verbatim(turn)) is not None:
+        return [{**kept, "id": f"it_{turn.id}"}]
+    calls = [call_item(turn.id, n, call) for n, call in enumerate(turn.tool_calls)]
+    says_something = bool(turn.content) or not calls
+    return [message_item(turn), *calls] if says_something else calls
+
+
+def of_turns(turns: Iterable[Turn]) -> list[Item]:
+    return [item for turn in turns for item in of_turn(turn)]
+
+
+def message_item(turn: Turn) -> Item:
+    role = turn.metadata.get("role") if turn.role == "system" else turn.role
+    head = {"id": f"msg_{turn.id}", "type": "message", "status": STATUSES.get(turn.status, "completed")}
+    return {**head, "role": role or turn.role, "content": _content(turn)}
+
+
+def call_item(turn: str, n: int, call: ToolCall, status: str = "completed") -> Item:
+    head = {"id": f"fc_{turn}_{n}", "type": "function_call", "status": status}
+    return {**head, "call_id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)}
+
+
+def _output(turn: Turn, n: int, result: ToolResult) -> Item:
+    head = {"id": f"fco_{turn.id}_{n}", "type": "function_call_output", "status": "completed"}
+    return {**head, "call_id": result.id, "output": result_text(result.content)}
+
+
+def output_text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _content(turn: Turn) -> list[dict[str, Any]]:
+    if turn.role == "assistant":
+        return [output_text(turn.text)]
+    if isinstance(turn.content, str):
+        return [{"type": "input_text", "text": turn.content}]
+    return [shown for part in turn.content for shown in _part_shown(part)]
+
+
+def _part_shown(part: Any) -> list[dict[str, Any]]:
+    if isinstance(part, Text):
+        return [{"type": "input_text", "text": part.text}]
+    if isinstance(part, Image):
+        return [{"type": "input_image", "detail": "auto", "image_url": part.url, "file_id": part.attachment}]
+    if isinstance(part, File):
+        shown = {"type": "input_file", "filename": part.filename, "file_url": part.url, "file_id": part.attachment}
+        return [{name: value for name, value in shown.items() if value is not None}]
+    return []
+
+
+def _verbatim(turn: Turn) -> Item | None:
+    if isinstance(turn.content, str) or not turn.content:
+        return None
+    part = turn.content[0]
+    kept = part.extra.get(VERBATIM) if isinstance(part, Reasoning) else None
+    return dict(kept) if isinstance(kept, Mapping) else None
+
+
+def named(id: str) -> tuple[str, int | None]:
+    """The turn of an item, and which of its calls or results it is; None: its message."""
+    kind, _, rest = id.partition("_")
+    turn, _, number = rest.partition("_")
+    if kind not in ("msg", "fc", "fco", "it") or not is_id(turn) or (number and not NUMBER.fullmatch(number)):
+        raise TurnNotFound(id[:100])
+    return turn, int(number) if number else None
+
+
+def listing(found: Sequence[Item], limit: int) -> dict[str, Any]:
+    """A page of items."""
+    shown = list(found[:limit])
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(found) > limit,
+    }
+
+
+# ---- to messages ---------------------------------------------------------------------------------------------------
+
+
+def said_of(items: Any, field: str = "input") -> tuple[Said, ...]:
+    """Items as messages, without instructions. Calls that stand together are one message, and so are their results."""
+    said: list[Said] = []
+    for item in listed(field, items):
+        kind = _kind(item)
+        if kind == "message" and item.get("role") in INSTRUCTING:
+            continue
+        if kind not in NOT_SAID:
+            _add(said, _said(item, kind, field))
+    return tuple(said)
+
+
+def _kind(item: Mapping[str, Any]) -> Any:
+    return item.get("type") or "message"
+
+
+def _said(item: Mapping[str, Any], kind: Any, field: str) -> Said:
+    if kind == "message":
+        return _message(item, field)
+    if kind == "function_call":
+        call = call_in(field, item.get("call_id"), item.get("name"), item.get("arguments", "{}"))
+        return Said(role="assistant", calls=(call,))
+    if kind == "function_call_output":
+        id = text_in(f"{field}.call_id", item.get("call_id"))
+        return Said(role="tool", results=(ToolResult(id, _output_text(item.get("output"), field)),))
+    kept = {name: value for name, value in item.items() if name != "id"}
+    return Said(role="assistant", content=({"type": "reasoning", "text": "", VERBATIM: kept},))
+
+
+def _add(said: list[Said], one: Said) -> None:
+    last = said[-1] if said else None
+    if last is not None and one.role == last.role == "tool":
+        said[-1] = Said(role="tool", results=last.results + one.results)
+    elif last is not None and one.calls and last.calls:
+        said[-1] = Said(role="assistant", content=last.content, calls=last.calls + one.calls)
+    else:
+        said.append(one)
+
+
+def _message(item: Mapping[str, Any], field: str) -> Said:
+    role = item.get("role")
+    content = content_of(item.get("content"), field)
+    if role == "user":
+        return Said(role="user", content=content)
+    if role == "assistant":
+        text = content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+        return Said(role="assistant", content=text)
+    raise bad(f"{field}.role", "must be user, assistant, system or developer")
+
+
+def content_of(content: Any, field: str) -> str | tuple[Part, ...]:
+    if isinstance(content, str):
+        return content
+    return plain([_part(part, field) for part in listed(f"{field}.content", content)])
+
+
+def _part(part: Mapping[str, Any], field: str) -> Part:
+    kind = part.get("type")
+    if kind in ("input_text", "output_text", "text"):
+        return {"type": "text", "text": text_in(f"{field}.content.text", part.get("text"))}
+    if kind == "refusal":
+        return {"type": "text", "text": text_in(f"{field}.content.refusal", part.get("refusal"))}
+    if kind == "input_image" and part.get("image_url"):
+        return {"type": "image", "url": url_in(f"{field}.content.image_url", part["image_url"])}
+    data = part.get("file_data") or part.get("file_url")
+    if kind == "input_file" and data:
+        name = str(part.get("filename") or "file")
+        return {"type": "file", "url": url_in(f"{field}.content.file", data), "filename": name}
+    raise bad(f"{field}.content", "must be text, or an image or a file with its data or URL")
+
+
+def _output_text(output: Any, field: str) -> str:
+    if isinstance(output, str):
+        return output
+    return "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in listed(f"{field}.output", output))
+
+
+def instructions_of(items: Any, field: str = "input") -> list[str]:
+    """What system and developer messages say."""
+    found = [
+        content_of(item.get("content"), field)
+        for item in listed(field, items)
+        if _kind(item) == "message" and item.get("role") in INSTRUCTING
+    ]
+    return [one if isinstance(one, str) else "\n".join(part.get("text", "") for part in one) for one in found]

@@ -1,0 +1,96 @@
+"""A request that is passed on to a model as it is: without memory, and without a trace."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any
+
+from palaver.context.render import failed
+from palaver.core.identity import new_id
+from palaver.generation.events import Answered, GenerateEvent
+from palaver.generation.run import CLIENT_CALLS
+from palaver.model import TokenUsage, Turn
+from palaver.models.response_accumulator import Heard
+from palaver.models.retry import Retries, ask
+from palaver.ports.models import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
+from palaver.server.compat.history_diff import data_of
+from palaver.server.compat.request import Ask, Part, arguments_text, bad, result_text, settings_for, thoughts_of
+
+
+def request_of(asked: Ask, model: ChatModel) -> ModelRequest:
+    return ModelRequest(
+        messages=tuple(_messages(asked, model.adapter)),
+        tools=asked.tools,
+        may_call=asked.may_call,
+        must_call=asked.must_call,
+        settings=settings_for(asked, model.adapter),
+        thoughts=thoughts_of(asked.said),
+    )
+
+
+def _messages(asked: Ask, adapter: str) -> list[dict[str, Any]]:
+    """A history as a model gets it, when there is no memory to add."""
+    messages: list[dict[str, Any]] = []
+    if asked.instructions:
+        messages.append({"role": "system", "content": asked.instructions})
+    for one in asked.said:
+        if one.role == "tool":
+            messages += [
+                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content), **failed(result)}
+                for result in one.results
+            ]
+            continue
+        content = one.content if isinstance(one.content, str) else [_part(part, adapter) for part in one.content]
+        message: dict[str, Any] = {"role": one.role, "content": content}
+        if one.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)} for call in one.calls
+            ]
+        messages.append(message)
+    return messages
+
+
+def _part(part: Part, adapter: str) -> Part:
+    """A file goes along as it is: it is stored nowhere, so that no tool could read it later."""
+    if part["type"] != "file":
+        return part
+    url, name = str(part["url"]), part.get("filename") or "file"
+    if not url.lower().startswith("data:"):
+        if adapter == "openai-chat":
+            raise bad("file", "must be sent with its bytes: the model that answers takes no address")
+        return {"type": "document", "url": url, "filename": name}
+    if (sent := data_of(url)) is None:
+        raise bad("data", "is no data URL that can be read")
+    return {"type": "document", "url": f"data:{sent[0]};base64,{b64encode(sent[1]).decode()}", "filename": name}
+
+
+async def passed_on(
+    model: ChatModel, body: dict[str, Any], retries: Retries, now: datetime
+) -> AsyncGenerator[GenerateEvent]:
+    """What a model says, without memory."""
+    heard = Heard()
+    async with aclosing(ask(model, body, retries, heard.retries)) as events:
+        async for event in events:
+            heard.take(event)
+            if isinstance(event, TextDelta | ReasoningDelta | Thought):
+                yield event
+    yield Answered(
+        Turn(
+            id=new_id(),
+            conversation="",
+            seq=0,
+            position=0,
+            role="assistant",
+            actor="assistant",
+            content="",
+            created=now,
+            tool_calls=tuple(heard.calls),
+            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
+            model=model.name,
+            finish_reason="tool_calls" if heard.calls else heard.reason,
+            metadata={CLIENT_CALLS: [call.id for call in heard.calls], **heard.marks},
+        )
+    )

@@ -1,0 +1,132 @@
+"""Messages of a client as turns: checked, with their files, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.validation import MAX_BATCH
+from palaver.errors import InvalidInput
+from palaver.generation.run import CLIENT_CALLS
+from palaver.model import Attachment, Content, File, Image, Part, Turn
+from palaver.redaction.apply import redacted_calls, redacted_content, redacted_results
+from palaver.server.compat.history_diff import Plan, data_of, open_calls
+from palaver.server.compat.request import Said
+
+
+async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
+    """A message as a turn. Files that were sent along become attachments."""
+    draft: dict[str, Any] = {"role": said.role, "content": said.content, "metadata": dict(said.metadata)}
+    if said.calls:
+        draft["tool_calls"] = said.calls
+        draft["metadata"][CLIENT_CALLS] = [call.id for call in said.calls]
+    if said.results:
+        draft["tool_results"] = said.results
+    if not isinstance(said.content, str):
+        parts, files = [], []
+        for part in said.content:
+            url = str(part.get("url") or "")
+            sent = data_of(url)
+            if sent is None:
+                if url.lower().startswith("data:"):
+                    raise InvalidInput("data", "is no data URL that can be read")
+                parts.append(part)
+                continue
+            file = await talk.attach(sent[1], filename=part.get("filename"), media_type=sent[0])
+            files.append(file)
+            parts.append({**{k: v for k, v in part.items() if k != "url"}, "attachment": file.id})
+        draft |= {"content": parts, "attachments": tuple(files)}
+    return draft
+
+
+async def copied(
+    talk: Conversation, content: Content, files: Sequence[Attachment]
+) -> tuple[Content, tuple[Attachment, ...]]:
+    """The content of a turn for a new version of it, and its files. A file belongs to one turn, so these are copies."""
+    copies = {one.id: await copy_attachment(talk, one) for one in files}
+    if not isinstance(content, str):
+        content = tuple(_naming(part, copies) for part in content)
+    return content, tuple(copies.values())
+
+
+async def copy_attachment(talk: Conversation, file: Attachment) -> Attachment:
+    """Store the bytes of a file once more, so that another turn can have it."""
+    return await talk.attach(await talk.read_attachment(file.id), filename=file.filename, media_type=file.media_type)
+
+
+def _naming(part: Part, copies: Mapping[str, Attachment]) -> Part:
+    if not isinstance(part, Image | File):
+        return part
+    copy = copies.get(part.attachment or "")
+    return part if copy is None else replace(part, attachment=copy.id)
+
+
+def redacted(talk: Conversation, store: Store, said: Said) -> Said:
+    """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
+    if not talk.redacts:
+        return said
+    redact = store.parts.worker.redactor.redact
+    content = redacted_content(said.content, redact)
+    return replace(
+        said,
+        content=content if isinstance(content, str) else tuple(content),
+        calls=tuple(redacted_calls(said.calls, redact)),
+        results=tuple(redacted_results(said.results, redact)),
+    )
+
+
+def check_results(stored: Sequence[Turn], plan: Plan, field: str) -> None:
+    """Results must answer calls that wait for them, all of them: else the model would never see them."""
+    brought = {result.id for one in plan.new[-plan.own :] for result in one.results}
+    if not brought:
+        return
+    called = next((one.calls for one in reversed(plan.new) if one.calls), None)
+    if called is not None:
+        waiting = frozenset(call.id for call in called)
+    else:
+        before = [turn for turn in stored if plan.replaces is None or turn.position < plan.replaces.position]
+        found = open_calls(before)
+        waiting = found[1] if found is not None else frozenset()
+    if unasked := brought - waiting:
+        raise InvalidInput(field, f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
+    if missing := waiting - brought:
+        raise InvalidInput(field, f"there is no result for the call {sorted(missing)[0][:100]!r}")
+
+
+def said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
+    """Results must stand right behind their calls. Where somebody spoke meanwhile, the calls are said again."""
+    found = open_calls(stored)
+    if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
+        return []
+    turn, _ = found
+    between = [one for one in stored if one.position > turn.position]
+    if all(one.role == "tool" for one in between):
+        return []
+    metadata = {CLIENT_CALLS: list(turn.metadata.get(CLIENT_CALLS, ())), "repeats": turn.id}
+    if "answers" in turn.metadata:
+        metadata["answers"] = turn.metadata["answers"]
+    calls = {"role": "assistant", "actor": turn.actor, "content": "", "tool_calls": turn.tool_calls}
+    known = [result for one in between for result in one.tool_results]
+    again = [{**calls, "metadata": metadata}]
+    return [*again, {"role": "tool", "content": "", "tool_results": known, "metadata": {}}] if known else again
+
+
+async def append(talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None) -> Turn:
+    if replaces is None:
+        return await _append_all(talk, drafts, expected)
+    first = dict(drafts[0])
+    role, content = first.pop("role"), first.pop("content")
+    turn = await talk.append(role, content, replaces=replaces, discard_after=True, expected_seq=expected, **first)
+    return await _append_all(talk, drafts[1:], turn.seq + 1) if drafts[1:] else turn
+
+
+async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:
+    """In one transaction, or in as few as there can be."""
+    last: list[Turn] = []
+    for start in range(0, len(drafts), MAX_BATCH):
+        last = await talk.append_many(drafts[start : start + MAX_BATCH], expected_seq=expected)
+        expected = last[-1].seq + 1
+    return last[-1]

@@ -1,1 +1,0 @@
-"""Other people's protocols: what their clients send, and what they want to hear. Pure; the routes are in `routes/`."""

@@ -1,0 +1,1 @@
+"""Live feeds: frames, channels and the answers being generated."""

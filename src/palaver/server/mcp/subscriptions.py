@@ -1,0 +1,80 @@
+"""Who wants to hear when a conversation changes: the live feed of the server, told as "read this again"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from palaver.conversations.conversation import Conversation
+from palaver.errors import Gone, NotFound, PermissionDenied
+from palaver.server.live.channel import Closed, Hub
+from palaver.server.live.frames import Point
+
+MOST = 100  # conversations that one connection follows
+SILENT = ("delta", "chunk", "stop")  # text that grows is told when it is whole
+
+Hear = Callable[[str], Awaitable[None]]
+Check = Callable[[], Awaitable[None]]
+
+
+async def allowed() -> None:
+    """Nobody's rights change in the middle."""
+
+
+@dataclass(slots=True)
+class Following:
+    """The conversations that one connection follows, by URI."""
+
+    hub: Hub
+    hear: Hear
+    check: Check = allowed
+    heartbeat: float = 15.0
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, uri: str, talk: Conversation) -> None:
+        """From where the conversation was read: whatever comes after it is told."""
+        if uri not in self._tasks:
+            task = asyncio.create_task(self._follow(uri, talk), name="palaver-mcp-following")
+            self._tasks[uri] = task
+            task.add_done_callback(partial(self._ended, uri))
+
+    def _ended(self, uri: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(uri) is task:
+            del self._tasks[uri]
+        if not task.cancelled():
+            task.exception()  # was told, or is nobody's any more
+
+    async def drop(self, uri: str) -> None:
+        task = self._tasks.pop(uri, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        for uri in list(self._tasks):
+            await self.drop(uri)
+
+    async def wait(self) -> None:
+        """Until every feed has ended."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def _follow(self, uri: str, talk: Conversation) -> None:
+        async def check() -> None:
+            await self.check()
+            await talk.refresh()
+
+        try:
+            async with self.hub.channel(talk.info.tenant, talk.id) as channel:
+                async for told in channel.follow_while(Point(talk.info.last_event), self.heartbeat, check):
+                    if told is not None and told[0].kind not in SILENT:
+                        await self.hear(uri)
+        except Gone:
+            await self.hear(uri)  # who reads it again finds out
+        except (Closed, NotFound, PermissionDenied):
+            pass  # the server ends, or the caller may not read here any more

@@ -1,0 +1,124 @@
+"""The log, the records, the counts: audit, verify, requests, usage, settings, sweep."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+import palaver
+from palaver.audit.seals import check_seals
+from palaver.context.options import POLICIES
+from palaver.conversations import api_keys
+from palaver.core import validation
+from palaver.errors import VerificationFailed
+from palaver.model import ADMIN
+from palaver.server.rest import schemas, wire
+from palaver.server.rest.dependencies import ID, CallerOf, Reply, ServicesOf, StoreOf, Talk, items, path_to
+
+Names = Annotated[list[str] | None, Query(max_length=100)]
+After = Annotated[int, Query(ge=0, le=schemas.BIG)]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+
+
+async def audit(
+    request: Request,
+    store: StoreOf,
+    conversation: Annotated[str, Path(**ID)],
+    after: After = 0,
+    limit: Limit = 1_000,
+    kind: Names = None,
+    actor: Names = None,
+    turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Response:
+    """Who did what, when. The log outlives the conversation, and never holds what was said."""
+    found = await store.audit(
+        conversation, after=after, limit=limit, kinds=kind, actors=actor, turn=turn, since=since, until=until
+    )
+    more = path_to(request, after=found[-1].n) if len(found) == limit else None
+    return Reply({"items": [wire.event(one) for one in found], "next": more})
+
+
+async def verify(services: ServicesOf, store: StoreOf, talk: Talk) -> Response:
+    """Recompute every hash, replay the log, check its seals. A fault is an answer: it names the first bad row."""
+    try:
+        verified = wire.plain(await talk.verify())
+        key = services.settings.audit_key
+        seals = await check_seals(store.engine, key.encode(), store.scope, talk.id) if key else None
+        return Reply({"ok": True, **verified, "seals": seals})
+    except VerificationFailed as problem:
+        return Reply({"ok": False, "conversation": talk.id, "row": problem.row, "problem": problem.problem})
+
+
+async def list_requests(
+    talk: Talk,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
+    before: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
+) -> Response:
+    """What was really sent to models, with secrets redacted, and what came back: the latest ones, oldest first."""
+    return items([wire.request(one) for one in await talk.requests(limit, turn=turn, before=before)])
+
+
+async def usage(
+    store: StoreOf, since: datetime | None = None, until: datetime | None = None, limit: Limit = 1_000
+) -> Response:
+    """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+    return items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])
+
+
+async def stats(store: StoreOf) -> Response:
+    """Counts inside what the caller may see."""
+    found = wire.plain(await store.stats())
+    del found["storage"]  # of the machine, for those who run it
+    return Reply(found)
+
+
+async def sweep(store: StoreOf, body: schemas.Sweep) -> Response:
+    """Delete what has outlived its time. Needs the right `admin`."""
+    store.require(ADMIN)
+    return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
+
+
+async def key_log(request: Request, store: StoreOf, after: After = 0, limit: Limit = 1_000) -> Response:
+    """Which keys were made, used, refused and revoked, and from where. Needs the right `admin`."""
+    found = await api_keys.key_log(store, after, limit)
+    more = path_to(request, after=found[-1].n) if len(found) == limit else None
+    return Reply({"items": [wire.event(one) for one in found], "next": more})
+
+
+async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
+    """Who you are here, what is there, and where the limits are."""
+    settings, book = services.settings, services.store.parts.talking.models
+    scope = caller.scope
+    return Reply(
+        {
+            "version": palaver.__version__,
+            "caller": {
+                "tenant": scope.tenant,
+                "user": scope.user,
+                "rights": sorted(scope.rights),
+                "sight": scope.sight,
+                "workspace": scope.workspace,
+            },
+            "auth": {"required": settings.needs_auth, "jwt": settings.has_jwt},
+            "limits": {
+                "content_bytes": validation.MAX_CONTENT,
+                "metadata_bytes": validation.MAX_METADATA,
+                "turns_per_batch": validation.MAX_BATCH,
+                "file_bytes": validation.MAX_FILE,
+                "files_per_turn": validation.MAX_ATTACHMENTS,
+                "body_bytes": settings.max_body,
+                "requests_per_second": settings.rate,
+                "burst": settings.burst,
+                "conversations_per_stream": settings.max_feeds,
+            },
+            "models": {"default": book.default, "names": sorted(services.models)},
+            "policies": sorted(POLICIES),
+            "agents": sorted(services.store.parts.talking.agents),
+        }
+    )

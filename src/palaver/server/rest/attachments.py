@@ -1,0 +1,202 @@
+"""Files: upload, look, download; directly into a bucket, and through links that expire."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Header, Path, Query, Request
+from starlette.datastructures import UploadFile
+from starlette.responses import Response
+
+from palaver.errors import InvalidInput
+from palaver.model import WRITE, Attachment
+from palaver.server.errors import Refused
+from palaver.server.rest import schemas, wire
+from palaver.server.rest.dependencies import ID, CallerOf, IfNoneMatch, Reply, ServicesOf, StoreOf, Talk, path_to
+
+AttachmentId = Annotated[str, Path(**ID)]
+Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="Of a raw upload.")]
+RangeOf = Annotated[str | None, Header(alias="Range", max_length=512, description="`bytes=0-1023`: one range.")]
+IfRange = Annotated[str | None, Header(max_length=512)]
+TicketOf = Annotated[str | None, Query(max_length=4_096, description="Instead of a header: comes with a link.")]
+# A file is never a page of ours: it is saved, not shown, and what opens it nevertheless may do nothing.
+SANDBOX = "default-src 'none'; sandbox"
+# Sent as what they are, so that a page can show them as pictures or play them; the rest is only bytes.
+HARMLESS = re.compile(r"(?:image|audio|video)/(?!svg)[\w.+-]+|application/pdf")
+LINK_SECONDS = 300
+
+
+# ---- up ------------------------------------------------------------------------------------------------------------
+
+
+async def upload_attachment(request: Request, talk: Talk, filename: Filename = None) -> Response:
+    """Store a file, at most 50 MB: as the body itself, or as the field `file` of a form.
+
+    Name its id in `attachments` of a turn. What it is, is told by its bytes; a name or a type that says otherwise is
+    refused with 415, and so is what is neither image, PDF, text, office document, audio, video nor archive.
+    """
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        data, name, kind = await _from_form(request)
+    else:
+        data, name, kind = await request.body(), filename, request.headers.get("content-type")
+    stored = await talk.attach(data, filename=name or filename, media_type=kind)
+    return _stored(talk, stored)
+
+
+async def _from_form(request: Request) -> tuple[bytes, str | None, str | None]:
+    async with request.form(max_files=1, max_fields=10) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise InvalidInput("file", "must be a file of the form")
+        return await file.read(), file.filename, file.content_type
+
+
+def _stored(talk: Talk, stored: Attachment) -> Response:
+    return Reply(wire.attachment(stored), 201, {"Location": f"/api/conversations/{talk.id}/attachments/{stored.id}"})
+
+
+async def open_upload(services: ServicesOf, caller: CallerOf, talk: Talk, body: schemas.NewUpload) -> Response:
+    """A place for a file: PUT its bytes to `url`, then complete it. Into the bucket directly, where there is one."""
+    seconds = body.seconds or services.settings.upload_seconds
+    upload = await talk.open_upload(body.filename, media_type=body.media_type, seconds=int(seconds))
+    path = f"/api/conversations/{talk.id}/uploads/{upload.id}"
+    token = services.authenticator.upload_ticket(caller, f"PUT {path}", upload, int(seconds))
+    shown = {
+        "id": upload.id,
+        "method": "PUT",
+        "url": upload.url or f"{path}?ticket={token}",
+        "token": token,
+        "expires_at": upload.expires_at,
+    }
+    return Reply(shown, 201)
+
+
+async def put_upload(
+    request: Request,
+    services: ServicesOf,
+    store: StoreOf,
+    talk: Talk,
+    upload: AttachmentId,
+    ticket: TicketOf = None,
+) -> Response:
+    """The bytes of an upload, where there is no bucket to put them into."""
+    store.require(WRITE)
+    known = services.authenticator.upload_of(ticket, upload)
+    await talk.put_upload(known, await request.body())
+    return Response(status_code=204)
+
+
+async def complete_upload(
+    services: ServicesOf, store: StoreOf, talk: Talk, upload: AttachmentId, body: schemas.UploadToken
+) -> Response:
+    """Look at what was put there: it is counted, sniffed and stored. Safe to repeat."""
+    store.require(WRITE)
+    return _stored(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
+
+
+# ---- looking -------------------------------------------------------------------------------------------------------
+
+
+async def list_attachments(
+    request: Request,
+    talk: Talk,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
+    before: Annotated[str | None, Query(**ID, description="The id of the last one seen.")] = None,
+) -> Response:
+    """The newest files of a conversation first, those that no turn has taken yet included."""
+    found = await talk.attachments(limit, before=before)
+    more = path_to(request, before=found[-1].id) if len(found) == limit else None
+    return Reply({"items": [wire.attachment(one) for one in found], "next": more})
+
+
+async def get_attachment(talk: Talk, attachment: AttachmentId) -> Response:
+    """What is known of a file."""
+    return Reply(wire.attachment(await talk.attachment(attachment)))
+
+
+async def get_attachment_text(
+    talk: Talk,
+    attachment: AttachmentId,
+    start: Annotated[int, Query(ge=0, le=schemas.BIG)] = 0,
+    length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
+) -> Response:
+    """What a PDF, an office document or a text file says. `problem` is why there are no words."""
+    found = await talk.attachment_text(attachment)
+    shown = {"start": start, "text": found.text[start : start + length], "characters": len(found.text)}
+    return Reply({"attachment": found.attachment, "problem": found.problem, **shown})
+
+
+# ---- down ----------------------------------------------------------------------------------------------------------
+
+
+async def create_link(
+    services: ServicesOf, caller: CallerOf, talk: Talk, attachment: AttachmentId, body: schemas.NewLink
+) -> Response:
+    """An address that has this file for anybody, for a short time: for an `<img>` or a download."""
+    known = await talk.attachment(attachment)
+    path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
+    seconds = body.seconds or LINK_SECONDS
+    ticket = services.authenticator.link_ticket(caller, f"GET {path}", seconds)
+    end = services.store.parts.clock.now().timestamp() + seconds
+    expires = datetime.fromtimestamp(end if caller.until is None else min(end, caller.until), UTC)
+    return Reply({"url": f"{path}?ticket={ticket}", "expires_at": expires}, 201)
+
+
+async def download_attachment(
+    talk: Talk,
+    attachment: AttachmentId,
+    range_: RangeOf = None,
+    if_range: IfRange = None,
+    if_none_match: IfNoneMatch = None,
+    ticket: TicketOf = None,
+) -> Response:
+    """The bytes of a file, checked against their hash; or one range of them."""
+    known = await talk.attachment(attachment)
+    headers = _headers(known)
+    if if_none_match is not None and headers["ETag"] in [
+        one.strip().removeprefix("W/") for one in if_none_match.split(",")
+    ]:
+        return Response(status_code=304, headers=headers)
+    wanted = _range(range_, known.bytes) if if_range in (None, headers["ETag"]) else None
+    kind = known.media_type if HARMLESS.fullmatch(known.media_type) else "application/octet-stream"
+    if wanted is None:
+        return Response(await talk.read_attachment(known), headers=headers, media_type=kind)
+    start, end = wanted
+    headers["Content-Range"] = f"bytes {start}-{end - 1}/{known.bytes}"
+    data = await talk.read_attachment_range(known, start, end)
+    return Response(data, 206, headers=headers, media_type=kind)
+
+
+def _headers(known: Attachment) -> dict[str, str]:
+    return {
+        "Content-Disposition": disposition(known.filename),
+        "Content-Security-Policy": SANDBOX,
+        "X-Content-Type-Options": "nosniff",
+        "Accept-Ranges": "bytes",
+        "ETag": f'"{known.sha256}"',
+        "Cache-Control": "private, no-cache",
+    }
+
+
+def disposition(filename: str) -> str:
+    """`Content-Disposition` as RFC 6266 has it: the name in ASCII for old readers, and as it is for all others."""
+    plain = re.sub(r"[^A-Za-z0-9._ -]", "_", filename.encode("ascii", "replace").decode())
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='')}"
+
+
+def _range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Where one range begins and ends. None: the whole file, also for what nobody understands. Raises 416."""
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (header or "").replace(" ", ""))
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    start = int(first) if first else max(0, size - int(last))
+    end = min(int(last) + 1, size) if first and last else size
+    if first and last and int(last) < int(first):
+        return None
+    if start >= size or (not first and int(last) == 0):
+        raise Refused(416, f"the file has {size:,} bytes", {"Content-Range": f"bytes */{size}"}, limit=size)
+    return start, end

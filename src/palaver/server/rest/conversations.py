@@ -1,0 +1,116 @@
+"""Conversations: create, find, list, search, change, delete."""
+
+from __future__ import annotations
+
+from datetime import UTC, tzinfo
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from palaver.core.pagination import group_by_date
+from palaver.errors import InvalidInput, UpdateConflict
+from palaver.server.rest import schemas, wire
+from palaver.server.rest.dependencies import (
+    IfMatch,
+    IfNoneMatch,
+    Reply,
+    StoreOf,
+    Talk,
+    given,
+    items,
+    moved_on,
+    path_to,
+    tagged,
+    unchanged_since,
+)
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
+Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
+
+
+async def create_conversation(store: StoreOf, body: schemas.NewConversation) -> Response:
+    """A new conversation; with a key that exists, the one that has it."""
+    fields = given(body)
+    talk = await store.conversation(fields.pop("key", None), owner=fields.pop("owner", None), **fields)
+    status = 201 if talk.info.last_event <= 1 else 200
+    return Reply(wire.conversation(talk.info), status, {"Location": f"/api/conversations/{talk.id}"})
+
+
+async def list_conversations(
+    request: Request,
+    store: StoreOf,
+    owner: Filter = None,
+    workspace: Filter = None,
+    agent: Filter = None,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    group: Literal["date"] | None = None,
+    timezone: Annotated[str, Query(max_length=64, description="For the groups: an IANA name.")] = "UTC",
+) -> Response:
+    """What the caller may see, most recently used first; with groups Today, Yesterday, Previous 7 days, months."""
+    page = await store.conversations(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
+    groups = None
+    if group is not None:
+        grouped = group_by_date(page.items, store.parts.clock.now(), _zone(timezone))
+        groups = [{"name": name, "conversations": [one.id for one in members]} for name, members in grouped]
+    following = None if page.cursor is None else path_to(request, cursor=page.cursor)
+    body = {
+        "items": [wire.conversation(info) for info in page.items],
+        "groups": groups,
+        "cursor": page.cursor,
+        "next": following,
+    }
+    return Reply(body, headers={"Link": f'<{following}>; rel="next"'} if following else None)
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInput("timezone", "is not a name of the IANA time zone database") from None
+
+
+async def find_conversation(
+    store: StoreOf, key: Annotated[str, Query(max_length=512, min_length=1)], owner: Filter = None
+) -> Response:
+    """The conversation with the application's own name; none is created."""
+    return Reply(wire.conversation((await store.find(key, owner=owner)).info))
+
+
+async def search_conversations(
+    store: StoreOf,
+    q: Annotated[str, Query(max_length=1_000, description="The last word may be the beginning of one.")],
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> Response:
+    """Conversations with these words in their title or text."""
+    return items([wire.found(one) for one in await store.search(q, limit=limit)])
+
+
+async def get_conversation(talk: Talk, if_none_match: IfNoneMatch = None) -> Response:
+    """What is known of one."""
+    return tagged(wire.conversation(talk.info), talk.info, if_none_match, {})
+
+
+async def update_conversation(talk: Talk, body: schemas.ChangedConversation, if_match: IfMatch = None) -> Response:
+    """Change title, workspace, agent, model, participants, metadata, settings or ttl; what is not named stays."""
+    try:
+        info = await talk.update(expected_updated=unchanged_since(if_match), **given(body))
+    except UpdateConflict as conflict:
+        raise moved_on(if_match, conflict) from None
+    return tagged(wire.conversation(info), info, None, {})
+
+
+async def delete_conversation(talk: Talk) -> Response:
+    """Delete it for good, with its files. Its log stays, without a word of it."""
+    await talk.forget()
+    return Response(status_code=204)
+
+
+async def reset_conversation(talk: Talk) -> Response:
+    """Forget every turn and keep the conversation."""
+    await talk.reset()
+    return Reply(wire.conversation(await talk.refresh()))

@@ -1,0 +1,175 @@
+"""Live events of one conversation or of many, and tickets for those who cannot send a header."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated
+
+from fastapi import Header, Query
+from starlette.responses import Response
+
+from palaver.conversations.conversation import Conversation
+from palaver.errors import EngineUnavailable, Gone, NotFound
+from palaver.model import READ
+from palaver.ports.queries import Audit
+from palaver.server.auth import Caller
+from palaver.server.components import Services
+from palaver.server.errors import Refused
+from palaver.server.live import sse
+from palaver.server.live.channel import Channel, Closed
+from palaver.server.live.frames import Frame, Point
+from palaver.server.rest.dependencies import CallerOf, Reply, ServicesOf, StoreOf, Talk
+
+LastEventId = Annotated[str | None, Header(max_length=20_000, description="What EventSource sends by itself.")]
+AfterPoint = Annotated[
+    str | None, Query(max_length=20_000, description="An event number or an `id:` of this stream; 0: from the start.")
+]
+TicketOf = Annotated[str | None, Query(max_length=20_000, description="Instead of a header; see `create_ticket`.")]
+SILENCE = (Frame("silence", 0, {}), "")
+QUEUED = 64  # frames of a multiplexed stream that wait for a slow client
+
+
+async def create_ticket(services: ServicesOf, store: StoreOf, caller: CallerOf) -> Response:
+    """A short-lived ticket to read events with, for a browser's EventSource, which cannot send a key."""
+    store.require(READ)
+    ticket = services.authenticator.ticket(caller)
+    return Reply({"ticket": ticket, "expires_in": services.settings.ticket_seconds}, 201)
+
+
+async def follow_conversation(
+    services: ServicesOf,
+    caller: CallerOf,
+    talk: Talk,
+    after: AfterPoint = None,
+    last_event_id: LastEventId = None,
+    ticket: TicketOf = None,
+) -> Response:
+    """Everything that happens in a conversation, from a point on and then live, as server-sent events.
+
+    `append`, `open`, `delta`, `commit`, `abort` tell of turns; other frames have the kinds of the log. The pieces of a
+    turn's `delta` frames make up its text; `commit` and `abort` have the whole turn. `reset` says that the point is not
+    in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream.
+    """
+    services.admit(caller)
+    feed = _Feed(services, caller, talk)
+    await feed.begin(last_event_id if last_event_id is not None else after)
+    return _stream(services, caller, feed.one())
+
+
+async def follow_conversations(
+    services: ServicesOf,
+    store: StoreOf,
+    caller: CallerOf,
+    conversation: Annotated[list[str], Query(min_length=1, max_length=100, description="Their ids, at most 100.")],
+    after: AfterPoint = None,
+    last_event_id: LastEventId = None,
+    ticket: TicketOf = None,
+) -> Response:
+    """Many conversations on one connection. The points of an `id:` are in the order of the conversations in the URL,
+    with semicolons between them; each frame's data names its conversation."""
+    if len(conversation) > services.settings.max_feeds:
+        limit = services.settings.max_feeds
+        raise Refused(413, f"at most {limit} conversations", field="conversation", limit=limit, size=len(conversation))
+    services.admit(caller)
+    names = list(dict.fromkeys(conversation))
+    feeds = [_Feed(services, caller, await store.get(one)) for one in names]
+    points = (last_event_id if last_event_id is not None else after or "").split(";")
+    for feed, point in zip(feeds, points + [""] * (len(feeds) - len(points)), strict=False):
+        await feed.begin(point or None)
+    return _stream(services, caller, _merged(feeds))
+
+
+class _Feed:
+    """One conversation, for one reader."""
+
+    def __init__(self, services: Services, caller: Caller, talk: Conversation) -> None:
+        self.services, self.caller, self.talk = services, caller, talk
+        self.point = Point()
+        self.is_lost = False
+
+    async def begin(self, point: str | None) -> None:
+        """Find the point in the log. One that is not there is told as a reset."""
+        found = Point() if point is None or point == "" else Point.parse(point)
+        if found is not None and found.n:
+            here = Audit(after=found.n - 1, limit=1)
+            store = self.services.store.scoped(self.caller.scope)
+            if not await store.engine.events(store.scope, self.talk.id, here):
+                found = None
+        self.is_lost = found is None
+        self.point = found or Point(self.talk.info.last_event)
+
+    async def check(self) -> None:
+        """Whether the caller may still read here."""
+        await self.services.authenticator.still_allowed(self.caller)
+        await self.talk.refresh()
+
+    async def frames(self) -> AsyncIterator[tuple[Frame, str] | None]:
+        """The frames, a reset before them where the point was lost, and a last one that says why it ends.
+
+        None is a silence.
+        """
+        if self.is_lost:
+            yield Frame("reset", self.point.n, {"last_event": self.point.n}), str(self.point)
+        try:
+            async with AsyncExitStack() as stack:
+                hub, silence = self.services.hub, self.services.settings.heartbeat
+                channel: Channel = await stack.enter_async_context(hub.channel(self.talk.info.tenant, self.talk.id))
+                async for told in channel.follow_while(self.point, silence, self.check):
+                    yield told
+        except (Closed, EngineUnavailable):  # another process, or this one a little later, goes on from here
+            yield Frame("closing", self.point.n, {}), str(self.point)
+        except Gone:
+            yield Frame("gone", self.point.n, {}), str(self.point)
+        except (NotFound, Refused):
+            yield Frame("denied", self.point.n, {}), str(self.point)
+
+    async def one(self) -> AsyncIterator[bytes]:
+        async for told in self.frames():
+            yield sse.PING if told is None else sse.frame(told[0].kind, told[0].encoded, told[1])
+
+
+def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) -> Response:
+    async def counted() -> AsyncIterator[bytes]:
+        with services.streaming(caller):
+            async with aclosing(frames):  # type: ignore[type-var]
+                async for one in frames:
+                    yield one
+
+    return sse.EventStream(counted())
+
+
+async def _merged(feeds: list[_Feed]) -> AsyncIterator[bytes]:
+    """The frames of all feeds as they come. An id holds the points of all of them, as far as they were sent."""
+    queue: asyncio.Queue[tuple[int, tuple[Frame, str] | Exception | None]] = asyncio.Queue(QUEUED)
+
+    async def pump(number: int, feed: _Feed) -> None:
+        try:
+            async for told in feed.frames():
+                await queue.put((number, told or SILENCE))
+            await queue.put((number, None))
+        except Exception as problem:  # or the reader would wait for this feed for ever
+            await queue.put((number, problem))
+
+    points = [str(feed.point) for feed in feeds]
+    tasks = [asyncio.create_task(pump(number, feed)) for number, feed in enumerate(feeds)]
+    left = set(range(len(feeds)))
+    try:
+        while left:
+            number, told = await queue.get()
+            if isinstance(told, Exception):
+                raise told
+            if told is None:
+                left.discard(number)
+            elif told is SILENCE:
+                if number == min(left):  # one heart is enough
+                    yield sse.PING
+            else:
+                frame, points[number] = told
+                data = {**frame.data, "conversation": feeds[number].talk.id}
+                yield sse.frame(frame.kind, data, ";".join(points))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,141 @@
+"""Answers: generate, regenerate, stop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.errors import InvalidInput, PalaverError, PermissionDenied
+from palaver.generation.events import Answered, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
+from palaver.model import SYSTEM, Turn
+from palaver.model import Request as Record
+from palaver.ports.models import ReasoningDelta, TextDelta
+from palaver.server import errors as http_errors
+from palaver.server.compat.turns import copied
+from palaver.server.components import Services
+from palaver.server.live import sse
+from palaver.server.live.answers import Answer
+from palaver.server.rest import schemas, wire
+from palaver.server.rest.dependencies import IdempotencyKey, Reply, ServicesOf, StoreOf, Talk, TurnId, given
+from palaver.server.rest.turns import attached, question_of
+
+RECENT = 200  # turns among which the question of an answer is looked for
+
+
+async def generate(
+    request: Request,
+    services: ServicesOf,
+    store: StoreOf,
+    talk: Talk,
+    body: schemas.Question,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Store the message, build the context, ask the model, store the reply while it comes, run its tools.
+
+    With `stream`, or `Accept: text/event-stream`: frames `message`, `delta`, `reasoning`, `tool_calls`, `tool_result`,
+    and at the end `done` or `error`. Hanging up does not end the answer: follow it at `/events`, or stop it at `/stop`.
+    """
+    options = _options(services, store, talk, body)
+    message = options.pop("message", None)
+    if idempotency_key is not None:
+        options["idempotency_key"] = idempotency_key
+    if "attachments" in options:
+        options["attachments"] = await attached(talk, options["attachments"], body.replaces)
+    return await _answered(request, services, talk, body, services.answers.start(talk, message, options))
+
+
+async def regenerate(
+    request: Request, services: ServicesOf, store: StoreOf, talk: Talk, turn: TurnId, body: schemas.Regenerate
+) -> Response:
+    """Ask the question of an answer again. Question and answer become a new branch; the old one stays."""
+    old = await talk.turn(turn)
+    question = old if old.role == "user" else question_of(await talk.history(RECENT, before=old), old)
+    options = _options(services, store, talk, body)
+    options |= {"replaces": question, "actor": question.actor, "metadata": question.metadata or None}
+    message, options["attachments"] = await copied(talk, question.content, question.attachments)
+    answer = services.answers.start(talk, message, options)
+    return await _answered(request, services, talk, body, answer)
+
+
+async def stop(talk: Talk) -> Response:
+    """Stop the answers of this conversation, in whichever process they are made. What came is kept."""
+    return Reply({"event": await talk.ask_to_stop()}, 202)
+
+
+# ---- one answer ----------------------------------------------------------------------------------------------------
+
+
+def _options(services: Services, store: Store, talk: Conversation, body: schemas.AnswerOptions) -> dict[str, Any]:
+    options = {name: value for name, value in given(body, "stream").items() if value is not None}
+    if "instructions" in options:  # they are a system prompt by another name
+        store.require(SYSTEM)
+    if "settings" in options:
+        options["settings"] = {name: one for name, one in options["settings"].items() if one is not None}
+    book = store.parts.talking.models
+    chosen = book.chosen(talk.info, call=options.get("model"), agent=options.get("agent"))
+    if chosen not in services.models and not services.settings.any_model:
+        raise InvalidInput("model", f"must be one of {', '.join(sorted(services.models))}")
+    return options
+
+
+async def _answered(
+    request: Request, services: Services, talk: Conversation, body: schemas.AnswerOptions, answer: Answer
+) -> Response:
+    if body.stream or "text/event-stream" in request.headers.get("accept", ""):
+        return sse.EventStream(sse.kept_alive(_frames(talk, answer), services.settings.heartbeat))
+    return Reply(await _done(talk, await answer.turn()))
+
+
+async def _frames(talk: Conversation, answer: Answer) -> AsyncIterator[bytes]:
+    """The answer as server-sent events. The first frame says where to follow it when this connection breaks."""
+    events = f"/api/conversations/{talk.id}/events?after={talk.info.last_event}"
+    yield sse.frame("start", {"conversation": talk.id, "events": events})
+    try:
+        async for event in answer.listen():
+            if isinstance(event, Answered):
+                yield sse.frame("done", await _done(talk, event.turn))
+            else:
+                yield told(event)
+    except PalaverError as problem:
+        yield sse.frame("error", http_errors.body_of(problem))
+
+
+def told(event: GenerateEvent) -> bytes:
+    """One event of an answer as a frame. Pure."""
+    if isinstance(event, MessageStored):
+        return sse.frame("message", {"turn": wire.turn(event.turn)})
+    if isinstance(event, TextDelta):
+        return sse.frame("delta", {"text": event.text})
+    if isinstance(event, ReasoningDelta):
+        return sse.frame("reasoning", {"text": event.text})
+    if isinstance(event, ToolsPlanned):
+        return sse.frame("tool_calls", {"turn": event.turn.id, "calls": [wire.plain(one) for one in event.calls]})
+    assert isinstance(event, ToolDone)
+    result = {"id": event.call.id, "name": event.call.name, "content": event.content, "is_error": event.is_error}
+    return sse.frame("tool_result", result)
+
+
+async def _done(talk: Conversation, turn: Turn) -> dict[str, Any]:
+    """The end of an answer: the turn, what it cost, and how its prompt was filled."""
+    record = await _record(talk, turn)
+    response = (record.response if record is not None else None) or {}
+    return {
+        "turn": wire.turn(turn),
+        "usage": response.get("usage") or (None if turn.tokens is None else wire.plain(turn.tokens)),
+        "explanation": wire.explanation_summary(record.explanation) if record is not None else None,
+        "request": None if record is None else record.id,
+    }
+
+
+async def _record(talk: Conversation, turn: Turn) -> Record | None:
+    """The record of the last call for an answer. None for a participant: a prompt may quote what they cannot see."""
+    try:
+        records = await talk.requests(1, turn=turn)
+    except PermissionDenied:
+        return None
+    return records[-1] if records else None

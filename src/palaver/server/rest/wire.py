@@ -1,0 +1,132 @@
+"""Values of the library as JSON says them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from palaver.context.explain import Explanation
+from palaver.context.inputs import Context
+from palaver.core.turn_draft import encode_part
+from palaver.model import (
+    Attachment,
+    Branch,
+    ConversationInfo,
+    Event,
+    Found,
+    Hit,
+    Match,
+    Request,
+    Turn,
+)
+from palaver.recall.terms import spans
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+def encode(value: Any) -> bytes:
+    return _encoder.encode(value)
+
+
+def decode(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
+def plain(value: Any) -> Any:
+    """A value whose fields are what JSON shows: summaries, facts, notes, counts."""
+    return msgspec.to_builtins(value)
+
+
+def turn(value: Turn) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(value)
+    if not isinstance(value.content, str):
+        data["content"] = [encode_part(part) for part in value.content]
+    data["attachments"] = [attachment(one) for one in value.attachments]
+    for name in ("idempotency_key", "slot"):
+        data.pop(name)
+    return data
+
+
+def conversation(info: ConversationInfo) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(info)
+    return data
+
+
+def attachment(value: Attachment) -> dict[str, Any]:
+    """Where the bytes lie is nobody's business."""
+    shown = ("id", "filename", "media_type", "bytes", "sha256", "turn")
+    return {name: getattr(value, name) for name in shown}
+
+
+def event(value: Event) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(value)
+    return data
+
+
+def match(value: Match) -> dict[str, Any]:
+    """`spans` say where in the text the words stand, for a reader who marks them."""
+    found = spans(value.turn.text, frozenset(value.terms))
+    return {"turn": turn(value.turn), "terms": list(value.terms), "spans": [list(span) for span in found]}
+
+
+def found(value: Found) -> dict[str, Any]:
+    return {
+        "conversation": conversation(value.conversation),
+        "in_title": value.in_title,
+        "matches": [match(one) for one in value.matches],
+    }
+
+
+def hit(value: Hit) -> dict[str, Any]:
+    return {
+        "score": value.score,
+        "parts": dict(value.parts),
+        "turn": None if value.turn is None else turn(value.turn),
+        "fact": None if value.fact is None else plain(value.fact),
+        "quote": None if value.quote is None else plain(value.quote),
+    }
+
+
+def branch(value: Branch) -> dict[str, Any]:
+    active = value.active
+    return {
+        "position": value.position,
+        "active": None if active is None else active.id,
+        "turns": turns(value.turns),
+    }
+
+
+def turns(values: Iterable[Turn]) -> list[dict[str, Any]]:
+    return [turn(one) for one in values]
+
+
+def request(value: Request) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(value)
+    del data["quoted"]
+    data["previous_response_id"] = value.previous_response_id
+    return data
+
+
+def context(value: Context) -> dict[str, Any]:
+    return {
+        "messages": value.messages,
+        "tokens": value.tokens,
+        "turn_ids": list(value.turn_ids),
+        "explanation": value.explanation.to_dict(),
+    }
+
+
+def explanation_summary(explanation: Explanation | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an answer's last frame says of its prompt: how full it was, and of what."""
+    if explanation is None:
+        return None
+    full = explanation.to_dict() if isinstance(explanation, Explanation) else explanation
+    blocks = [{"kind": one["kind"], "tokens": one["tokens"], "turns": len(one["turn_ids"])} for one in full["blocks"]]
+    kept = ("budget", "tokens", "unit", "policy", "turns", "recall", "identical_prefix")
+    return {
+        **{name: full[name] for name in kept},
+        "blocks": blocks,
+        "left_out": sum(o["turns"] for o in full["left_out"]),
+    }

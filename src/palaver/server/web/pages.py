@@ -1,0 +1,101 @@
+"""The web app: files that were built from `web/`, kept in memory, and the page that shows somebody else's picture."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from palaver.server.errors import Refused
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".md": "text/plain; charset=utf-8",
+}
+PACKED = {".br": "br", ".gz": "gzip"}  # the smaller one first
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+# What is named by its hash never changes; everything else is asked for again.
+FOREVER, ASK = "public, max-age=31536000, immutable", "no-cache"
+PICTURE = "body{margin:0}img{display:block;margin:auto;max-width:100%;max-height:100vh}"
+PICTURE_HASH = base64.b64encode(hashlib.sha256(PICTURE.encode()).digest()).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One file, with its packed forms."""
+
+    media_type: str
+    plain: bytes
+    packed: dict[str, bytes] = field(default_factory=dict)
+
+    def answer(self, request: Request, headers: dict[str, str]) -> Response:
+        accepted = {one.partition(";")[0].strip() for one in request.headers.get("accept-encoding", "").split(",")}
+        coding = next((one for one in PACKED.values() if one in accepted and one in self.packed), None)
+        body = self.plain if coding is None else self.packed[coding]
+        more = {} if coding is None else {"Content-Encoding": coding}
+        return Response(body, media_type=self.media_type, headers={**headers, **more, "Vary": "Accept-Encoding"})
+
+
+def built_files(folder: Path = STATIC) -> dict[str, Built]:
+    """Every file by its path; nothing where the app was not built."""
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in TYPES:
+            packed = {coding: Path(f"{file}{end}") for end, coding in PACKED.items()}
+            bodies = {coding: path.read_bytes() for coding, path in packed.items() if path.exists()}
+            found[file.relative_to(folder).as_posix()] = Built(TYPES[file.suffix], file.read_bytes(), bodies)
+    return found
+
+
+def add_pages(app: FastAPI, files: dict[str, Built]) -> bool:
+    """Serve the app at `/`. False when there is none."""
+    if "index.html" not in files:
+        return False
+
+    for address in ("/", "/c/{conversation}"):
+        headers = {"Cache-Control": ASK, "Content-Security-Policy": POLICY}
+        app.add_api_route(address, _answer(files["index.html"], headers), include_in_schema=False)
+    for path, file in files.items():
+        headers = {"Cache-Control": FOREVER if path.startswith("assets/") else ASK}
+        app.add_api_route(f"/{path}", _answer(file, headers), include_in_schema=False)
+    app.add_api_route("/image", picture, include_in_schema=False)
+    return True
+
+
+def _answer(file: Built, headers: dict[str, str]) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return file.answer(request, headers)
+
+    return answer
+
+
+async def picture(url: str = Query(max_length=4_000)) -> Response:
+    """A page with one picture from elsewhere, for a frame without rights: the app's own page may load none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or set(url) & set("\"'<>\\ ;,\t\r\n"):
+        raise Refused(422, "url: must be the address of a picture", field="url")
+    host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    policy = (
+        f"default-src 'none'; img-src {host}; style-src 'sha256-{PICTURE_HASH}'; sandbox; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    )
+    text = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Picture</title><style>{PICTURE}</style>'
+        f'<img src="{escape(url)}" alt="" referrerpolicy="no-referrer"></html>'
+    )
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"})

@@ -1,0 +1,300 @@
+"""Somebody whose data a stranger wants: a tenant with a row in every table, and what a stranger may know of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from string import Template
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from palaver.conversations.store import open as open_store
+from palaver.core.identity import canonical_json
+from palaver.core.turn_draft import Desk
+from palaver.engines.postgres import rows
+from palaver.model import Scope
+from palaver.models.tokens import BpeCounter
+from palaver.testing.fakes import HashEmbedder
+
+LETTERS = "bcdfghjklmnpqrstvwxz"  # no word of any language
+LEASE = 3_600.0  # the stream stays open while it is attacked
+# What a column is filled with where no verb has made a row, by its type; names and numbers that are known come first.
+FILLINGS = {
+    "text": "$word",
+    "text[]": "{$word}",
+    "bytea": r"\x00",
+    "bigint": "1",
+    "integer": "1",
+    "smallint": "1",
+    "double precision": "1",
+    "boolean": "true",
+    "json": "{}",
+    "jsonb": "{}",
+    "tsvector": "'$word':1",
+    "halfvec": "[1,0]",
+    "extensions.halfvec": "[1,0]",
+}
+# What each argument of a verb is given, in the notation of its type. A new argument needs an entry here, or the suite
+# fails. `verb.name` and `name:type` say it for one verb and for one type.
+ARGUMENTS = {
+    "actor": "x",
+    "actors": "{$owner}",
+    "after:bigint": "-1",
+    "after:text": "$turn",
+    "agent": "$agent",
+    "among": "{$tid}",
+    "argument": "1",
+    "asked": "$vector",
+    "attachment": '{"id": "$fresh", "owner": "$owner", "filename": "x", "media_type": "x", "bytes": 1, "sha256": "x",'
+    ' "path": "$path"}',
+    "attachments.before": "$file",
+    "before:bigint": "4000000000000000",
+    "before:text": "$turn",
+    "before_id": "$conversation",
+    "bodies": "10",
+    "before_updated": "4000000000000000",
+    "budget": "10000",
+    "calls": '[{"conversation": "$conversation", "drafts": $drafts}]',
+    "candidates": "50",
+    "changes": r'{"title": "x", "participants": "[]", "salt": "\\x00000000000000000000000000000000"}',
+    "cid": "$cid",
+    "conversation": "$conversation",
+    "dead": "true",
+    "delay": "1",
+    "discard_after": "true",
+    "draft": '{"id": "$fresh", "role": "user", "actor": "x", "content": "x", "is_parts": 0, "level": 0, "from_seq": 0,'
+    ' "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x", "revision": 0,'
+    r' "salt": "\\x00000000000000000000000000000000"}',
+    "drafts": "$drafts",
+    "error": "x",
+    "everywhere": "true",
+    "expected_seq": "0",
+    "fields": "{title}",
+    "file": "$file",
+    "first": "0",
+    "from_seq": "0",
+    "hash": r"\x00",
+    "id": "$file",
+    "drop_fact.id": "$fact",
+    "in_characters": "false",
+    "include_invalidated": "true",
+    "job": '{"id": $jid, "kind": "embed", "conversation": "$conversation", "attempts": 0, "asked": 1}',
+    "keep_salt": "false",
+    "key": "$key",
+    "key:jsonb": r'{"hash": "\\x01", "name": "x", "scope": "{}", "created": 1}',
+    "announce.kind": "stop",
+    "kind": "embed",
+    "kinds": "{append}",
+    "known:bigint[]": "{}",
+    "known:jsonb": "{}",
+    "last": "4000000000000000",
+    "lease": "1000000",
+    "length": "1",
+    "level": "0",
+    "looked_at": "50",
+    "marks": "[[$pid, 2]]",
+    "memory": "{}",
+    "model": "$model",
+    "models": "{$model}",
+    "most": "50",
+    "most_facts": "50",
+    "n": "0",
+    "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "x", "confidence": 1, "valid_from": 1,'
+    ' "by": "x"}]',
+    "owner": "$owner",
+    "path": "$path",
+    "payload": "{}",
+    "paths": '{"$path"}',
+    "piece": "x",
+    "pieces": """[["x", 1, "'$word':1"]]""",
+    "place": "1000",
+    "query": "'$word'",
+    "ratio": "1.5",
+    "records": '[["conversation", {"id": "$conversation", "owner": "$owner", "key": "$key", "participants": "[]",'
+    r' "turn_count": 0, "token_count": 0, "next_seq": 0, "next_n": 1, "tip_position": -1, "tip_hash": "\\x00",'
+    ' "created": 1, "updated": 1, "minute": 0}]]',
+    "request": '{"id": "$fresh", "at": 1, "purpose": "x", "model": "x", "adapter": "x", "body": "{}", "quoted": []}',
+    "replaced": '[["$fact", "$fresh"]]',
+    "replaces": "$turn",
+    "revision": "0",
+    "roles": "{user}",
+    "samples": "1",
+    "seal": '{"content": "x", "token_count": 1}',
+    "seals": r'[{"conversation": "$conversation", "n": 1, "tip": "\\x00", "seal": "\\x00", "at": 1}]',
+    "shown": "3",
+    "since": "0",
+    "size": "1",
+    "spec": '{"id": "$fresh", "owner": "$owner", "key": "$key", "participants": "[\\"$stranger\\"]",'
+    r' "salt": "\\x00000000000000000000000000000000"}',
+    "stems": "{$word}",
+    "summarised": "100",
+    "tail": "x",
+    "tail_n": "1",
+    "through_seq": "1000",
+    "tids": "{$tid}",
+    "tokens": "10000",
+    "trouble": "x",
+    "turn": "$turn",
+    "stream_abort.turn": "$pending",
+    "stream_chunk.turn": "$pending",
+    "stream_commit.turn": "$pending",
+    "stream_renew.turn": "$pending",
+    "until": "4000000000000000",
+    "vectors": '[[$pid, "[1,0]"]]',
+    "put_fact_vectors.vectors": '[["$conversation", "$fact", "[1,0]"]]',
+    "viewer": "$owner",
+    "whole": "true",
+    "words:jsonb": "[]",
+    "words:text": "'$word':1",
+    "workspace": "$workspace",
+}
+
+
+class NoAttack(Exception):
+    """The suite does not know how to attack this; the message names what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    type: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Names and numbers of somebody's data: a victim's, or made up."""
+
+    values: dict[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.values[name]
+
+    def argument(self, verb: str, parameter: Parameter) -> str:
+        """What to call a verb with."""
+        for name in (f"{verb}.{parameter.name}", f"{parameter.name}:{parameter.type}", parameter.name):
+            if name in ARGUMENTS:
+                return Template(ARGUMENTS[name]).substitute(self.values)
+        raise NoAttack(f"{verb}: no attack on its argument {parameter.name} ({parameter.type}); add one to ARGUMENTS")
+
+    def masked(self, text: str) -> str:
+        """The text with every name of these in it taken out; numbers are too short to be told from others."""
+        longest_first = sorted(self.values.items(), key=lambda one: -len(one[1]))  # a path has an owner in it
+        for name, value in longest_first:
+            if len(value) > 10:
+                text = text.replace(value, f"<{name}>")
+        return text
+
+
+def made_up(tenant: str, run: str) -> Known:
+    """Names and numbers of nobody: as good as anybody's to whoever sees nothing of either."""
+    texts = {name: f"{name}-{_word()}" for name in ("key", "agent", "workspace", "file", "fact")}
+    ids = {name: _id() for name in ("conversation", "turn", "pending")}
+    numbers = {name: str(8 * 10**15 + place) for place, name in enumerate(("cid", "tid", "pid", "jid"))}
+    path = f"ada-{run}/{ids['conversation']}/{_word()}"
+    return Known({**_common(tenant, run), **texts, **ids, **numbers, "word": _word(), "path": path})
+
+
+def _common(tenant: str, run: str) -> dict[str, str]:
+    vector = json.dumps([1.0] + [0.0] * (HashEmbedder().dimensions - 1))
+    people = {"tenant": tenant, "owner": f"ada-{run}", "stranger": f"eve-{run}"}
+    fresh = "0" * 26
+    draft = rows.draft_json(Desk(BpeCounter()).draft(fresh, "user", "x", actor="x"))
+    return {
+        **people, "fresh": fresh, "drafts": canonical_json([draft]), "model": HashEmbedder().name, "vector": vector,
+    }  # fmt: skip
+
+
+def _id() -> str:
+    return "7" + "".join(secrets.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(18)) + "0000000"
+
+
+def _word() -> str:
+    return "".join(secrets.choice(LETTERS) for _ in range(14))
+
+
+# ---- the victim's data ---------------------------------------------------------------------------------------------
+
+
+async def victim(url: str, admin: Any, tenant: str, run: str) -> Known:
+    """A conversation with everything in it, made by the verbs; and a row in each table that they left empty."""
+    word, common = _word(), _common(tenant, run)
+    names = {"word": word, "agent": f"agent-{word}", "workspace": f"workspace-{word}", "key": f"key-{word}"}
+    options: dict[str, Any] = {"worker": False, "embedder": HashEmbedder(), "stream_lease": LEASE}
+    with TemporaryDirectory(prefix="palaver-") as folder:
+        async with open_store(url, scope=Scope(tenant, common["owner"]), files=folder, **options) as store:
+            talk = await store.conversation(
+                names["key"], title=f"About {word}", agent=names["agent"], workspace=names["workspace"]
+            )
+            file = await talk.attach(word.encode(), filename=f"{word}.txt")
+            turn = await talk.append("user", f"My name is {word}. Always answer in {word}.", attachments=[file])
+            await store.settle()
+            pending = await talk.append_open("assistant")
+            await talk.append_chunk(pending, 0, word)
+    names |= {"conversation": talk.id, "turn": turn.id, "pending": pending.id, "file": file.id, "path": file.path}
+    numbers = await _numbers(admin, tenant, turn.id)
+    known = {**common, **names, **numbers, "fact": f"fact-{word}"}
+    await _fill(admin, known)
+    job = await admin.fetchval("SELECT min(jid) FROM palaver.jobs WHERE tenant = $1", tenant)
+    return Known({**known, "jid": str(job)})
+
+
+async def _numbers(admin: Any, tenant: str, turn: str) -> dict[str, str]:
+    row = await admin.fetchrow(
+        """SELECT t.cid, t.tid, (SELECT min(p.pid) FROM palaver.passages p WHERE p.tenant = t.tenant AND p.tid = t.tid)
+        AS pid FROM palaver.turns t WHERE t.tenant = $1 AND t.id = $2""",
+        tenant,
+        turn,
+    )
+    return {name: str(value) for name, value in row.items()}
+
+
+async def _fill(admin: Any, known: dict[str, str]) -> None:
+    for table in await tables(admin):
+        if not await admin.fetchval(f"SELECT count(*) FROM palaver.{table} WHERE tenant = $1", known["tenant"]):
+            await _fill_one(admin, table, known)
+
+
+async def _fill_one(admin: Any, table: str, known: dict[str, str]) -> None:
+    """A row with something in every column that must have something."""
+    columns = await admin.fetch(
+        """SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type FROM pg_attribute a
+        WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped
+        AND a.attgenerated = '' AND a.attidentity = '' AND a.attnotnull AND NOT a.atthasdef""",
+        f"palaver.{table}",
+    )
+    values = {}
+    for name, kind in columns:
+        if kind not in FILLINGS:
+            raise NoAttack(f"table {table}: nothing to fill its column {name} ({kind}) with; add it to FILLINGS")
+        values[name] = known.get(name) or Template(FILLINGS[kind]).substitute(known)
+    places = ", ".join(f"${n}::text::{kind}" for n, (_, kind) in enumerate(columns, 1))
+    names = ", ".join(f'"{name}"' for name in values)
+    await admin.execute(f"INSERT INTO palaver.{table} ({names}) VALUES ({places})", *values.values())
+
+
+async def tables(admin: Any) -> list[str]:
+    rows = await admin.fetch(
+        """SELECT relname FROM pg_class WHERE relnamespace = 'palaver'::regnamespace AND relkind IN ('r', 'p')
+        AND NOT relispartition ORDER BY 1"""
+    )
+    return [row[0] for row in rows]
+
+
+async def remove(admin: Any, *tenants: str) -> None:
+    """Everything of these tenants. Rows that others hang on go after those."""
+    waiting = await tables(admin)
+    async with admin.transaction():
+        while waiting:
+            waiting = [table for table in waiting if not await _removed(admin, table, tenants)]
+
+
+async def _removed(admin: Any, table: str, tenants: tuple[str, ...]) -> bool:
+    hanging = """SELECT c.conrelid::regclass::text FROM pg_constraint c
+        WHERE c.contype = 'f' AND c.confrelid = $1::text::regclass AND c.conrelid <> c.confrelid"""
+    for row in await admin.fetch(hanging, f"palaver.{table}"):
+        if await admin.fetchval(f"SELECT count(*) FROM {row[0]} WHERE tenant = ANY ($1)", list(tenants)):
+            return False
+    await admin.execute(f"DELETE FROM palaver.{table} WHERE tenant = ANY ($1)", list(tenants))
+    return True
