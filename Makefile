@@ -10,7 +10,7 @@ POSTGRES_TESTS := tests/conformance/test_postgres.py tests/postgres tests/upgrad
 # The processes of a test run share compiled code: without it, each of them compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --durations=25
-QUICK := not slow and not postgres and not browser and not process
+QUICK := not slow and not costly and not postgres and not browser and not process and not server
 
 .PHONY: help run web test quick again postgres supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties clean
@@ -19,7 +19,7 @@ help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
-	@echo "make quick   the tests that need no Postgres, no browser and no other process"
+	@echo "make quick   the tests that need no Postgres, browser, server or other process"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
 	@echo "make metrics the source measured beside procrastinate, starlette and httpx"

@@ -1,6 +1,6 @@
-"""Marks that follow from what a test uses: `postgres`, `browser` and `process`. Nobody has to write them.
+"""Marks that follow from what a test uses: `postgres`, `browser`, `process` and `server`. Nobody has to write them.
 
-`make quick` leaves all three out.
+`make quick` leaves out all four.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import pytest
 
 TESTS = Path(__file__).parent
 READER = "palaver.files.child"
-STARTERS = {"create_subprocess_exec", "create_subprocess_shell", "fork"}
+WAYS = {
+    "process": {"subprocess", "create_subprocess_exec", "create_subprocess_shell", "fork"},
+    "server": {"uvicorn"},
+}
 
 
 def add_marks(items: list[pytest.Item]) -> None:
@@ -35,9 +38,7 @@ def needs(item: pytest.Item) -> set[str]:
         found.add("postgres")
     if "browser" in fixtures:
         found.add("browser")
-    if any(starts_a_process(function) for function in _functions_of(item)):
-        found.add("process")
-    return found
+    return found.union(*map(started_by, _functions_of(item)))
 
 
 def _functions_of(item: pytest.Item) -> Iterator[Callable[..., Any]]:
@@ -49,20 +50,20 @@ def _functions_of(item: pytest.Item) -> Iterator[Callable[..., Any]]:
                 yield from (one.func for one in definitions)
 
 
-_known: dict[CodeType, bool] = {}
+_known: dict[CodeType, frozenset[str]] = {}
 
 
-def starts_a_process(function: Any) -> bool:
-    """Whether it names a way to start one, or a function of the tests that does."""
+def started_by(function: Any) -> frozenset[str]:
+    """The marks of what it names: a way to start a process or a server, or a function of the tests that has them."""
     function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType) or not Path(function.__code__.co_filename).is_relative_to(TESTS):
-        return False
+        return frozenset()
     code = function.__code__
     if code not in _known:
-        _known[code] = False  # for functions that call themselves
+        _known[code] = frozenset()  # for functions that call themselves
         names = [*_names(code)]
-        used = _used(code, names, function.__globals__)
-        _known[code] = bool(STARTERS & {*names}) or any(one is subprocess or starts_a_process(one) for one in used)
+        found = {mark for mark, ways in WAYS.items() if ways & {*names}}
+        _known[code] = frozenset(found).union(*map(started_by, _used(code, names, function.__globals__)))
     return _known[code]
 
 

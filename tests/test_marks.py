@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from tests import postgres_server
-from tests.marks import starts_a_process
+from tests.marks import started_by
+from tests.server.conftest import running
 
 
 def directly() -> None:
@@ -46,13 +47,17 @@ def none_at_all() -> str:
 
 @pytest.mark.parametrize("function", [directly, in_a_loop, by_a_helper, inside, by_a_module])
 def test_a_way_to_a_process_is_found(function: object) -> None:
-    assert starts_a_process(function)
+    assert started_by(function) == {"process"}
 
 
 def test_a_helper_that_starts_nothing_is_no_process() -> None:
-    assert not starts_a_process(none_at_all)
+    assert started_by(none_at_all) == frozenset()
+
+
+def test_a_server_is_found() -> None:
+    assert started_by(running) == {"server"}
 
 
 def test_the_engine_of_a_test_is_known(request: pytest.FixtureRequest, database_url: str) -> None:
-    marks = {mark.name for mark in request.node.iter_markers()} & {"postgres", "browser", "process"}
+    marks = {mark.name for mark in request.node.iter_markers()} & {"postgres", "browser", "process", "server"}
     assert marks == ({"postgres"} if database_url.startswith("postgres") else set())

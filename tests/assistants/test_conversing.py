@@ -71,6 +71,7 @@ async def test_over_http_in_every_era(server: Running) -> None:
         await second_half(client, talk)
 
 
+@pytest.mark.process
 async def test_over_stdio(database_url: str, tmp_path: Path) -> None:
     """Two processes, one after another, as an assistant starts them."""
     async with over_stdio(database_url, tmp_path, "--user", "ada") as client:

@@ -127,6 +127,7 @@ async def test_the_end_of_a_conversation_is_told_and_ends_it() -> None:
             assert uri in await asyncio.wait_for(_all(news), PATIENCE)
 
 
+@pytest.mark.process
 async def test_over_stdio_another_process_is_heard_too(tmp_path: Any) -> None:
     url, heard = f"sqlite:///{tmp_path}/chat.db", Heard()
     async with over_stdio(url, tmp_path, era="legacy", message_handler=heard) as client:

@@ -10,6 +10,8 @@ import pytest
 
 from .conftest import raw
 
+pytestmark = pytest.mark.costly
+
 NO_JSON, NO_TEXT = "'z\"secret\":1}'", "CAST(x'736563726574e96c6c6f' AS TEXT)"
 OF_CONVERSATIONS = [
     *((column, NO_JSON) for column in ("participants", "metadata", "settings")),

@@ -13,6 +13,8 @@ from palaver.memory.compaction import FAN_OUT
 
 from .helpers import Watched, spans, talk_on, url
 
+pytestmark = pytest.mark.costly
+
 TURNS = 10_000
 PROBES = {7: "The cellar key hangs behind the blue clock.", 5_001: "My aunt Wilhelmina keeps nine llamas."}
 

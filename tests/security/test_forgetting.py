@@ -20,6 +20,8 @@ import palaver
 from palaver import Conversation, Scope, Store, Turn
 from palaver.testing.fakes import HashEmbedder
 
+pytestmark = pytest.mark.costly
+
 CONSONANTS = "bcdfghjklmnpqrstvwxz"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
 import uvicorn
 
 from palaver import MCPTools, ToolCall
@@ -18,6 +19,7 @@ from .mcp_server import server
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 
 
+@pytest.mark.process
 async def test_tools_of_a_program_are_offered_and_called(opened: Opener, provider: LoopbackProvider, name: str) -> None:
     provider.script(Say(calls=[("weather", {"city": "Rome"}), ("broken", {})]), Say("Sunny."))
     async with opened(model=name) as store, MCPTools(SERVER) as tools:
