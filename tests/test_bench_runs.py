@@ -26,6 +26,7 @@ CHEAP = ["read", "open", "size", "whole"]
 COSTLY = ["append", "context", "generate", "server", "protocols"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("suite", [*CHEAP, *(pytest.param(suite, marks=pytest.mark.slow) for suite in COSTLY)])
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
     from bench import __main__ as bench

@@ -344,6 +344,7 @@ def shape(turns: list[Turn]) -> list[tuple[str, str, str]]:
     return [(turn.id, turn.text, turn.status) for turn in turns]
 
 
+@pytest.mark.costly
 def test_a_random_program_gives_the_history_that_the_model_gives() -> None:
     run_state_machine_as_test(Program, settings=PROFILE)
 

@@ -227,6 +227,7 @@ def test_every_context_keeps_its_promises(material, options):
     check(material, options)
 
 
+@pytest.mark.costly
 @quick
 @given(materials(long_tool_loop=True), OPTIONS)
 def test_every_context_inside_a_long_tool_loop_keeps_its_promises(material, options):

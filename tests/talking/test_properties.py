@@ -144,6 +144,7 @@ def options(program: dict[str, Any]) -> dict[str, Any]:
 SLOW = (HealthCheck.too_slow,)
 
 
+@pytest.mark.costly
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(programs)
 def test_any_program_of_tool_rounds_is_acceptable_to_every_provider(program: dict[str, Any]) -> None:

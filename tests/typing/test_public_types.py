@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process  # mypy and pyright run in one
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 MISTAKES, CORRECT = HERE / "mistakes.py", HERE / "correct.py"
