@@ -15,7 +15,7 @@ from tests.postgres_server import Server
 # Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
 
-import palaver.conversations.store  # noqa: E402
+import palaver.conversations.opening  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 STARTED = pytest.StashKey[list[str]]()
@@ -47,7 +47,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_embedder_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(palaver.conversations.store, "AUTO_EMBEDDER", "none")
+    monkeypatch.setattr(palaver.conversations.opening, "AUTO_EMBEDDER", "none")
 
 
 # ---- Postgres: one server for a run, started when the first test wants it; a database for each test -----------------

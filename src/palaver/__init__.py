@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from palaver.context.explain import Omission as Omission
     from palaver.context.inputs import Context as Context
     from palaver.conversations.conversation import Conversation as Conversation
+    from palaver.conversations.opening import open as open
     from palaver.conversations.store import Store as Store
-    from palaver.conversations.store import open as open
     from palaver.conversations.streams import TurnWriter as TurnWriter
     from palaver.core.pagination import group_by_date as group_by_date
     from palaver.generation.events import Answered as Answered
@@ -84,7 +84,8 @@ _HOMES = {
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
-    "palaver.conversations.store": ("Store", "open"),
+    "palaver.conversations.opening": ("open",),
+    "palaver.conversations.store": ("Store",),
     "palaver.conversations.streams": ("TurnWriter",),
     "palaver.generation.settings": ("Agent", "GenerateSettings"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.opening import open as open_store
 from palaver.conversations.store import Store
-from palaver.conversations.store import open as open_store
 from palaver.conversations.streams import TurnWriter
 from palaver.errors import StoreClosed
 

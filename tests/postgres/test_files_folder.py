@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import palaver
-from palaver.conversations.store import default_folder
+from palaver.conversations.opening import default_folder
 
 
 @pytest.fixture

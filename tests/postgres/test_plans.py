@@ -29,7 +29,7 @@ class Explained:
 
     async def call(self, function: str, **args: Any) -> str:
         self.plans.clear()
-        who = Caller(None, palaver.conversations.store.SystemClock()).who(self.scope)  # type: ignore[arg-type]
+        who = Caller(None, palaver.conversations.open_options.SystemClock()).who(self.scope)  # type: ignore[arg-type]
         given = ", ".join(f"{name} => ${n}" for n, name in enumerate(args, 2))
         sql = f"SELECT * FROM palaver_api.{function}(who => $1{', ' + given if given else ''})"
         async with self.connection.transaction():
@@ -88,7 +88,7 @@ async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -
 
 async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns(explained: Explained) -> None:
     """Whatever others have written since: nothing of it is looked at."""
-    who = Caller(None, palaver.conversations.store.SystemClock()).who(explained.scope)  # type: ignore[arg-type]
+    who = Caller(None, palaver.conversations.open_options.SystemClock()).who(explained.scope)  # type: ignore[arg-type]
     async with explained.connection.transaction():
         asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
         stamp = await explained.connection.fetchval(asked, who, explained.talk.id)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from palaver.cli.output import complain, warn
-from palaver.conversations.store import DEFAULT_URL
+from palaver.conversations.open_options import DEFAULT_URL
 from palaver.errors import PalaverError, ScrubPending
 
 # What typer raises for a wrong option or argument. It has no public name of its own.

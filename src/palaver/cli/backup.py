@@ -12,7 +12,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.database import NoDatabase, sqlite_path
 from palaver.cli.export_import import progress
 from palaver.cli.output import counted, emit, note, say, size
-from palaver.conversations.store import default_folder
+from palaver.conversations.opening import default_folder
 from palaver.errors import InvalidInput
 
 if TYPE_CHECKING:

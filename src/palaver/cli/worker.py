@@ -134,7 +134,7 @@ async def worker(
 
 async def _working(store: Store, sweep_every: float, retention_minutes: float | None) -> None:
     """Work and sweep until cancelled."""
-    from palaver.conversations.store import Sweeper
+    from palaver.conversations.sweeper import Sweeper
 
     if not sweep_every:
         return await store.parts.worker.run()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
 
 from palaver.context.builder import Prompter
 from palaver.conversations.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.conversations.live_buffer import Unflushed
+from palaver.conversations.open_options import STREAM_FLUSH, STREAM_LEASE, clean_minutes
 from palaver.conversations.sessions import Callers, round_of
 from palaver.conversations.streams import HeldBack
-from palaver.core.identity import is_id, micros, new_id, new_salt
+from palaver.core.identity import is_id, micros, new_salt
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.turn_draft import Desk
 from palaver.core.validation import (
@@ -39,18 +33,16 @@ from palaver.errors import (
     ConversationNotFound,
     EngineError,
     InvalidInput,
-    MissingExtra,
     PalaverError,
     PermissionDenied,
-    ScrubPending,
     TooLarge,
 )
 from palaver.files.reader import Files
-from palaver.files.storage import blob_path, open_blobs
+from palaver.files.storage import blob_path
 from palaver.generation.events import GenerateEvent
-from palaver.generation.settings import GenerateSettings, Talking, open_talking
+from palaver.generation.settings import Talking
 from palaver.memory.settings import check_settings, misplaced
-from palaver.memory.worker.loop import Extractor, Summarizer, Worker
+from palaver.memory.worker.loop import Worker
 from palaver.model import (
     ADMIN,
     READ,
@@ -66,38 +58,21 @@ from palaver.model import (
     Turn,
     UsageLine,
 )
-from palaver.models.offline.embedder import available as embedder_available
-from palaver.models.offline.embedder import open_embedder
 from palaver.models.token_ratio import Bounds
-from palaver.models.tokens import BpeCounter
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, SignIn, Token
-from palaver.ports.models import Counter, Embedder
 from palaver.ports.queries import Changes, ConversationSpec, Listing, Record, Removed, Search
 from palaver.recall.service import Recaller
 from palaver.recall.terms import last_word, title_terms
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import Redactor
+    pass
 
-_log = logging.getLogger("palaver.sweeper")
-
-DEFAULT_URL = "sqlite:///palaver.db"
-STREAM_LEASE = 30.0  # seconds that a stream's writer may be silent before it is taken for dead
-STREAM_FLUSH = 0.25
-SWEEP_EVERY = 300.0  # seconds, in the server and the worker
-LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
 BLOB_BATCH = 100
 LOOSE = timedelta(days=1)  # so long may a file wait for the turn that takes it
 MAX_HELD = 10_000  # streams that are being redacted; the oldest of them have lost their writer
-AUTO_EMBEDDER = "local"
-
-
-class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +319,7 @@ class Store:
         expired = await self._in_steps(lambda: self.engine.expire(self.scope))
         aged = Removed()
         if retention_minutes is not None:
-            before = clean_moment("retention_minutes", self.parts.clock.now() - _minutes(retention_minutes))
+            before = clean_moment("retention_minutes", self.parts.clock.now() - clean_minutes(retention_minutes))
             aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
         files = await self._drop_loose_files()
         if list_files:
@@ -524,284 +499,3 @@ def clean_scope(scope: Scope) -> Scope:
     if not isinstance(scope.rights, frozenset):
         raise InvalidInput("rights", "must be a frozenset of rights")
     return scope
-
-
-# ---- opening -------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def open(
-    url: str = DEFAULT_URL,
-    *,
-    tenant: str = "default",
-    user: str | None = None,
-    scope: Scope | None = None,
-    files: Path | str | None = None,
-    blobs: Blobs | None = None,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    counter: Counter | None = None,
-    embedder: Embedder | str | None = "auto",
-    model: str | None = None,
-    models: Mapping[str, Any] | None = None,
-    agents: Mapping[str, Any] | None = None,
-    workspaces: Mapping[str, str] | None = None,
-    generate: GenerateSettings | Mapping[str, Any] | None = None,
-    telemetry: Any = None,
-    meter: Meter | None = None,
-    summarizer: Summarizer | None = None,
-    extractor: Extractor | None = None,
-    redactor: Redactor | None = None,
-    worker: bool = True,
-    stream_lease: float = STREAM_LEASE,
-    stream_flush: float = STREAM_FLUSH,
-    sweep_every: float | None = None,
-    retention_minutes: float | None = None,
-    migrate_url: str | None = None,
-    listen_url: str | None = None,
-    read_url: str | None = None,
-    key: str | None = None,
-    token: Token | None = None,
-) -> AsyncIterator[Store]:
-    """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
-
-    Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
-    attachments (beside the database file by default), or a bucket: `s3://bucket/prefix?endpoint=…`. `memory:` is a
-    database that is gone when the block ends.
-
-    On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
-    behind pgbouncer, and reads go to `read_url`, a replica.
-
-    On Supabase, `key` is the project's API key (or SUPABASE_KEY in the environment), and `token` says who is asking;
-    `store.signed_in(token)` is for another user. With the secret key the scope is believed, as on Postgres.
-
-    `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
-    names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
-    """
-    scope = clean_scope(scope or Scope.of(tenant, user))
-    clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
-    embed, meter = _embedder(embedder), meter or Meter()
-    async with AsyncExitStack() as stack:
-        if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
-            stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
-        if url == "memory:":
-            folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
-            url = f"sqlite:///{folder}/memory.db"
-        options = {
-            "migrate_url": migrate_url,
-            "listen_url": listen_url,
-            "read_url": read_url,
-            "key": key,
-            "token": token,
-        }
-        engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
-        if isinstance(engine, SignIn):
-            scope = _agreed(scope, engine.scope)
-        talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
-        stack.push_async_callback(talking.models.aclose)
-        keeper = blobs or _blobs(url, engine, files)
-        parts = Parts(
-            engine=engine,
-            blobs=keeper,
-            blobs_chosen=bool(blobs or files),
-            desk=Desk(counter),
-            ids=ids,
-            prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
-            clock=clock,
-            worker=Worker(
-                engine,
-                counter,
-                ids,
-                clock,
-                chosen_redactor=redactor,
-                embedder=embed,
-                summarizer=summarizer,
-                extractor=extractor,
-                models=talking.models,
-                meter=meter,
-                files=Files(engine, keeper),
-            ),
-            talking=talking,
-            meter=meter,
-            stream_lease=_clean_seconds("stream_lease", stream_lease),
-            stream_flush=_clean_seconds("stream_flush", stream_flush),
-        )
-        store = Store(parts, scope)
-        for name, work in await _chores(store, sweep_every, retention_minutes, worker):
-            stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
-        yield store
-
-
-async def _chores(
-    store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
-) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-    """Put in order what others left behind, and say what is to go on while the store is open."""
-    engine, found = store.engine, []
-    if not isinstance(engine, SignIn) or not engine.is_nobody:
-        every = None if sweep_every is None else _clean_seconds("sweep_every", sweep_every)
-        if retention_minutes is not None:
-            _minutes(retention_minutes)
-        await engine.seal_expired()
-        await store.delete_doomed_blobs()
-        found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
-        if every is not None:
-            found.append(("palaver-sweeper", Sweeper(store, every, retention_minutes).run()))
-    if worker:
-        found.append(("palaver-worker", _work(store)))
-    return found
-
-
-async def _work(store: Store) -> None:
-    """Memory work: for all that this store may work for, or for those who are signed in."""
-    engine, parts = store.engine, store.parts
-    if not isinstance(engine, SignIn) or engine.is_anybody:
-        return await parts.worker.run()
-    parts.callers.home = None if engine.is_nobody else round_of(store, engine)
-    return await parts.callers.run()
-
-
-def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
-    """The engine that a URL names. `home` is who it works for, where it may work for one only."""
-    if not isinstance(url, str):
-        raise InvalidInput("url", f"must be text, not {type(url).__name__}")
-    given = {name: value for name, value in options.items() if value is not None}
-    scheme = urlsplit(url).scheme
-    if scheme in ("supabase+https", "supabase+http"):
-        _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
-        try:
-            from palaver.engines.postgres.supabase import open_supabase
-        except ModuleNotFoundError as problem:
-            raise MissingExtra("supabase", "The Supabase engine") from problem
-        return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
-    if scheme in ("postgresql", "postgres"):
-        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
-        try:
-            from palaver.engines.postgres.engine import open_postgres
-        except ModuleNotFoundError as problem:
-            raise MissingExtra("postgres", "The Postgres engine") from problem
-        return open_postgres(url, clock, home=home.tenant, **given)
-    if scheme != "sqlite":
-        known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
-        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
-    _check_options(given, (), "is for a server; a SQLite file has one address")
-    try:
-        from palaver.engines.sqlite import open_sqlite
-    except ModuleNotFoundError as problem:
-        raise MissingExtra("all", "The SQLite engine") from problem
-    return open_sqlite(url, clock)
-
-
-def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str) -> None:
-    for name in given:
-        if name not in known:
-            raise InvalidInput(name, problem)
-
-
-def _agreed(asked: Scope, told: Scope) -> Scope:
-    """Who the token says is asking. Whoever names somebody else would be surprised."""
-    if asked.tenant not in ("default", told.tenant):
-        raise InvalidInput("tenant", "is not the one that the token names")
-    if asked.user not in (None, told.user):
-        raise InvalidInput("user", "is not the one that the token names")
-    return told
-
-
-def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
-    if files is None and isinstance(engine, SignIn):
-        return engine.blobs
-    return open_blobs(files or default_folder(url))
-
-
-def default_folder(url: str) -> Path:
-    """Attachments lie beside the database file; those of a server, where the program runs."""
-    parts = urlsplit(url)
-    name = unquote(parts.path[1:])
-    if parts.scheme != "sqlite":
-        name = quote(name, safe="@ ")  # a database may be called anything, and leads nowhere else
-    path = Path(name or "palaver")
-    return path.with_name(path.name + "-files")
-
-
-def _minutes(value: float) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 100 * 366 * 24 * 60:
-        raise InvalidInput("retention_minutes", "must be minutes, more than 0 and less than a hundred years")
-    return timedelta(minutes=value)
-
-
-def _clean_seconds(field: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86_400:
-        raise InvalidInput(field, "must be seconds, more than 0 and less than a day")
-    return value
-
-
-def _embedder(choice: Embedder | str | None) -> Embedder | None:
-    """The embedder in use: one that is handed in, one by name, or the local one where it is installed."""
-    if choice == "auto":
-        choice = AUTO_EMBEDDER if embedder_available() else "none"
-    return open_embedder(choice) if isinstance(choice, str) else choice
-
-
-async def _reap(engine: Engine, lease: float) -> None:
-    """Seal the streams of writers that died, soon after their lease."""
-    while True:
-        await asyncio.sleep(max(0.05, lease / 3))
-        try:
-            end = await engine.next_lease_end()
-            if end is not None:
-                await engine.seal_expired()
-        except EngineError:
-            continue  # busy or full now: there is a next time
-
-
-@dataclass(slots=True)
-class Sweeper:
-    """Sweeps now and then, for as long as a store is open: for its own scope, or for every tenant.
-
-    Several processes may do it: a row is deleted by one of them, and the others pass over it.
-    """
-
-    store: Store
-    every: float  # seconds
-    retention_minutes: float | None = None
-    every_tenant: bool = False
-    listed: float | None = None  # when the files were last listed, by the monotonic clock
-
-    def __post_init__(self) -> None:
-        _clean_seconds("sweep_every", self.every)
-        if self.retention_minutes is not None:
-            _minutes(self.retention_minutes)
-
-    async def run(self) -> None:
-        while True:
-            await self.sweep()
-            # Processes that were started together drift apart, so that one of them finds the work done.
-            await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
-
-    async def sweep(self) -> None:
-        """Sweep once. What fails is logged by its type, and done in the next round."""
-        list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
-        try:
-            for store in await self._stores():
-                await self._sweep_one(store, list_files)
-            await self.store.engine.scrub()  # bytes that had to wait for a reader in an earlier round
-        except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
-            _log.warning("a sweep was put off (%s)", type(problem).__name__)
-        else:
-            self.listed = time.monotonic() if list_files else self.listed
-
-    async def _sweep_one(self, store: Store, list_files: bool) -> None:
-        try:
-            await store._swept(self.retention_minutes, list_files=list_files)
-        except ScrubPending:
-            pass  # deleted; the last bytes go when a reader lets go of the WAL
-
-    async def _stores(self) -> list[Store]:
-        engine = self.store.engine
-        if not self.every_tenant or (isinstance(engine, SignIn) and not engine.is_anybody):
-            return [self.store]
-        return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

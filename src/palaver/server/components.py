@@ -12,8 +12,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
-from palaver.conversations.store import Store, Sweeper
-from palaver.conversations.store import open as open_store
+from palaver.conversations.opening import open as open_store
+from palaver.conversations.store import Store
+from palaver.conversations.sweeper import Sweeper
 from palaver.errors import InvalidInput, PalaverError
 from palaver.model import Scope
 from palaver.server.auth import Authenticator, Caller

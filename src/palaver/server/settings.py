@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palaver.audit.seals import clean_sealing_key
-from palaver.conversations.store import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
+from palaver.conversations.open_options import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 from palaver.errors import InvalidInput
 
 PORT = 8484

@@ -1,0 +1,269 @@
+"""`palaver.open`: connect the parts of a store and close them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from palaver.context.builder import Prompter
+from palaver.conversations.open_options import (
+    DEFAULT_URL,
+    STREAM_FLUSH,
+    STREAM_LEASE,
+    SystemClock,
+    clean_minutes,
+    clean_seconds,
+)
+from palaver.conversations.sessions import round_of
+from palaver.conversations.store import Parts, Store, clean_scope
+from palaver.conversations.sweeper import Sweeper
+from palaver.core.identity import new_id
+from palaver.core.turn_draft import Desk
+from palaver.errors import (
+    EngineError,
+    InvalidInput,
+    MissingExtra,
+)
+from palaver.files.reader import Files
+from palaver.files.storage import open_blobs
+from palaver.generation.settings import GenerateSettings, open_talking
+from palaver.memory.worker.loop import Extractor, Summarizer, Worker
+from palaver.model import (
+    Scope,
+)
+from palaver.models.offline.embedder import available as embedder_available
+from palaver.models.offline.embedder import open_embedder
+from palaver.models.tokens import BpeCounter
+from palaver.ports.blobs import Blobs
+from palaver.ports.clock import Clock, Ids
+from palaver.ports.engine import Engine, SignIn, Token
+from palaver.ports.models import Counter, Embedder
+from palaver.recall.service import Recaller
+from palaver.telemetry import Meter
+
+if TYPE_CHECKING:
+    from palaver.redaction.redactor import Redactor
+
+AUTO_EMBEDDER = "local"
+
+
+@asynccontextmanager
+async def open(
+    url: str = DEFAULT_URL,
+    *,
+    tenant: str = "default",
+    user: str | None = None,
+    scope: Scope | None = None,
+    files: Path | str | None = None,
+    blobs: Blobs | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    counter: Counter | None = None,
+    embedder: Embedder | str | None = "auto",
+    model: str | None = None,
+    models: Mapping[str, Any] | None = None,
+    agents: Mapping[str, Any] | None = None,
+    workspaces: Mapping[str, str] | None = None,
+    generate: GenerateSettings | Mapping[str, Any] | None = None,
+    telemetry: Any = None,
+    meter: Meter | None = None,
+    summarizer: Summarizer | None = None,
+    extractor: Extractor | None = None,
+    redactor: Redactor | None = None,
+    worker: bool = True,
+    stream_lease: float = STREAM_LEASE,
+    stream_flush: float = STREAM_FLUSH,
+    sweep_every: float | None = None,
+    retention_minutes: float | None = None,
+    migrate_url: str | None = None,
+    listen_url: str | None = None,
+    read_url: str | None = None,
+    key: str | None = None,
+    token: Token | None = None,
+) -> AsyncIterator[Store]:
+    """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
+
+    Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
+    attachments (beside the database file by default), or a bucket: `s3://bucket/prefix?endpoint=…`. `memory:` is a
+    database that is gone when the block ends.
+
+    On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
+    behind pgbouncer, and reads go to `read_url`, a replica.
+
+    On Supabase, `key` is the project's API key (or SUPABASE_KEY in the environment), and `token` says who is asking;
+    `store.signed_in(token)` is for another user. With the secret key the scope is believed, as on Postgres.
+
+    `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
+    names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
+    """
+    scope = clean_scope(scope or Scope.of(tenant, user))
+    clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
+    embed, meter = _embedder(embedder), meter or Meter()
+    async with AsyncExitStack() as stack:
+        if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
+            stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
+        if url == "memory:":
+            folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
+            url = f"sqlite:///{folder}/memory.db"
+        options = {
+            "migrate_url": migrate_url,
+            "listen_url": listen_url,
+            "read_url": read_url,
+            "key": key,
+            "token": token,
+        }
+        engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
+        if isinstance(engine, SignIn):
+            scope = _agreed(scope, engine.scope)
+        talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
+        stack.push_async_callback(talking.models.aclose)
+        keeper = blobs or _blobs(url, engine, files)
+        parts = Parts(
+            engine=engine,
+            blobs=keeper,
+            blobs_chosen=bool(blobs or files),
+            desk=Desk(counter),
+            ids=ids,
+            prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
+            clock=clock,
+            worker=Worker(
+                engine,
+                counter,
+                ids,
+                clock,
+                chosen_redactor=redactor,
+                embedder=embed,
+                summarizer=summarizer,
+                extractor=extractor,
+                models=talking.models,
+                meter=meter,
+                files=Files(engine, keeper),
+            ),
+            talking=talking,
+            meter=meter,
+            stream_lease=clean_seconds("stream_lease", stream_lease),
+            stream_flush=clean_seconds("stream_flush", stream_flush),
+        )
+        store = Store(parts, scope)
+        for name, work in await _chores(store, sweep_every, retention_minutes, worker):
+            stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
+        yield store
+
+
+async def _chores(
+    store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
+) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Put in order what others left behind, and say what is to go on while the store is open."""
+    engine, found = store.engine, []
+    if not isinstance(engine, SignIn) or not engine.is_nobody:
+        every = None if sweep_every is None else clean_seconds("sweep_every", sweep_every)
+        if retention_minutes is not None:
+            clean_minutes(retention_minutes)
+        await engine.seal_expired()
+        await store.delete_doomed_blobs()
+        found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
+        if every is not None:
+            found.append(("palaver-sweeper", Sweeper(store, every, retention_minutes).run()))
+    if worker:
+        found.append(("palaver-worker", _work(store)))
+    return found
+
+
+async def _work(store: Store) -> None:
+    """Memory work: for all that this store may work for, or for those who are signed in."""
+    engine, parts = store.engine, store.parts
+    if not isinstance(engine, SignIn) or engine.is_anybody:
+        return await parts.worker.run()
+    parts.callers.home = None if engine.is_nobody else round_of(store, engine)
+    return await parts.callers.run()
+
+
+def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
+    """The engine that a URL names. `home` is who it works for, where it may work for one only."""
+    if not isinstance(url, str):
+        raise InvalidInput("url", f"must be text, not {type(url).__name__}")
+    given = {name: value for name, value in options.items() if value is not None}
+    scheme = urlsplit(url).scheme
+    if scheme in ("supabase+https", "supabase+http"):
+        _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
+        try:
+            from palaver.engines.postgres.supabase import open_supabase
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("supabase", "The Supabase engine") from problem
+        return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
+    if scheme in ("postgresql", "postgres"):
+        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
+        try:
+            from palaver.engines.postgres.engine import open_postgres
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("postgres", "The Postgres engine") from problem
+        return open_postgres(url, clock, home=home.tenant, **given)
+    if scheme != "sqlite":
+        known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
+    _check_options(given, (), "is for a server; a SQLite file has one address")
+    try:
+        from palaver.engines.sqlite import open_sqlite
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("all", "The SQLite engine") from problem
+    return open_sqlite(url, clock)
+
+
+def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(name, problem)
+
+
+def _agreed(asked: Scope, told: Scope) -> Scope:
+    """Who the token says is asking. Whoever names somebody else would be surprised."""
+    if asked.tenant not in ("default", told.tenant):
+        raise InvalidInput("tenant", "is not the one that the token names")
+    if asked.user not in (None, told.user):
+        raise InvalidInput("user", "is not the one that the token names")
+    return told
+
+
+def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
+    if files is None and isinstance(engine, SignIn):
+        return engine.blobs
+    return open_blobs(files or default_folder(url))
+
+
+def default_folder(url: str) -> Path:
+    """Attachments lie beside the database file; those of a server, where the program runs."""
+    parts = urlsplit(url)
+    name = unquote(parts.path[1:])
+    if parts.scheme != "sqlite":
+        name = quote(name, safe="@ ")  # a database may be called anything, and leads nowhere else
+    path = Path(name or "palaver")
+    return path.with_name(path.name + "-files")
+
+
+def _embedder(choice: Embedder | str | None) -> Embedder | None:
+    """The embedder in use: one that is handed in, one by name, or the local one where it is installed."""
+    if choice == "auto":
+        choice = AUTO_EMBEDDER if embedder_available() else "none"
+    return open_embedder(choice) if isinstance(choice, str) else choice
+
+
+async def _reap(engine: Engine, lease: float) -> None:
+    """Seal the streams of writers that died, soon after their lease."""
+    while True:
+        await asyncio.sleep(max(0.05, lease / 3))
+        try:
+            end = await engine.next_lease_end()
+            if end is not None:
+                await engine.seal_expired()
+        except EngineError:
+            continue  # busy or full now: there is a next time
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

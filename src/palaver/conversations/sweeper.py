@@ -1,0 +1,68 @@
+"""Periodic deletion of what has outlived its time, while a store is open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass
+
+from palaver.conversations.open_options import clean_minutes, clean_seconds
+from palaver.conversations.store import Store
+from palaver.errors import ScrubPending
+from palaver.model import Scope
+from palaver.ports.engine import SignIn
+
+_log = logging.getLogger("palaver.sweeper")
+
+LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """Sweeps now and then, for as long as a store is open: for its own scope, or for every tenant.
+
+    Several processes may do it: a row is deleted by one of them, and the others pass over it.
+    """
+
+    store: Store
+    every: float  # seconds
+    retention_minutes: float | None = None
+    every_tenant: bool = False
+    listed: float | None = None  # when the files were last listed, by the monotonic clock
+
+    def __post_init__(self) -> None:
+        clean_seconds("sweep_every", self.every)
+        if self.retention_minutes is not None:
+            clean_minutes(self.retention_minutes)
+
+    async def run(self) -> None:
+        while True:
+            await self.sweep()
+            # Processes that were started together drift apart, so that one of them finds the work done.
+            await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
+
+    async def sweep(self) -> None:
+        """Sweep once. What fails is logged by its type, and done in the next round."""
+        list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
+        try:
+            for store in await self._stores():
+                await self._sweep_one(store, list_files)
+            await self.store.engine.scrub()  # bytes that had to wait for a reader in an earlier round
+        except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
+            _log.warning("a sweep was put off (%s)", type(problem).__name__)
+        else:
+            self.listed = time.monotonic() if list_files else self.listed
+
+    async def _sweep_one(self, store: Store, list_files: bool) -> None:
+        try:
+            await store._swept(self.retention_minutes, list_files=list_files)
+        except ScrubPending:
+            pass  # deleted; the last bytes go when a reader lets go of the WAL
+
+    async def _stores(self) -> list[Store]:
+        engine = self.store.engine
+        if not self.every_tenant or (isinstance(engine, SignIn) and not engine.is_anybody):
+            return [self.store]
+        return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]
