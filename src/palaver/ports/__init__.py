@@ -1,14 +1,27 @@
-"""What Palaver asks of the outside world: small protocols, and the values that travel through them."""
+"""The ports: protocols for databases, models, file storage and the clock, and the values that they exchange."""
 
 from palaver.ports.blobs import Blobs as Blobs
 from palaver.ports.clock import Clock as Clock
 from palaver.ports.clock import Ids as Ids
 from palaver.ports.engine import ANNOUNCED as ANNOUNCED
 from palaver.ports.engine import KEY_ID as KEY_ID
+from palaver.ports.engine import ConversationStore as ConversationStore
+from palaver.ports.engine import DeletionStore as DeletionStore
+from palaver.ports.engine import EmbeddingStore as EmbeddingStore
 from palaver.ports.engine import Engine as Engine
+from palaver.ports.engine import FileStore as FileStore
+from palaver.ports.engine import JobStore as JobStore
+from palaver.ports.engine import KeyStore as KeyStore
+from palaver.ports.engine import LogStore as LogStore
+from palaver.ports.engine import MemoryStore as MemoryStore
+from palaver.ports.engine import RecallStore as RecallStore
+from palaver.ports.engine import RequestStore as RequestStore
 from palaver.ports.engine import Signal as Signal
 from palaver.ports.engine import SignIn as SignIn
+from palaver.ports.engine import StatsStore as StatsStore
+from palaver.ports.engine import StreamStore as StreamStore
 from palaver.ports.engine import Token as Token
+from palaver.ports.engine import TurnStore as TurnStore
 from palaver.ports.jobs import Health as Health
 from palaver.ports.jobs import Job as Job
 from palaver.ports.memory import FactsDraft as FactsDraft

@@ -1,4 +1,8 @@
-"""What Palaver asks of a database: one protocol per subject, and `Engine`, which is all of them."""
+"""The database ports: one protocol per subject, and `Engine`, which is all of them.
+
+Each method is one transaction, sees only what `scope` may see, and never calls a model. A function that needs only some
+of them asks for the small protocol.
+"""
 
 from __future__ import annotations
 
@@ -46,230 +50,373 @@ from palaver.ports.queries import (
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, ToEmbed, VectorRows, Where
 
-ANNOUNCED = ("stop",)  # kinds of events that somebody may put into the log without changing anything
-KEY_ID = 12  # hexadecimal digits of a key's hash that stand for it
+ANNOUNCED = ("stop",)  # kinds of events that a caller may log without changing anything else
+KEY_ID = 12  # leading hexadecimal digits of a key's hash that form its public id
 
 
 class Signal(Protocol):
-    """Tells a reader that there may be something new."""
+    """Wakes one subscriber when there may be something new."""
 
     async def wait(self) -> None:
-        """Return when something may have changed since the last return. Raises StoreClosed when nothing will again."""
+        """Return when something may have changed since the last return. Raises StoreClosed once the store is closed."""
         ...
 
 
-class Engine(Protocol):
-    """A database. Every method is one transaction, sees only what `scope` may see, and calls no model."""
+class ConversationStore(Protocol):
+    """Conversations: create, find, list, search, change."""
 
-    async def close(self) -> None: ...
+    async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
+        """Return the owner's conversation with this key, or create it. Without a key, always create one."""
+        ...
 
-    # conversations
-    async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo: ...
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo: ...
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo: ...
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]: ...
-    async def search(self, scope: Scope, search: Search) -> list[Found]: ...
-    async def matches(self, scope: Scope, search: Search) -> list[Match]: ...
+    async def search(self, scope: Scope, search: Search) -> list[Found]:
+        """Find conversations whose title or turns contain every stem."""
+        ...
+
+    async def matches(self, scope: Scope, search: Search) -> list[Match]:
+        """Find the turns of one conversation that contain any of the stems."""
+        ...
+
     async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo: ...
 
-    # turns
+
+class TurnStore(Protocol):
+    """The turns of a conversation and its branches."""
+
     async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]: ...
     async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]: ...
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn: ...
     async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]: ...
-    async def switch(self, scope: Scope, conversation: str, turn: str) -> None: ...
+    async def switch(self, scope: Scope, conversation: str, turn: str) -> None:
+        """Make the branch that holds this turn the active one."""
+        ...
 
-    # streams; a lease is how many microseconds the writer may be silent
+
+class StreamStore(Protocol):
+    """Turns that are written piece by piece. A lease is how many microseconds the writer may stay silent."""
+
     async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn: ...
-    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int: ...
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+        """Append a piece of text and renew the lease. Returns the number that the next piece must have."""
+        ...
+
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None: ...
     async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn: ...
     async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn: ...
-    async def seal_expired(self) -> int: ...
+    async def seal_expired(self) -> int:
+        """Abort the streams of every tenant whose lease has ended. Returns how many there were."""
+        ...
+
     async def next_lease_end(self) -> datetime | None: ...
 
-    # forgetting
+
+class DeletionStore(Protocol):
+    """Deletion for good: the rows, everything derived from them, and the old bytes on disk."""
+
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed: ...
-    async def reset(self, scope: Scope, conversation: str) -> Removed: ...
+    async def reset(self, scope: Scope, conversation: str) -> Removed:
+        """Forget every turn and keep the conversation."""
+        ...
+
     async def forget_conversation(self, scope: Scope, conversation: str) -> Removed: ...
-    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed: ...
-    async def forget_older(self, scope: Scope, before: int) -> Removed: ...
-    async def expire(self, scope: Scope) -> Removed: ...
-    async def scrub(self) -> bool: ...
-    async def doomed_blobs(self, limit: int) -> list[str]: ...
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+        """Drop the words of summarised turns before `position`; their summaries stay. Works in batches."""
+        ...
+
+    async def forget_older(self, scope: Scope, before: int) -> Removed:
+        """Forget turns that were stored before a time. Works in batches."""
+        ...
+
+    async def expire(self, scope: Scope) -> Removed:
+        """Delete conversations whose time to live has ended. Works in batches."""
+        ...
+
+    async def scrub(self) -> bool:
+        """Try again to remove old bytes from the database's own log. True when none are left."""
+        ...
+
+    async def doomed_blobs(self, limit: int) -> list[str]:
+        """Return paths of files whose rows are deleted and whose bytes are not."""
+        ...
+
     async def blobs_deleted(self, paths: Sequence[str]) -> None: ...
 
-    # attachments
+
+class FileStore(Protocol):
+    """Attachments, and the text that the worker extracts from them."""
+
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-        """The same again changes nothing, and answers with what was stored first."""
+        """Store the row of a file. Repeating a call changes nothing and returns what was stored first."""
         ...
 
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment: ...
     async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
-        """The newest files first."""
+        """List the files of a conversation, newest first."""
         ...
 
     async def drop_loose_files(self, scope: Scope, before: int) -> int:
-        """Delete files that were stored before a moment, and that no turn has taken; some at a time."""
+        """Delete files that were stored before a time and never attached to a turn. Works in batches."""
         ...
 
     async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that lie in the folder of a conversation of ours, and that no row names."""
+        """Return the paths that lie in a conversation's folder but belong to no row."""
         ...
 
     async def kept_file(self, scope: Scope, path: str) -> bytes | None:
-        """The bytes of a file that is in the database itself; None when it is elsewhere."""
+        """Return the bytes of a file that is stored in the database itself; None when it is elsewhere."""
         ...
 
-    # the words of files: read by the worker, once a turn has taken them
-    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]: ...
-    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool: ...
+    async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
+        """List attached files whose text has not been extracted yet."""
+        ...
+
+    async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool:
+        """Store and index the text of a file. False when the file is gone or was read already."""
+        ...
+
     async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
-        """What a file says; None when nobody has read it yet."""
+        """Return the extracted text of a file; None while it is not extracted."""
         ...
 
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
-        """For each of these turns, the piece of its files that holds most of the stems."""
+        """Return, for each turn, the passage of its files that contains the most stems."""
         ...
 
-    # the log
+
+class LogStore(Protocol):
+    """The hash-chained log of a conversation: events, seals, and whole conversations row by row."""
+
     async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]: ...
     def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]: ...
+    async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
+        """Log an event of one of the kinds in ANNOUNCED, for readers that follow the log. Returns its number."""
+        ...
 
-    # whole conversations, row by row
-    def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]: ...
-    async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None: ...
-    async def stats(self, scope: Scope) -> Stats: ...
+    def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
+        """Read everything stored of a conversation, page by page, from one snapshot."""
+        ...
 
-    # memory
-    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading: ...
-    async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised: ...
+    async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
+        """Store an exported conversation unchanged. None when the same one is stored already."""
+        ...
+
+    async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
+        """List the last events of all logs by conversation id, deleted conversations included."""
+        ...
+
+    async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
+        """List the last events that no seal covers yet."""
+        ...
+
+    async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None: ...
+    async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]: ...
+
+
+class MemoryStore(Protocol):
+    """Summaries, working memory and facts. A write based on turns that have changed since is refused."""
+
+    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+        """Read all that a context is made from, in one snapshot."""
+        ...
+
+    async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
+        """Read the turns after the last summary, up to `tokens` and never past a pending turn."""
+        ...
+
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]: ...
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]: ...
-    async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]: ...
-    async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool: ...
+    async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
+        """List the summaries of a level that no summary of the next level covers."""
+        ...
+
+    async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
+        """Store a summary. False when the turns that it covers have changed since they were read."""
+        ...
+
     async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None: ...
-    async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool: ...
+    async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
+        """Replace the working memory. False when it, or the turns that were read, changed since."""
+        ...
+
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]: ...
-    async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None: ...
+    async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
+        """Store facts and return the new ones. None when the turns that were read changed since."""
+        ...
+
     async def facts_where(self, scope: Scope, where: Where) -> list[Fact]: ...
     async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]: ...
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool: ...
 
-    # recall
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows: ...
+
+class RecallStore(Protocol):
+    """The data that recall ranks by: turn arrays, postings and vectors. Turns are named by their row numbers."""
+
+    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+        """Read the rows of the turn arrays: those after `after`, or all when `known` is not the current stamp."""
+        ...
+
     async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]: ...
     async def vectors(
         self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]: ...
     async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
-        """A sample of the vectors; None when the engine would rather hand out all of them."""
+        """Return a sample of the vectors; None when the caller should read all of them with `vectors`."""
         ...
 
     async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
-        """Turns and their inner products with what is asked; a turn with several vectors may be there several times."""
+        """Return turns and their inner products with the question. A turn may occur once for each of its vectors."""
         ...
 
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
 
-    # what was sent to models. A request's body holds what people said: it goes when a turn that was there before it is
-    # forgotten, here or where it was quoted from, when the words of turns are retired, and with the conversation
+
+class RequestStore(Protocol):
+    """Requests to models, and what their token counts taught us.
+
+    A request's body quotes the conversation. It is deleted when a turn that was stored before it is forgotten (here, or
+    where it was quoted from), when turns lose their words, and with the conversation.
+    """
+
     async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
-        """Store it; one with the same id gets the response. Only the newest `bodies` bodies stay, None: all."""
+        """Store a request, or add the response to one with the same id. Keep the newest `bodies` bodies; None: all."""
         ...
 
     async def requests(
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
-        """The latest requests, oldest first: of one turn, or before another request."""
+        """Return the latest requests, oldest first: of one turn, or before another request."""
         ...
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None: ...
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None: ...
 
-    # keys of the server's callers: stored as their hash, looked up inside the tenant that the key names. Their log is
-    # chained like that of a conversation, one per tenant: create, use, refuse, revoke
+
+class KeyStore(Protocol):
+    """API keys of the server's callers, stored as hashes and looked up in the tenant that the key names.
+
+    Each tenant has one log of its keys (create, use, refuse, revoke), chained like the log of a conversation.
+    """
+
     async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None: ...
     async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None: ...
     async def api_keys(self, scope: Scope) -> list[ApiKey]: ...
     async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None: ...
     async def any_key(self) -> bool:
-        """Whether any tenant has a key that works now."""
+        """Return whether any tenant has a key that is valid now."""
         ...
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None: ...
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]: ...
 
-    # what a server adds to the log, and reads off it
-    async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
-        """An event of one of the kinds in ANNOUNCED, for whoever follows the log. Answers its number."""
-        ...
 
-    async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-        """Tokens that turns and memory work report, newest day first, of conversations that the scope may see."""
-        ...
+class JobStore(Protocol):
+    """The queue of background jobs. A lease is how many microseconds a worker may hold a job without renewing it."""
 
-    async def tenants(self) -> list[str]: ...
-    async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
-        """The ends of the logs, by conversation id after `after`; deleted conversations included."""
-        ...
-
-    async def unsealed(self, tenant: str, limit: int) -> list[Tip]: ...
-    async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None: ...
-    async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]: ...
-
-    async def health(self) -> Health:
-        """Of everything that this engine works for. A database that cannot be asked raises."""
-        ...
-
-    # the outbox
     def quiet_seconds(self) -> float:
-        """For how long nobody has stored a turn through this engine."""
+        """Return how long ago a turn was last stored through this engine."""
         ...
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None: ...
     async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
-        """The job that has waited longest, in one tenant or in all that this engine works for.
+        """Take the job that has waited longest, in one tenant or in all that this engine works for.
 
-        An engine whose jobs are not kept by tenant may take another's.
+        An engine that does not separate jobs by tenant may return a job of another one.
         """
         ...
 
     async def renew_job(self, job: Job, lease: int) -> None: ...
     async def finish_job(self, job: Job) -> None: ...
     async def release_job(self, job: Job) -> None: ...
-    async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None: ...
-    async def next_job(self, tenant: str | None = None) -> datetime | None: ...
-    async def index_all(self) -> None: ...
+    async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
+        """Run a failed job again after `delay` microseconds; with `dead`, set it aside."""
+        ...
+
+    async def next_job(self, tenant: str | None = None) -> datetime | None:
+        """Return when the next job is due; None when there is none."""
+        ...
+
+
+class EmbeddingStore(Protocol):
+    """The text index and the vectors of passages and facts, as the worker keeps them up to date."""
+
+    async def index_all(self) -> None:
+        """Bring the text index up to date with every stored turn."""
+        ...
+
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]: ...
     async def put_embedded(self, model: str, embedded: Embedded) -> None: ...
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]: ...
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None: ...
-    async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None: ...
+    async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
+        """Delete the vectors of every embedder but this one."""
+        ...
+
     async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
-        """Enqueue a job `embed` wherever there are vectors of these embedders."""
+        """Enqueue an `embed` job wherever there are vectors of these embedders."""
         ...
 
     async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
-        """Drop the vectors of these embedders from what the job went through."""
+        """Delete the vectors of these embedders from everything that the job went through."""
         ...
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int: ...
 
 
-Token = str | Callable[[], str | Awaitable[str]]  # a function is asked before each request
+class StatsStore(Protocol):
+    """Counts over everything that is stored, for operators."""
+
+    async def stats(self, scope: Scope) -> Stats: ...
+    async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
+        """Return the tokens reported by turns and memory work in visible conversations, newest day first."""
+        ...
+
+    async def tenants(self) -> list[str]: ...
+    async def health(self) -> Health:
+        """Check everything that this engine works for. Raises when the database cannot be reached."""
+        ...
+
+
+class Engine(
+    ConversationStore,
+    TurnStore,
+    StreamStore,
+    DeletionStore,
+    FileStore,
+    LogStore,
+    MemoryStore,
+    RecallStore,
+    RequestStore,
+    KeyStore,
+    JobStore,
+    EmbeddingStore,
+    StatsStore,
+    Protocol,
+):
+    """A database that can hold everything."""
+
+    async def close(self) -> None: ...
+
+
+Token = str | Callable[[], str | Awaitable[str]]  # a function is called before each request
 
 
 @runtime_checkable
 class SignIn(Protocol):
-    """An engine that believes a token, and no scope: each caller has one of its own."""
+    """An engine that derives the scope from a token instead of an argument. There is one such engine per caller."""
 
-    scope: Scope  # who the token says is asking
+    scope: Scope  # derived from the token
     blobs: Blobs
-    writes: int  # a caller that has written something may have left memory work to do
-    is_nobody: bool  # nobody is signed in here
-    is_anybody: bool  # the application itself: any scope will do
+    writes: int  # how many writes this caller has made; each may have left memory work to do
+    is_nobody: bool  # no token was given
+    is_anybody: bool  # the application's own secret key: any scope is accepted
 
-    async def signed_in(self, token: Token) -> Any: ...
+    async def signed_in(self, token: Token) -> Any:
+        """Return an engine of the same project for the caller with this token."""
+        ...
 
-    def twin(self) -> Any: ...
+    def twin(self) -> Any:
+        """Return an engine for the same caller with its own count of writes, for a worker."""
+        ...
