@@ -170,5 +170,5 @@ async def test_numbers_that_are_given_out_again_are_embedded_again(tmp_path: Pat
         hit = (await talk.recall("llama4"))[0]
         assert hit.parts["standing"] == 0  # there is no assistant in this conversation
         assert await store.engine.embedding_backlog("hash-32") == 0
-        (row,) = await store.engine.vectors(store.scope, palaver.ports.Where(conversation=talk.id), "hash-32", {})
+        (row,) = await store.engine.vectors(store.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {})
         assert len(row.rows) == 1

@@ -12,8 +12,8 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.errors import PalaverError
-from palaver.ports.recall import Where
-from palaver.recall.service import Recaller
+from palaver.ports.recall import RecallScope
+from palaver.recall.service import RecallService
 
 from .helpers import url
 
@@ -28,7 +28,7 @@ SAYINGS = (
 )
 
 
-async def known(recaller: Recaller, store: Store, where: Where) -> list[tuple[Any, ...]]:
+async def known(recaller: RecallService, store: Store, where: RecallScope) -> list[tuple[Any, ...]]:
     profile = (await recaller.rank(store.scope, where, "soup", 5)).profile
     names = ("tid", "conversation", "position", "created", "tokens", "assistant", "searchable", "standing")
     columns = [getattr(profile, name).tolist() for name in names]
@@ -94,10 +94,10 @@ class Life:
 async def test_what_is_known_is_what_is_there(tmp_path: Path, seed: int) -> None:
     async with palaver.open(url(tmp_path), user="ada", embedder=None, worker=False) as store:
         talks = [await store.conversation(f"talk {n}") for n in range(3)]
-        life, old = Life(store, talks, seed), Recaller(store.engine, None, store.parts.clock)
-        places = [Where(conversation=talks[0].id), Where(owner="ada"), Where()]
+        life, old = Life(store, talks, seed), RecallService(store.engine, None, store.parts.clock)
+        places = [RecallScope(conversation=talks[0].id), RecallScope(owner="ada"), RecallScope()]
         for _ in range(STEPS):
             await life.step()
-            new = Recaller(store.engine, None, store.parts.clock)
+            new = RecallService(store.engine, None, store.parts.clock)
             for where in places:
                 assert await known(old, store, where) == await known(new, store, where)

@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.errors import InvalidInput, ModelUnavailable
-from palaver.ports.recall import ProfileRows, Where
+from palaver.ports.recall import ProfileRows, RecallScope
 from palaver.recall import scoring
 from palaver.testing import HashEmbedder
 
@@ -296,7 +296,7 @@ async def test_a_new_standing_instruction_is_learned_without_reading_everything_
         talk = await store.conversation("t")
         await talk_on(talk, 60)
         await store.settle()
-        recaller, where = store.parts.prompter.recaller, Where(conversation=talk.id)
+        recaller, where = store.parts.prompter.recaller, RecallScope(conversation=talk.id)
         told: list[ProfileRows] = []
         profile = store.engine.profile
 

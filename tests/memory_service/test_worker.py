@@ -157,7 +157,9 @@ async def test_two_workers_on_one_file_do_each_job_once(tmp_path: Path) -> None:
         written = [spans(await talk.summaries()) for talk in talks]
         assert len(one.read) + len(two.read) == sum(map(len, written))
         for talk in talks:
-            (row,) = await first.engine.vectors(first.scope, palaver.ports.Where(conversation=talk.id), "hash-32", {})
+            (row,) = await first.engine.vectors(
+                first.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {}
+            )
             assert len({tid for _, tid, _ in row.rows}) == len(row.rows) == 130
         assert await outbox(first) == []
 
@@ -168,7 +170,7 @@ async def test_embedding_the_same_passages_twice_stores_them_once(tmp_path: Path
         await talk_on(talk, 100)
         await store.engine.index_all()
         await asyncio.gather(*(store.parts.worker.embed() for _ in range(4)))
-        (row,) = await store.engine.vectors(store.scope, palaver.ports.Where(conversation=talk.id), "hash-32", {})
+        (row,) = await store.engine.vectors(store.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {})
         assert len(row.rows) == 100
 
 

@@ -6,13 +6,13 @@ import palaver
 from palaver.engines.postgres import rows, transports
 from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import as_json
-from palaver.ports.recall import Where
+from palaver.ports.recall import RecallScope
 
 
 async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, postgres_url: str) -> None:
     async with palaver.open(postgres_url, user="ada", embedder=None, worker=False) as store:
         slow, quick = await store.conversation("slow"), await store.conversation("quick")
-        recaller, where = store.parts.prompter.recaller, Where(owner="ada")
+        recaller, where = store.parts.prompter.recaller, RecallScope(owner="ada")
         await quick.append("user", "first")
         assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
         who = Caller(None, store.parts.clock).who(store.scope)  # type: ignore[arg-type]

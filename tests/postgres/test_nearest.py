@@ -55,7 +55,7 @@ async def test_when_the_index_finds_too_little_every_vector_is_looked_at(
     async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
         talk = await fill(store, 200)
         ranking = await store.parts.prompter.recaller.rank(
-            store.scope, palaver.ports.Where(conversation=talk.id), "owl", 1_000
+            store.scope, palaver.ports.RecallScope(conversation=talk.id), "owl", 1_000
         )
         assert len(ranking.order) == 200
         hits = await talk.recall("copper lantern", k=5)

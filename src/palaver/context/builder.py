@@ -13,7 +13,7 @@ from typing import Any
 from palaver.context import render
 from palaver.context.inputs import Context, Material, Recalled
 from palaver.context.options import OVERHEAD_TOKENS, Options, policy_named, with_budget
-from palaver.context.pack import assemble, cover_of
+from palaver.context.pack import assemble, covering_summaries
 from palaver.context.window import ROOM
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import decode_content, encode_content
@@ -25,10 +25,10 @@ from palaver.memory.retention import retention_of
 from palaver.model import WRITE, ConversationInfo, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.engine import Engine
-from palaver.ports.memory import Limits, Reading
+from palaver.ports.memory import ContextSnapshot, ReadBudget
 from palaver.ports.models import Counter
-from palaver.ports.recall import Where
-from palaver.recall.service import MAX_QUERY, Recaller
+from palaver.ports.recall import RecallScope
+from palaver.recall.service import MAX_QUERY, RecallService
 
 FACTS = 40
 STANDING = 20  # instructions that it offers besides
@@ -77,7 +77,7 @@ class _Asked:
     is_again: bool
 
     @classmethod
-    def of(cls, scope: Scope, options: Options, reading: Reading, message: Turn | None) -> _Asked:
+    def of(cls, scope: Scope, options: Options, reading: ContextSnapshot, message: Turn | None) -> _Asked:
         current = message or reading.current
         text = options.query or (current.text if current else "")
         asked = options if options.message is None else replace(options, message=None)
@@ -108,11 +108,11 @@ class Remembering:
 
 
 @dataclass(slots=True)
-class Prompter:
+class ContextBuilder:
     """What one open store needs to build contexts."""
 
     engine: Engine
-    recaller: Recaller
+    recaller: RecallService
     counter: Counter
     _frozen: OrderedDict[Any, tuple[tuple[_Found, ...], str]] = field(default_factory=OrderedDict)
     _previous: OrderedDict[Any, list[int]] = field(default_factory=OrderedDict)
@@ -120,7 +120,7 @@ class Prompter:
 
     async def build(self, scope: Scope, conversation: str, options: Options, bound: Bound | None = None) -> Context:
         count = self._counter(options)
-        limits = Limits(
+        limits = ReadBudget(
             budget=options.budget,
             summarised=_worth_reading(options),
             in_characters=options.char_budget is not None,
@@ -166,7 +166,7 @@ class Prompter:
 
     # ---- what came before the question
 
-    async def _read(self, scope: Scope, conversation: str, limits: Limits, bound: Bound | None) -> Reading:
+    async def _read(self, scope: Scope, conversation: str, limits: ReadBudget, bound: Bound | None) -> ContextSnapshot:
         """The reading for a context, without what came after the turn that it is bound to."""
         reading = await self.engine.reading(scope, conversation, limits)
         if bound is None:
@@ -205,7 +205,7 @@ class Prompter:
     # ---- recall
 
     async def _recalled(
-        self, scope: Scope, options: Options, reading: Reading, asked: _Asked, bound: Bound | None
+        self, scope: Scope, options: Options, reading: ContextSnapshot, asked: _Asked, bound: Bound | None
     ) -> tuple[list[tuple[_Found, Recalled]], str]:
         if not options.wants_recall or not asked.text.strip():
             return [], "off" if not options.wants_recall else "nothing to look for"
@@ -227,7 +227,7 @@ class Prompter:
         self, scope: Scope, options: Options, info: ConversationInfo, text: str, bound: Bound | None
     ) -> tuple[tuple[_Found, ...], str]:
         """What speaks to the text, and how it was looked for."""
-        where = where_of(options.recall_scope, info)
+        where = recall_scope_for(options.recall_scope, info)
         # Elsewhere positions mean nothing, and what is later is left out once it is read.
         through = bound.turn.position if bound is not None and where.conversation is not None else None
         ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through)
@@ -328,14 +328,14 @@ def _as_many_as_fit(costs: Any, budget: int) -> int:
     return int(costs.cumsum().searchsorted(budget, "right"))
 
 
-def where_of(kind: str, info: ConversationInfo) -> Where:
+def recall_scope_for(kind: str, info: ConversationInfo) -> RecallScope:
     """The conversations to look at: this one, all of its owner's, or the tenant's; as far as the scope may see them."""
     if kind == "conversation":
-        return Where(conversation=info.id)
+        return RecallScope(conversation=info.id)
     if kind == "owner":
-        return Where(owner=info.owner)
+        return RecallScope(owner=info.owner)
     if kind == "tenant":
-        return Where()
+        return RecallScope()
     raise InvalidInput("scope", "must be conversation, owner or tenant")
 
 
@@ -348,23 +348,23 @@ def _worth_reading(options: Options) -> int | None:
     return int(options.budget * ROOM)
 
 
-def _later(reading: Reading, bound: Bound) -> list[Turn]:
+def _later(reading: ContextSnapshot, bound: Bound) -> list[Turn]:
     return [turn for turn in reading.tail if bound.excludes(turn)]
 
 
-def _is_whole(reading: Reading) -> bool:
+def _is_whole(reading: ContextSnapshot) -> bool:
     """Whether the thread was read from its first turn on."""
     return bool(reading.tail) and reading.tail[0].position == 0
 
 
-def _widened(limits: Limits, later: Sequence[Turn]) -> Limits:
+def _widened(limits: ReadBudget, later: Sequence[Turn]) -> ReadBudget:
     """Limits with room for turns that are left out again: more than they take, in tokens or in characters."""
     more = sum(2 * len(turn.text) + 4 * turn.token_count + 1 for turn in later)
     summarised = None if limits.summarised is None else limits.summarised + more
     return replace(limits, budget=limits.budget + more, summarised=summarised)
 
 
-def _turns_through(reading: Reading, kept: Sequence[Turn]) -> int:
+def _turns_through(reading: ContextSnapshot, kept: Sequence[Turn]) -> int:
     """How many turns there were; exact when all of them were read."""
     if _is_whole(reading):
         return len(kept)
@@ -386,11 +386,11 @@ def _without_later_notes(memory: str | None, later: frozenset[str]) -> str | Non
     return working_memory.to_json(reduce(working_memory.without_turn, later, working_memory.from_json(memory)))
 
 
-def _retired(reading: Reading) -> int:
+def _retired(reading: ContextSnapshot) -> int:
     """How many turns have lost their words: no longer in the view, but summaries still stand for them."""
     if retention_of(reading.info.settings) == "full":
         return 0
-    told = sum(one.turns for one in cover_of(reading.summaries, reading.summarized_position))
+    told = sum(one.turns for one in covering_summaries(reading.summaries, reading.summarized_position))
     return max(0, told - reading.summarized_turns)
 
 
@@ -411,7 +411,7 @@ def _message(message: Any, scope: Scope) -> Turn | None:
     )
 
 
-def _memory_lines(reading: Reading, options: Options) -> tuple[str, ...]:
+def _memory_lines(reading: ContextSnapshot, options: Options) -> tuple[str, ...]:
     if not options.include_working_memory or reading.working_memory is None:
         return ()
     text = working_memory.render(working_memory.from_json(reading.working_memory))
@@ -421,7 +421,7 @@ def _memory_lines(reading: Reading, options: Options) -> tuple[str, ...]:
 # ---- options from keywords -----------------------------------------------------------------------------------------
 
 
-def options_of(
+def parse_options(
     *,
     token_budget: int | None = None,
     char_budget: int | None = None,
@@ -471,7 +471,7 @@ def options_of(
     return with_budget(options, token_budget, char_budget)
 
 
-OPTIONS = tuple(inspect.signature(options_of).parameters)
+OPTIONS = tuple(inspect.signature(parse_options).parameters)
 
 
 def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:

@@ -15,7 +15,7 @@ ROLES = ("user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
-class HandedIn:
+class ClientHistory:
     """The messages that are shown, and how many older ones are not."""
 
     messages: tuple[tuple[str, str], ...] = ()
@@ -31,18 +31,18 @@ class HandedIn:
             lines.insert(0, f"(older messages omitted; showing last {len(self.messages)} messages)")
         return fenced("history", NOTE, "\n".join(lines))
 
-    def without_oldest(self) -> HandedIn:
-        return HandedIn(self.messages[1:], self.left_out + 1)
+    def without_oldest(self) -> ClientHistory:
+        return ClientHistory(self.messages[1:], self.left_out + 1)
 
 
-def handed_in(history: object, *, current: str, known: Sequence[tuple[str, str]], most: int) -> HandedIn:
+def read_client_history(history: object, *, current: str, known: Sequence[tuple[str, str]], most: int) -> ClientHistory:
     """The last `most` messages of a client's history, without the current one and without those that are `known`."""
     messages = _cleaned(history)
     while messages and messages[-1] == ("user", current):
         messages.pop()
     here = set(known)
     fresh = [message for message in messages if message not in here]
-    return HandedIn(tuple(fresh[-most:] if most else ()), max(0, len(fresh) - most))
+    return ClientHistory(tuple(fresh[-most:] if most else ()), max(0, len(fresh) - most))
 
 
 def _cleaned(history: object) -> list[tuple[str, str]]:

@@ -164,7 +164,7 @@ class _Packer:
 
     def _summaries_reserve(self) -> int:
         """Their share; less in a small budget whose summaries are short. It changes only when one is written."""
-        cover = cover_of(self.material.summaries, END)
+        cover = covering_summaries(self.material.summaries, END)
         if not cover:
             return 0
         share, note = self._summaries_share(), self.overhead + NOTE_COST
@@ -270,7 +270,7 @@ class _Packer:
     def _summaries(self, cap: int, start: int) -> list[str]:
         """The summaries that stand for everything before the window, the widest ones first."""
         self.window_start = start
-        whole = cover_of(self.material.summaries, start)
+        whole = covering_summaries(self.material.summaries, start)
         cover = self._fitting_cover(whole, min(cap, self.left))
         older = self._older_turns(start)
         notes: list[str] = []
@@ -568,7 +568,7 @@ ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "reca
 DATE_COST = 8
 
 
-def cover_of(summaries: Sequence[Summary], end: int) -> list[Summary]:
+def covering_summaries(summaries: Sequence[Summary], end: int) -> list[Summary]:
     """Summaries that lie before `end` and do not overlap: at each place the widest that fits."""
     cover: list[Summary] = []
     at = 0

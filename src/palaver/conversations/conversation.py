@@ -27,10 +27,10 @@ from uuid import uuid4
 from msgspec import structs
 
 from palaver.audit.verifier import Verifier
-from palaver.context.builder import OPTIONS, Bound, options_of, where_of
+from palaver.context.builder import OPTIONS, Bound, parse_options, recall_scope_for
 from palaver.context.inputs import Context
 from palaver.context.options import Options
-from palaver.context.pack import cover_of
+from palaver.context.pack import covering_summaries
 from palaver.context.tool_rounds import steps_of
 from palaver.conversations.streams import LOST, TurnWriter
 from palaver.core.identity import file_hash, micros
@@ -93,9 +93,9 @@ from palaver.model import (
     Verified,
     WorkingMemory,
 )
-from palaver.ports.memory import Limits, MemoryDraft
+from palaver.ports.memory import MemoryDraft, ReadBudget
 from palaver.ports.queries import REMEMBERED, Append, Audit, Chunk, History, Record, Removed, Seal, Search
-from palaver.ports.recall import Where
+from palaver.ports.recall import RecallScope
 from palaver.recall.service import MAX_QUERY
 from palaver.recall.terms import terms
 from palaver.redaction.apply import redacted_calls, redacted_content, redacted_json, redacted_results
@@ -445,7 +445,7 @@ class Conversation:
         earlier = replace(query, limit=1, before=turns[0].id, after=None)
         before = await self._engine.history(self._scope, self.id, earlier)
         start = before[0].position if before else -1
-        waiting = [one for one in cover_of(await self.summaries(), END) if one.from_seq > start]
+        waiting = [one for one in covering_summaries(await self.summaries(), END) if one.from_seq > start]
         found: list[Turn | Summary] = []
         for turn in turns:
             found += [one for one in waiting if one.from_seq <= turn.position]
@@ -748,7 +748,7 @@ class Conversation:
             turn = await self.turn(question)
             bound = Bound(turn=turn, steps=await self._steps_of(turn))
         return await self._build_context(
-            await self._mistrusted(options_of(token_budget=token_budget, **options)), bound
+            await self._reduce_budget_for_model(parse_options(token_budget=token_budget, **options)), bound
         )
 
     async def _steps_of(self, question: Turn) -> frozenset[str]:
@@ -758,20 +758,20 @@ class Conversation:
 
     async def _build_context(self, options: Options, bound: Bound | None = None) -> Context:
         if not options.wants_recall:
-            return await self._built(options, bound)
+            return await self._build_timed(options, bound)
         with self._telemetry.memory("search_memory", self.id) as span:
-            context = await self._built(options, bound)
+            context = await self._build_timed(options, bound)
             quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
             span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
             return context
 
-    async def _built(self, options: Options, bound: Bound | None) -> Context:
+    async def _build_timed(self, options: Options, bound: Bound | None) -> Context:
         began = time.perf_counter()
         context = await self._store.parts.prompter.build(self._scope, self.id, options, bound)
         self._meter.built(time.perf_counter() - began)
         return context
 
-    async def _mistrusted(self, options: Options) -> Options:
+    async def _reduce_budget_for_model(self, options: Options) -> Options:
         """A smaller budget for a model whose provider counts more than we do."""
         if options.model is None or options.token_budget is None:
             return options
@@ -794,7 +794,7 @@ class Conversation:
         arguments = (
             clean_text("query", query),
             clean_limit("k", k, 1_000),
-            where_of(scope, self.info),
+            recall_scope_for(scope, self.info),
             _clean_threshold(threshold),
             None if since is None else clean_moment("since", since),
             None if until is None else clean_moment("until", until),
@@ -806,7 +806,7 @@ class Conversation:
         self,
         text: str,
         k: int,
-        where: Where,
+        where: RecallScope,
         threshold: float | None,
         since: int | None,
         until: int | None,
@@ -823,7 +823,7 @@ class Conversation:
         self,
         text: str,
         k: int,
-        where: Where,
+        where: RecallScope,
         threshold: float | None,
         since: int | None,
         until: int | None,
@@ -870,7 +870,7 @@ class Conversation:
         return (await self._stored_memory())[0]
 
     async def _stored_memory(self) -> tuple[WorkingMemory, str | None]:
-        stored = (await self._engine.reading(self._scope, self.id, Limits())).working_memory
+        stored = (await self._engine.reading(self._scope, self.id, ReadBudget())).working_memory
         return (working_memory.from_json(stored) if stored else WorkingMemory()), stored
 
     async def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:

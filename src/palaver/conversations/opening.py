@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from palaver.context.builder import Prompter
+from palaver.context.builder import ContextBuilder
 from palaver.conversations.open_options import (
     DEFAULT_URL,
     STREAM_FLUSH,
@@ -43,7 +43,7 @@ from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, SignIn, Token
 from palaver.ports.models import Counter, Embedder
-from palaver.recall.service import Recaller
+from palaver.recall.service import RecallService
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ async def open(
             blobs_chosen=bool(blobs or files),
             desk=Desk(counter),
             ids=ids,
-            prompter=Prompter(engine, Recaller(engine, embed, clock), counter),
+            prompter=ContextBuilder(engine, RecallService(engine, embed, clock), counter),
             clock=clock,
             worker=Worker(
                 engine,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from palaver.context.builder import Prompter
+from palaver.context.builder import ContextBuilder
 from palaver.conversations.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.conversations.live_buffer import Unflushed
 from palaver.conversations.open_options import STREAM_FLUSH, STREAM_LEASE, clean_minutes
@@ -63,7 +63,7 @@ from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, SignIn, Token
 from palaver.ports.queries import Changes, ConversationSpec, Listing, Record, Removed, Search
-from palaver.recall.service import Recaller
+from palaver.recall.service import RecallService
 from palaver.recall.terms import last_word, title_terms
 from palaver.telemetry import Meter
 
@@ -83,7 +83,7 @@ class Parts:
     blobs: Blobs
     desk: Desk
     ids: Ids
-    prompter: Prompter
+    prompter: ContextBuilder
     worker: Worker
     clock: Clock
     talking: Talking
@@ -432,13 +432,13 @@ class Store:
 
 def _store_of(parts: Parts, engine: Any) -> Store:
     """What one who signed in works with: everything that reaches the database does so with the token."""
-    recaller = Recaller(engine, parts.worker.embedder, parts.clock)
+    recaller = RecallService(engine, parts.worker.embedder, parts.clock)
     blobs = parts.blobs if parts.blobs_chosen else engine.blobs
     own = replace(
         parts,
         engine=engine,
         blobs=blobs,
-        prompter=Prompter(engine, recaller, parts.prompter.counter),
+        prompter=ContextBuilder(engine, recaller, parts.prompter.counter),
         worker=replace(parts.worker, engine=engine, files=Files(engine, blobs)),
         talking=replace(parts.talking, bounds=Bounds(engine)),
     )

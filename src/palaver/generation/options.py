@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from palaver.context.builder import options_of
+from palaver.context.builder import parse_options
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity
 from palaver.model import Turn
 from palaver.ports.models import ToolSpec
 
-CONTEXT_OPTIONS = frozenset(inspect.signature(options_of).parameters)
+CONTEXT_OPTIONS = frozenset(inspect.signature(parse_options).parameters)
 DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
 
 
@@ -71,5 +71,5 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
             raise InvalidInput(
                 name, f"is no option of generate; those are {known}. What the model's own API takes goes into settings="
             )
-    options_of(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
+    parse_options(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
     return Asked(message=message, context=rest, **own)

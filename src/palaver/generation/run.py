@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from palaver.context.builder import Bound, options_of
-from palaver.context.client_history import HandedIn, handed_in
+from palaver.context.builder import Bound, parse_options
+from palaver.context.client_history import ClientHistory, read_client_history
 from palaver.context.inputs import Context
 from palaver.context.options import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
@@ -67,7 +67,7 @@ class Generation:
         self.continuity: Continuity = (asked.continuity or self.limits.continuity) if self.model.remembers else "off"
         self.question: Turn | None = None
         self.bound: Bound | None = None
-        self.history = HandedIn()
+        self.history = ClientHistory()
         self.sources: list[Mapping[str, Any]] = []
         self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {id: tuple(t) for id, t in asked.thoughts.items()}
         self.ratio = 1.0
@@ -254,7 +254,7 @@ class Generation:
     async def _take_history(self, current: str, history: Any) -> None:
         stored: list[Turn] = await self.talk.history(2 * self.limits.history_messages + 1)
         known = [(turn.role, turn.text) for turn in stored]
-        self.history = handed_in(history, current=current, known=known, most=self.limits.history_messages)
+        self.history = read_client_history(history, current=current, known=known, most=self.limits.history_messages)
 
     async def _stored_answer(self) -> Turn | None:
         """What an earlier call with the same idempotency key was answered."""
@@ -269,7 +269,7 @@ class Generation:
         at = self.store.parts.clock.now()
         budget, extra, options = self._budget()
         context = await self.talk._build_context(
-            options_of(
+            parse_options(
                 **options,
                 **self.asked.context,
                 instructions=self.instructions,

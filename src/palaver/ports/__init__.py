@@ -24,10 +24,10 @@ from palaver.ports.engine import Token as Token
 from palaver.ports.engine import TurnStore as TurnStore
 from palaver.ports.jobs import Health as Health
 from palaver.ports.jobs import Job as Job
+from palaver.ports.memory import ContextSnapshot as ContextSnapshot
 from palaver.ports.memory import FactsDraft as FactsDraft
-from palaver.ports.memory import Limits as Limits
 from palaver.ports.memory import MemoryDraft as MemoryDraft
-from palaver.ports.memory import Reading as Reading
+from palaver.ports.memory import ReadBudget as ReadBudget
 from palaver.ports.memory import SummaryDraft as SummaryDraft
 from palaver.ports.memory import Unsummarised as Unsummarised
 from palaver.ports.models import CallReady as CallReady
@@ -64,6 +64,6 @@ from palaver.ports.recall import FactToEmbed as FactToEmbed
 from palaver.ports.recall import Nearest as Nearest
 from palaver.ports.recall import Postings as Postings
 from palaver.ports.recall import ProfileRows as ProfileRows
+from palaver.ports.recall import RecallScope as RecallScope
 from palaver.ports.recall import ToEmbed as ToEmbed
 from palaver.ports.recall import VectorRows as VectorRows
-from palaver.ports.recall import Where as Where

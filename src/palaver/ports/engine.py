@@ -33,7 +33,7 @@ from palaver.model import (
 from palaver.model import Seal as LogSeal
 from palaver.ports.blobs import Blobs
 from palaver.ports.jobs import Health, Job
-from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
+from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     Append,
@@ -48,7 +48,7 @@ from palaver.ports.queries import (
     Seal,
     Search,
 )
-from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, ToEmbed, VectorRows, Where
+from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
 ANNOUNCED = ("stop",)  # kinds of events that a caller may log without changing anything else
 KEY_ID = 12  # leading hexadecimal digits of a key's hash that form its public id
@@ -218,7 +218,7 @@ class LogStore(Protocol):
 class MemoryStore(Protocol):
     """Summaries, working memory and facts. A write based on turns that have changed since is refused."""
 
-    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         """Read all that a context is made from, in one snapshot."""
         ...
 
@@ -246,27 +246,29 @@ class MemoryStore(Protocol):
         """Store facts and return the new ones. None when the turns that were read changed since."""
         ...
 
-    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]: ...
-    async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]: ...
+    async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]: ...
+    async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]: ...
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool: ...
 
 
 class RecallStore(Protocol):
     """The data that recall ranks by: turn arrays, postings and vectors. Turns are named by their row numbers."""
 
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+    async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         """Read the rows of the turn arrays: those after `after`, or all when `known` is not the current stamp."""
         ...
 
-    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]: ...
+    async def postings(
+        self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int
+    ) -> dict[str, Postings]: ...
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
+        self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]: ...
-    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
         """Return a sample of the vectors; None when the caller should read all of them with `vectors`."""
         ...
 
-    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+    async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         """Return turns and their inner products with the question. A turn may occur once for each of its vectors."""
         ...
 

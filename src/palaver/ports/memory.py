@@ -13,7 +13,7 @@ from palaver.model import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReadBudget:
     """How much to read for a context: tokens, or characters, from the end of the thread, as `viewer` sees it.
 
     `summarised` is how much of it may be turns that a summary covers; an engine may read more.
@@ -27,7 +27,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ContextSnapshot:
     """What a context is made from: one snapshot, bounded by the budget that was asked for."""
 
     info: ConversationInfo

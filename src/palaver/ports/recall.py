@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class RecallScope:
     """Which conversations a recall looks at, inside what the scope may see. Nothing set: the tenant."""
 
     conversation: str | None = None

@@ -17,7 +17,7 @@ from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Engine
 from palaver.ports.models import Embedder
-from palaver.ports.recall import Nearest, Postings, ProfileRows, Where
+from palaver.ports.recall import Nearest, Postings, ProfileRows, RecallScope
 from palaver.recall.terms import terms
 
 if TYPE_CHECKING:
@@ -154,19 +154,19 @@ class Ranking:
         return [int(i) for i in found[:most] if self.profile.searchable[i]]
 
 
-class Recaller:
+class RecallService:
     def __init__(self, engine: Engine, embedder: Embedder | None, clock: Clock) -> None:
         self.engine, self.embedder, self.clock = engine, embedder, clock
-        self._profiles: OrderedDict[tuple[Scope, Where], _Known] = OrderedDict()
+        self._profiles: OrderedDict[tuple[Scope, RecallScope], _Known] = OrderedDict()
         self._matrices: OrderedDict[int, _Matrix] = OrderedDict()
-        self._samples: OrderedDict[tuple[Scope, Where], _Sample] = OrderedDict()
+        self._samples: OrderedDict[tuple[Scope, RecallScope], _Sample] = OrderedDict()
         self._lock = asyncio.Lock()
         self.note = self._how(answered=True)  # of the last question; a ranking has its own
 
     async def rank(
         self,
         scope: Scope,
-        where: Where,
+        where: RecallScope,
         text: str,
         most: int,
         *,
@@ -210,7 +210,7 @@ class Recaller:
         return await self.engine.file_quotes(scope, tids, stems) if tids and stems else {}
 
     async def facts(
-        self, scope: Scope, where: Where, text: str, ranking: Ranking
+        self, scope: Scope, where: RecallScope, text: str, ranking: Ranking
     ) -> list[tuple[Fact, dict[str, float]]]:
         """The facts of the scope, with what speaks for each: the words that it shares with the question, and how much
         nearer it is to it than the turns of the scope are."""
@@ -219,7 +219,7 @@ class Recaller:
         stems = set(terms(text))
         return [(fact, {"lexical": _share(fact, stems), "dense": near.get(fact.id, 0.0)}) for fact in facts]
 
-    async def _near_facts(self, scope: Scope, where: Where, near: _Near) -> dict[str, float]:
+    async def _near_facts(self, scope: Scope, where: RecallScope, near: _Near) -> dict[str, float]:
         import numpy as np
 
         from palaver.recall.scoring import levelled
@@ -235,7 +235,7 @@ class Recaller:
 
     # ---- the profile
 
-    async def _profile(self, scope: Scope, where: Where) -> tuple[_Known, int, int]:
+    async def _profile(self, scope: Scope, where: RecallScope) -> tuple[_Known, int, int]:
         from palaver.recall.turn_arrays import Profile
 
         key = (scope, where)
@@ -255,7 +255,7 @@ class Recaller:
 
     # ---- vectors
 
-    async def _cosines(self, scope: Scope, where: Where, query: Query, known: _Known, lexical: Lexical) -> _Near:
+    async def _cosines(self, scope: Scope, where: RecallScope, query: Query, known: _Known, lexical: Lexical) -> _Near:
         import numpy as np
 
         if self.embedder is None:
@@ -274,7 +274,7 @@ class Recaller:
         return _Near(asked, await asyncio.to_thread(_best_cosines, known, mine, asked))
 
     async def _nearest(
-        self, scope: Scope, where: Where, known: _Known, lexical: Lexical, sample: _Sample, asked: Any
+        self, scope: Scope, where: RecallScope, known: _Known, lexical: Lexical, sample: _Sample, asked: Any
     ) -> _Near:
         """The cosines of the turns that are near by meaning or by words, and those of the sample."""
         import numpy as np
@@ -291,7 +291,7 @@ class Recaller:
         np.fmax.at(best, indices, np.array([near for _, near in found], np.float32)[there])
         return _Near(asked, best, sample.vectors @ asked)
 
-    async def _sample(self, scope: Scope, where: Where, passages: int) -> _Sample | None:
+    async def _sample(self, scope: Scope, where: RecallScope, passages: int) -> _Sample | None:
         """Vectors that stand for the rest of a large scope.
 
         Taken again when the scope has grown by a quarter, and while there are only a few: a store that is being
@@ -313,7 +313,7 @@ class Recaller:
             self._samples.popitem(last=False)
         return kept
 
-    async def _fetch_vectors(self, scope: Scope, where: Where) -> None:
+    async def _fetch_vectors(self, scope: Scope, where: RecallScope) -> None:
         import numpy as np
 
         assert self.embedder is not None

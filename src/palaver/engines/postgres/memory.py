@@ -10,8 +10,8 @@ from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
 from palaver.engines.rows import TurnRow, conversation
 from palaver.model import Fact, Scope, Summary, Turn
-from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
-from palaver.ports.recall import Where
+from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
+from palaver.ports.recall import RecallScope
 
 SUMMARY_FIELDS = tuple(Summary.__dataclass_fields__)
 FACT_FIELDS = (
@@ -21,7 +21,7 @@ FACT_FIELDS = (
 
 
 class MemoryVerbs(Caller):
-    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         more = {"viewer": limits.viewer, "summarised": limits.summarised}
         (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)
@@ -29,7 +29,7 @@ class MemoryVerbs(Caller):
         current = next((turn for turn in reversed(tail) if _is_current(turn, limits.viewer)), None)
         if row["current"] is not None:
             current = turn_of(from_json(row["current"]), conversation)
-        return Reading(
+        return ContextSnapshot(
             info=_info(row),
             tail=tail,
             current=current,
@@ -82,7 +82,7 @@ class MemoryVerbs(Caller):
         rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)
         return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
 
-    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]:
+    async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
         rows = await self.read("facts_where", scope, conversation=where.conversation, owner=where.owner)
         return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
 

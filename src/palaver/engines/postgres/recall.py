@@ -11,11 +11,11 @@ from palaver.engines.postgres.memory import turn_of
 from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import as_json
 from palaver.model import Scope, Turn
-from palaver.ports.recall import Nearest, Postings, ProfileRows, VectorRows, Where
+from palaver.ports.recall import Nearest, Postings, ProfileRows, RecallScope, VectorRows
 
 
 class RecallVerbs(Caller):
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+    async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         args = {"known": None if known is None else list(known)}
         (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
         return ProfileRows(
@@ -28,13 +28,13 @@ class RecallVerbs(Caller):
             total=row["stamp"][-1],
         )
 
-    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
+    async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         args = {"stems": list(stems), "most": limit}
         rows = await self.read("postings", scope, conversation=where.conversation, owner=where.owner, **args)
         return {row["stem"]: Postings(*_pairs(row["places"]).T) for row in rows}
 
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
+        self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
         args = {"model": model, "known": as_json({str(cid): stamp for cid, stamp in known.items()})}
         rows = await self.read("vectors", scope, conversation=where.conversation, owner=where.owner, **args)
@@ -48,18 +48,18 @@ class RecallVerbs(Caller):
             for row in rows
         ]
 
-    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
         args = {"model": model, "most": count}
         (row,) = await self.read("some_vectors", scope, conversation=where.conversation, owner=where.owner, **args)
         return [half for _, _, half in _vectors(row["numbers"], row["floats"])]
 
-    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+    async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         args = {"model": wanted.model, "asked": _text(wanted.asked), "most": wanted.k, "among": list(wanted.among)}
         (row,) = await self.read("nearest", scope, conversation=where.conversation, owner=where.owner, **args)
         found: list[tuple[int, float]] = _places(row["places"])
         return found
 
-    async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+    async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
         args = {"conversation": where.conversation, "owner": where.owner}
         rows = await self.read("fact_vectors", scope, model=model, **args)
         return {row["id"]: _halves(row["floats"]).tobytes() for row in rows}

@@ -58,7 +58,7 @@ from palaver.model import Seal as LogSeal
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
 from palaver.ports.jobs import Health, Job
-from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
+from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     Append,
@@ -73,7 +73,7 @@ from palaver.ports.queries import (
     Seal,
     Search,
 )
-from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, ToEmbed, VectorRows, Where
+from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
 T = TypeVar("T")
 
@@ -320,7 +320,7 @@ class SQLiteEngine:
 
     # ---- memory
 
-    async def reading(self, scope: Scope, conversation: str, limits: Limits) -> Reading:
+    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         run = self.readers.run_brief if limits.budget <= BRIEF_READING else self.readers.run
         return await run(lambda tx: memory.reading(tx, scope, conversation, limits))
 
@@ -351,10 +351,10 @@ class SQLiteEngine:
     async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
         return await self.writer.submit(lambda tx: memory.put_facts(tx, scope, conversation, draft))
 
-    async def facts_where(self, scope: Scope, where: Where) -> list[Fact]:
+    async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
         return await self.readers.run(lambda tx: memory.facts_where(tx, scope, where))
 
-    async def fact_vectors(self, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+    async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
         return await self.readers.run(lambda tx: memory.fact_vectors(tx, scope, where, model))
 
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
@@ -362,23 +362,23 @@ class SQLiteEngine:
 
     # ---- recall
 
-    async def profile(self, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+    async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         await self.index_all()  # how rare a word is, is counted there
         return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
 
-    async def postings(self, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
+    async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         await self.index_all()
         return await self.readers.run(lambda tx: recall.postings(tx, scope, where, stems, limit))
 
     async def vectors(
-        self, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]
+        self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
         return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
 
-    async def some_vectors(self, scope: Scope, where: Where, model: str, count: int) -> list[bytes] | None:
+    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
         return None  # they are in this machine: all of them are looked at
 
-    async def nearest(self, scope: Scope, where: Where, wanted: Nearest) -> list[tuple[int, float]]:
+    async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         raise NotImplementedError("see some_vectors")
 
     async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:

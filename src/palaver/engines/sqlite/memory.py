@@ -12,21 +12,21 @@ from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import info
 from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread
 from palaver.model import Fact, Scope, Summary, Turn
-from palaver.ports.memory import FactsDraft, Limits, MemoryDraft, Reading, SummaryDraft, Unsummarised
-from palaver.ports.recall import Where
+from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
+from palaver.ports.recall import RecallScope
 
 MANY = 10_000  # turns in one reading, whatever the budget
 END = 2**62
 
 
-def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
+def reading(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
     """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
     cid = find(tx, scope, conversation)[0]
     revision, position, summarized, _ = _head(tx, cid)
     tail = _tail(tx, cid, conversation, limits, position)
     start = tail[0].position if tail else 0
     memory = tx.one(Q.working_memory, cid=cid)
-    return Reading(
+    return ContextSnapshot(
         info=info(tx, cid),
         tail=tuple(tail),
         current=_current(tx, cid, conversation, limits.viewer, tail),
@@ -39,7 +39,7 @@ def reading(tx: Tx, scope: Scope, conversation: str, limits: Limits) -> Reading:
     )
 
 
-def _tail(tx: Tx, cid: int, conversation: str, limits: Limits, summarized: int) -> list[Turn]:
+def _tail(tx: Tx, cid: int, conversation: str, limits: ReadBudget, summarized: int) -> list[Turn]:
     """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much; and
     when that is a tool's result, what leads to its call: the round can be shortened, and half of it is no use."""
     turns: list[Turn] = []
@@ -213,12 +213,12 @@ def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) ->
     return [_fact(row) for row in tx.all(Q.facts, cid=cid, all=int(include_invalidated))]
 
 
-def facts_where(tx: Tx, scope: Scope, where: Where) -> list[Fact]:
+def facts_where(tx: Tx, scope: Scope, where: RecallScope) -> list[Fact]:
     params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
     return [_fact(row) for row in tx.all(Q.facts_where, **params)]
 
 
-def fact_vectors(tx: Tx, scope: Scope, where: Where, model: str) -> dict[str, bytes]:
+def fact_vectors(tx: Tx, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
     params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
     return dict(tx.all(Q.fact_vectors, model=model, **params))
 

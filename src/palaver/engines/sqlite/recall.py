@@ -11,19 +11,19 @@ from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import Q, find
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.model import Scope, Turn
-from palaver.ports.recall import Postings, ProfileRows, VectorRows, Where
+from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 
 END = 2**62
 NEWS = 1_000  # turns of a file: so many are looked through, rather than all of a long conversation
 
 
-def _params(tx: Tx, scope: Scope, where: Where) -> dict[str, Any]:
+def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, Any]:
     if where.conversation is not None:
         find(tx, scope, where.conversation)  # not found is an error, not an empty answer
     return {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
-def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
     """The turns that came after `after`, and those with a mark when there are new marks; all of them when something
     else changed since the stamp `known`."""
     params = _params(tx, scope, where)
@@ -46,7 +46,7 @@ def profile(tx: Tx, scope: Scope, where: Where, known: tuple[int, ...] | None, a
     )
 
 
-def postings(tx: Tx, scope: Scope, where: Where, stems: Sequence[str], limit: int) -> dict[str, Postings]:
+def postings(tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
     """For each stem, the turn and the length of every passage that holds it; the newest `limit` of them."""
     params = _params(tx, scope, where)
     if where.conversation is not None:
@@ -68,7 +68,9 @@ def _match(word: str, stem: str) -> str:
     return f'(scope : {word}) AND (terms : "{stem}")'
 
 
-def vectors(tx: Tx, scope: Scope, where: Where, model: str, known: dict[int, tuple[int, ...]]) -> list[VectorRows]:
+def vectors(
+    tx: Tx, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
+) -> list[VectorRows]:
     """Per conversation: the vectors that are not known yet, or all of them when some that were are gone.
 
     While nothing but appends happened to a conversation, none can be gone; they are counted only after something else.
