@@ -23,7 +23,7 @@ from palaver.core.identity import (
     stamped_seq,
 )
 from palaver.core.turn_draft import (
-    Desk,
+    DraftBuilder,
     content_hash,
     decode_attachments,
     decode_calls,
@@ -33,8 +33,8 @@ from palaver.core.turn_draft import (
     encode_calls,
     encode_content,
     encode_results,
+    is_same_request,
     preview,
-    same_request,
 )
 from palaver.core.validation import (
     MAX_METADATA,
@@ -77,7 +77,7 @@ results = st.lists(
 ).map(tuple)
 moments = st.datetimes(timezones=st.timezones() | st.just(UTC))
 
-desk = Desk(len)
+desk = DraftBuilder(len)
 
 
 # ---- round trips ---------------------------------------------------------------------------------------------------
@@ -217,14 +217,14 @@ def test_an_extra_field_cannot_change_what_a_part_is(part: Text) -> None:
 def test_a_retry_says_the_same_and_has_another_salt(content: Any, metadata: dict[str, Any]) -> None:
     first = desk.draft("a", "user", content, actor="ada", metadata=metadata)
     again = desk.draft("b", "user", content, actor="ada", metadata=dict(reversed(metadata.items())))
-    assert same_request(first, again)
+    assert is_same_request(first, again)
     assert first.salt != again.salt
 
 
 @given(contents, contents)
 def test_another_content_is_another_request(one: Any, other: Any) -> None:
     first, second = (desk.draft("a", "user", content, actor="ada") for content in (one, other))
-    assert same_request(first, second) == (one == other)
+    assert is_same_request(first, second) == (one == other)
 
 
 @given(texts)

@@ -344,7 +344,7 @@ class Tip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class LogSeal:
     """A tip, signed with a key that is not in the database."""
 
     tip: Tip

@@ -10,7 +10,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.core.turn_draft import Draft, content_hash
+from palaver.core.turn_draft import TurnDraft, content_hash
 from palaver.errors import ConversationGone, InvalidInput, TurnGone
 from palaver.testing import FakeClock
 
@@ -67,7 +67,7 @@ async def test_audit_only_can_still_prove_a_copy_and_ephemeral_cannot(store: Sto
         assert (stub["salt"] is not None) is provable
         if provable:
             fields = {"role": "user", "actor": copy.actor, "content": copy.text, "token_count": copy.token_count}
-            draft = Draft(id=copy.id, salt=stub["salt"], **fields)  # type: ignore[arg-type]
+            draft = TurnDraft(id=copy.id, salt=stub["salt"], **fields)  # type: ignore[arg-type]
             assert content_hash(copy.id, draft, stub["created"]) == stub["content_hash"]  # type: ignore[arg-type]
 
 

@@ -13,9 +13,9 @@ from datetime import datetime
 
 from palaver.core.identity import digest, micros
 from palaver.errors import InvalidInput, VerificationFailed
-from palaver.model import Scope, Seal, Tip
+from palaver.model import LogSeal, Scope, Tip
 from palaver.ports.engine import Engine
-from palaver.ports.queries import Audit
+from palaver.ports.queries import EventQuery
 
 MIN_KEY = 16  # bytes
 PAGE = 1_000
@@ -27,12 +27,12 @@ def clean_sealing_key(key: bytes) -> bytes:
     return key
 
 
-def sealed(key: bytes, tenant: str, tip: Tip, at: datetime) -> Seal:
+def sealed(key: bytes, tenant: str, tip: Tip, at: datetime) -> LogSeal:
     fields = ("palaver/seal/1", tenant, tip.conversation, tip.n, bytes.fromhex(tip.hash), micros(at))
-    return Seal(tip=tip, at=at, seal=hmac.new(key, digest(fields), hashlib.sha256).hexdigest())
+    return LogSeal(tip=tip, at=at, seal=hmac.new(key, digest(fields), hashlib.sha256).hexdigest())
 
 
-def is_ours(key: bytes, tenant: str, seal: Seal) -> bool:
+def is_ours(key: bytes, tenant: str, seal: LogSeal) -> bool:
     return hmac.compare_digest(sealed(key, tenant, seal.tip, seal.at).seal, seal.seal)
 
 
@@ -60,7 +60,7 @@ async def check_seals(engine: Engine, key: bytes, scope: Scope, conversation: st
 
 async def check_tip(engine: Engine, scope: Scope, tip: Tip) -> None:
     """The log still leads through a tip that was put down earlier."""
-    found = await engine.events(scope, tip.conversation, Audit(after=max(0, tip.n - 1), limit=1))
+    found = await engine.events(scope, tip.conversation, EventQuery(after=max(0, tip.n - 1), limit=1))
     if not found or found[0].n != tip.n:
         raise VerificationFailed(tip.conversation, _row(tip), "the log was cut short before it")
     if found[0].hash != tip.hash:

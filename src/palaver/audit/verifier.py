@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from palaver.core.branches import Node, Path
 from palaver.core.identity import CONVERSATION_TAG, digest, event_hash, from_json, genesis
-from palaver.core.turn_draft import Draft, chunk_hash, content_hash, decode_content, preview, stub_hash, words
+from palaver.core.turn_draft import TurnDraft, chunk_hash, content_hash, decode_content, preview, stub_hash, words
 from palaver.errors import VerificationFailed
 from palaver.model import Verified
 from palaver.ports.queries import Record
@@ -36,7 +36,7 @@ class Details:
 
 
 DETAILS = tuple(one.name for one in fields(Details))
-DRAFT = tuple(name for name in Draft.__struct_fields__ if name != "preview")
+DRAFT = tuple(name for name in TurnDraft.__struct_fields__ if name != "preview")
 # What a forgotten turn must not hold any more.
 EMPTY_IN_A_STUB = (
     "content", "tool_calls", "tool_results", "attachments", "sources", "metadata", "salt", "model", "adapter",
@@ -267,7 +267,7 @@ class Verifier:
 
     def _check_opening(self, name: str, row: dict[str, Any]) -> None:
         """A pending turn is what it was opened with, but for its text."""
-        draft = Draft(**{field: row[field] for field in DRAFT if field != "content"}, content="")
+        draft = TurnDraft(**{field: row[field] for field in DRAFT if field != "content"}, content="")
         fits = (
             row["content_hash"] is None and content_hash(row["id"], draft, row["created"]) == self.openings[row["id"]]
         )
@@ -286,7 +286,7 @@ class Verifier:
                 self.preview = (row["position"], line)
 
     def _check_content(self, name: str, row: dict[str, Any]) -> None:
-        draft = Draft(**{field: row[field] for field in DRAFT})
+        draft = TurnDraft(**{field: row[field] for field in DRAFT})
         hash = content_hash(row["id"], draft, row["created"])
         fits = hash == row["content_hash"] == self.hashes.get(row["id"])
         self._match(name, fits, "its content is not what was stored")

@@ -290,11 +290,11 @@ def _check(store: Store, number: int, message: dict[str, Any]) -> None:
 
 async def _check_files(store: Store, into: str, number: int, content: Any) -> None:
     """The same for the files that a message names: they are here already, or it is refused."""
-    from palaver.core.turn_draft import decode_content, encode_content, named_files
+    from palaver.core.turn_draft import decode_content, encode_content, referenced_attachments
 
     if isinstance(content, str):
         return
-    for id in named_files(decode_content(*encode_content(content))):
+    for id in referenced_attachments(decode_content(*encode_content(content))):
         try:
             await (await find(store, into)).attachment(id)
         except (NotFound, InvalidInput):

@@ -104,7 +104,7 @@ async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
     from palaver.cli.database import creating
 
     async with creating(call, embedder="none") as store:
-        if not await store.engine.any_key():
+        if not await store.engine.has_key():
             raise InvalidInput(
                 "host",
                 f"{host} asks callers who they are, and nobody has a key: run `palaver keys create NAME`, "

@@ -249,7 +249,7 @@ class ContextBuilder:
         self, scope: Scope, options: Options, found: tuple[_Found, ...], text: str
     ) -> list[tuple[_Found, Recalled]]:
         """What was found, with the words as they are stored now, and what files say to it."""
-        turns = await self.engine.turns_numbered(scope, [one.tid for one in found])
+        turns = await self.engine.turns_by_number(scope, [one.tid for one in found])
         quotes = await self.recaller.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [

@@ -35,8 +35,8 @@ from palaver.context.tool_rounds import steps_of
 from palaver.conversations.streams import LOST, TurnWriter
 from palaver.core.identity import file_hash, micros
 from palaver.core.turn_draft import (
-    Draft,
-    check_files,
+    TurnDraft,
+    check_file_count,
     check_size,
     clean_usage,
     decode_attachments,
@@ -44,7 +44,7 @@ from palaver.core.turn_draft import (
     encode_attachments,
     encode_calls,
     encode_sources,
-    named_files,
+    referenced_attachments,
 )
 from palaver.core.validation import (
     MAX_BATCH,
@@ -94,7 +94,17 @@ from palaver.model import (
     WorkingMemory,
 )
 from palaver.ports.memory import MemoryDraft, ReadBudget
-from palaver.ports.queries import REMEMBERED, Append, Audit, Chunk, History, Record, Removed, Seal, Search
+from palaver.ports.queries import (
+    UNVERIFIED_KINDS,
+    AppendBatch,
+    Deletion,
+    EventQuery,
+    HistoryQuery,
+    Record,
+    SearchQuery,
+    StreamChunk,
+    StreamEnd,
+)
 from palaver.ports.recall import RecallScope
 from palaver.recall.service import MAX_QUERY
 from palaver.recall.terms import terms
@@ -191,12 +201,12 @@ class Conversation:
         batch = _batch(tuple(drafts), expected_seq)
         return await self._stored(batch) if items else []
 
-    async def _stored(self, batch: Append) -> list[Turn]:
+    async def _stored(self, batch: AppendBatch) -> list[Turn]:
         turns = await self._engine.append(self._scope, self.id, batch)
         self._meter.stored(len(turns))
         return turns
 
-    def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> Draft:
+    def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> TurnDraft:
         if fields:
             _known(fields, TURN_FIELDS, "a field of a turn")
         role = clean_role(role)
@@ -208,14 +218,14 @@ class Conversation:
             self._store.ids(), role, content, actor=self._actor(role) if actor is None else actor, **fields
         )
 
-    async def _with_named_files(self, draft: Draft) -> Draft:
+    async def _with_named_files(self, draft: TurnDraft) -> TurnDraft:
         """A file that the content names belongs to the turn like those in `attachments`."""
         given = decode_attachments(draft.attachments, "")
         known = {one.id for one in given}
-        named = [id for id in named_files(decode_content(draft.content, draft.is_parts)) if id not in known]
+        named = [id for id in referenced_attachments(decode_content(draft.content, draft.is_parts)) if id not in known]
         if not named:
             return draft
-        check_files(len(given) + len(named), draft.role)
+        check_file_count(len(given) + len(named), draft.role)
         ids = [clean_name("content.attachment", id) for id in named]
         found = [await self._engine.attachment(self._scope, self.id, id) for id in ids]
         return structs.replace(draft, attachments=encode_attachments([*given, *found], draft.role))
@@ -298,7 +308,7 @@ class Conversation:
         id = _turn_id("turn", turn)
         if self.redacts:
             return await self._take_chunk(id, number, text)
-        return await self._send_chunk(id, Chunk(n=number, text=text))
+        return await self._send_chunk(id, StreamChunk(n=number, text=text))
 
     async def _take_chunk(self, turn: str, number: int, text: str) -> int:
         """A piece of a stream that is redacted: what may be stored already is, the rest waits for what follows."""
@@ -308,7 +318,7 @@ class Conversation:
         async with held.lock:
             return await self._send_chunk(turn, held.take(number, text))
 
-    async def _send_chunk(self, turn: str, chunk: Chunk) -> int:
+    async def _send_chunk(self, turn: str, chunk: StreamChunk) -> int:
         return await self._engine.stream_chunk(self._scope, self.id, turn, chunk, self._lease_micros)
 
     async def append_commit(self, turn: Turn | str, **final: Any) -> Turn:
@@ -356,21 +366,21 @@ class Conversation:
     async def _renew_stream(self, turn: Turn) -> None:
         await self.append_renew(turn)
 
-    async def _commit_stream(self, turn: Turn, text: str, tail: Chunk | None, final: Mapping[str, Any]) -> Turn:
+    async def _commit_stream(self, turn: Turn, text: str, tail: StreamChunk | None, final: Mapping[str, Any]) -> Turn:
         self._store.require(WRITE)
         seal = self._seal(turn, text, tail, **final)
         sealed = await self._engine.stream_commit(self._scope, self.id, turn.id, seal)
         self._meter.stored(1)
         return sealed
 
-    async def _abort_stream(self, turn: Turn, tail: Chunk) -> Turn:
+    async def _abort_stream(self, turn: Turn, tail: StreamChunk) -> Turn:
         return await self._engine.stream_abort(self._scope, self.id, turn.id, tail)
 
     def _seal(
         self,
         turn: Turn,
         text: str,
-        tail: Chunk | None,
+        tail: StreamChunk | None,
         *,
         tokens: Any = None,
         model: str | None = None,
@@ -379,7 +389,7 @@ class Conversation:
         tool_calls: Any = None,
         sources: Any = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Seal:
+    ) -> StreamEnd:
         if self.redacts:
             _, fields = self._redacted("", {"tool_calls": tool_calls, "sources": sources})
             tool_calls, sources = fields["tool_calls"], fields["sources"]
@@ -388,7 +398,7 @@ class Conversation:
             raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
         check_size(text, calls)
         usage = clean_usage(tokens)
-        return Seal(
+        return StreamEnd(
             content=text,
             token_count=self._store.desk.measure(text, calls),
             tail=tail,
@@ -427,7 +437,7 @@ class Conversation:
         self._store.require(READ)
         if include_summaries and include_superseded:
             raise InvalidInput("include_summaries", "summaries are of the active view, without what was superseded")
-        query = History(
+        query = HistoryQuery(
             limit=clean_limit("limit", limit, MAX_READ),
             before=None if before is None else _turn_id("before", before),
             after=None if after is None else _turn_id("after", after),
@@ -440,7 +450,7 @@ class Conversation:
         turns = await self._engine.history(self._scope, self.id, query)
         return await self._with_summaries(turns, query) if include_summaries and turns else turns
 
-    async def _with_summaries(self, turns: list[Turn], query: History) -> list[Turn | Summary]:
+    async def _with_summaries(self, turns: list[Turn], query: HistoryQuery) -> list[Turn | Summary]:
         """A summary belongs to the page with the first turn at or behind its start."""
         earlier = replace(query, limit=1, before=turns[0].id, after=None)
         before = await self._engine.history(self._scope, self.id, earlier)
@@ -462,7 +472,7 @@ class Conversation:
         """Turns of the active view that hold words of `text`; those that hold the most of them first."""
         self._store.require(READ)
         stems = tuple(dict.fromkeys(terms(clean_text("text", text))))[:64]
-        query = Search(stems=stems, limit=clean_limit("limit", limit, 1_000), conversation=self.id)
+        query = SearchQuery(stems=stems, limit=clean_limit("limit", limit, 1_000), conversation=self.id)
         return await self._engine.matches(self._scope, query) if stems else []
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
@@ -921,7 +931,7 @@ class Conversation:
         self._store.require(WRITE)
         id = fact.id if isinstance(fact, Fact) else clean_name("fact", fact)
         found = await self._engine.drop_fact(self._scope, self.id, id)
-        await self._store.finish_removal(Removed(scrubbed=await self._engine.scrub()))
+        await self._store.finish_removal(Deletion(scrubbed=await self._engine.scrub()))
         return found
 
     # ---- the log
@@ -937,7 +947,7 @@ class Conversation:
         await self.refresh()
         async with self._engine.watch(self.id) as signal:
             while True:
-                page = await self._engine.events(self._scope, self.id, Audit(after=seen, limit=FOLLOW_PAGE))
+                page = await self._engine.events(self._scope, self.id, EventQuery(after=seen, limit=FOLLOW_PAGE))
                 for event in page:
                     yield event
                     seen = event.n
@@ -969,7 +979,7 @@ class Conversation:
         files: list[str] = []
         try:
             async for page in self._engine.records(self._scope, self.id):
-                await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in REMEMBERED])
+                await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in UNVERIFIED_KINDS])
                 files.extend(record.row["id"] for record in page if record.kind == "attachment")
         except RowUnreadable as problem:
             raise VerificationFailed(self.id, problem.row, "it holds bytes that are no text") from None
@@ -1022,8 +1032,8 @@ def audit_query(
     turn: Turn | str | None,
     since: Any,
     until: Any,
-) -> Audit:
-    return Audit(
+) -> EventQuery:
+    return EventQuery(
         after=clean_limit("after", after, 2**53),
         limit=clean_limit("limit", limit, MAX_READ),
         kinds=None if kinds is None else _names("kinds", kinds),
@@ -1034,7 +1044,7 @@ def audit_query(
     )
 
 
-def check_scrubbed(removed: Removed) -> None:
+def check_scrubbed(removed: Deletion) -> None:
     if not removed.scrubbed:
         raise ScrubPending
 
@@ -1075,16 +1085,16 @@ def _names(field: str, values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _batch(
-    drafts: tuple[Draft, ...],
+    drafts: tuple[TurnDraft, ...],
     expected_seq: int | None = None,
     replaces: Turn | str | None = None,
     discard_after: bool = False,
-) -> Append:
+) -> AppendBatch:
     if discard_after and replaces is None:
         raise InvalidInput("discard_after", "needs replaces= to say after which turn")
     if len(drafts) > 1:
         _distinct_keys(drafts)
-    return Append(
+    return AppendBatch(
         drafts=drafts,
         expected_seq=clean_count("expected_seq", expected_seq),
         replaces=None if replaces is None else _turn_id("replaces", replaces),
@@ -1092,7 +1102,7 @@ def _batch(
     )
 
 
-def _distinct_keys(drafts: Sequence[Draft]) -> None:
+def _distinct_keys(drafts: Sequence[TurnDraft]) -> None:
     keys = [draft.idempotency_key for draft in drafts if draft.idempotency_key is not None]
     if len(set(keys)) < len(keys):
         raise InvalidInput("idempotency_key", "must be different for each turn of a batch")

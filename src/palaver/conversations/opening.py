@@ -23,7 +23,7 @@ from palaver.conversations.sessions import round_of
 from palaver.conversations.store import Parts, Store, clean_scope
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.identity import new_id
-from palaver.core.turn_draft import Desk
+from palaver.core.turn_draft import DraftBuilder
 from palaver.errors import (
     EngineError,
     InvalidInput,
@@ -41,7 +41,7 @@ from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
-from palaver.ports.engine import Engine, SignIn, Token
+from palaver.ports.engine import Engine, Token, TokenEngine
 from palaver.ports.models import Counter, Embedder
 from palaver.recall.service import RecallService
 from palaver.telemetry import Meter
@@ -118,7 +118,7 @@ async def open(
             "token": token,
         }
         engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
-        if isinstance(engine, SignIn):
+        if isinstance(engine, TokenEngine):
             scope = _agreed(scope, engine.scope)
         talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
         stack.push_async_callback(talking.models.aclose)
@@ -127,7 +127,7 @@ async def open(
             engine=engine,
             blobs=keeper,
             blobs_chosen=bool(blobs or files),
-            desk=Desk(counter),
+            desk=DraftBuilder(counter),
             ids=ids,
             prompter=ContextBuilder(engine, RecallService(engine, embed, clock), counter),
             clock=clock,
@@ -160,11 +160,11 @@ async def _chores(
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Put in order what others left behind, and say what is to go on while the store is open."""
     engine, found = store.engine, []
-    if not isinstance(engine, SignIn) or not engine.is_nobody:
+    if not isinstance(engine, TokenEngine) or not engine.is_anonymous:
         every = None if sweep_every is None else clean_seconds("sweep_every", sweep_every)
         if retention_minutes is not None:
             clean_minutes(retention_minutes)
-        await engine.seal_expired()
+        await engine.abort_expired_streams()
         await store.delete_doomed_blobs()
         found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
         if every is not None:
@@ -177,9 +177,9 @@ async def _chores(
 async def _work(store: Store) -> None:
     """Memory work: for all that this store may work for, or for those who are signed in."""
     engine, parts = store.engine, store.parts
-    if not isinstance(engine, SignIn) or engine.is_anybody:
+    if not isinstance(engine, TokenEngine) or engine.is_service:
         return await parts.worker.run()
-    parts.callers.home = None if engine.is_nobody else round_of(store, engine)
+    parts.callers.home = None if engine.is_anonymous else round_of(store, engine)
     return await parts.callers.run()
 
 
@@ -230,7 +230,7 @@ def _agreed(asked: Scope, told: Scope) -> Scope:
 
 
 def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
-    if files is None and isinstance(engine, SignIn):
+    if files is None and isinstance(engine, TokenEngine):
         return engine.blobs
     return open_blobs(files or default_folder(url))
 
@@ -259,7 +259,7 @@ async def _reap(engine: Engine, lease: float) -> None:
         try:
             end = await engine.next_lease_end()
             if end is not None:
-                await engine.seal_expired()
+                await engine.abort_expired_streams()
         except EngineError:
             continue  # busy or full now: there is a next time
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from palaver.errors import EngineUnavailable, PalaverError
 from palaver.model import WRITE
-from palaver.ports.engine import SignIn, Token
+from palaver.ports.engine import Token, TokenEngine
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -27,7 +27,7 @@ class Round:
     """One caller's store, and the worker that does its memory work."""
 
     store: Store
-    engine: SignIn
+    engine: TokenEngine
     worker: Worker
     seen: int = -1  # writes, at the last look
     due: datetime | None = None
@@ -41,7 +41,7 @@ class Round:
         """What a writer that died has left, then every job that is due."""
         self.seen = self.engine.writes
         engine, tenant = self.worker.engine, self.store.scope.tenant
-        await engine.seal_expired()
+        await engine.abort_expired_streams()
         if not self.begun:
             await self.worker.replace_superseded(tenant)
             self.begun = True
@@ -50,8 +50,8 @@ class Round:
         self.due = await engine.next_job(tenant)
 
 
-def round_of(store: Store, engine: SignIn) -> Round:
-    return Round(store, engine, replace(store.parts.worker, engine=engine.twin()))
+def round_of(store: Store, engine: TokenEngine) -> Round:
+    return Round(store, engine, replace(store.parts.worker, engine=engine.for_worker()))
 
 
 class Callers:

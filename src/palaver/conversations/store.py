@@ -17,7 +17,7 @@ from palaver.conversations.sessions import Callers, round_of
 from palaver.conversations.streams import HeldBack
 from palaver.core.identity import is_id, micros, new_salt
 from palaver.core.pagination import decode_cursor, encode_cursor
-from palaver.core.turn_draft import Desk
+from palaver.core.turn_draft import DraftBuilder
 from palaver.core.validation import (
     MAX_PARTICIPANTS,
     MAX_TITLE,
@@ -61,8 +61,8 @@ from palaver.model import (
 from palaver.models.token_ratio import Bounds
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
-from palaver.ports.engine import Engine, SignIn, Token
-from palaver.ports.queries import Changes, ConversationSpec, Listing, Record, Removed, Search
+from palaver.ports.engine import Engine, Token, TokenEngine
+from palaver.ports.queries import ConversationChanges, ConversationSpec, Deletion, Listing, Record, SearchQuery
 from palaver.recall.service import RecallService
 from palaver.recall.terms import last_word, title_terms
 from palaver.telemetry import Meter
@@ -81,7 +81,7 @@ class Parts:
 
     engine: Engine
     blobs: Blobs
-    desk: Desk
+    desk: DraftBuilder
     ids: Ids
     prompter: ContextBuilder
     worker: Worker
@@ -110,14 +110,14 @@ class Store:
 
     def scoped(self, scope: Scope) -> Store:
         """The same database for another caller."""
-        if isinstance(self.engine, SignIn) and not self.engine.is_anybody:
+        if isinstance(self.engine, TokenEngine) and not self.engine.is_service:
             raise InvalidInput("scope", "over Supabase callers are who their tokens say: use store.signed_in(token)")
         return Store(self.parts, clean_scope(scope))
 
     async def signed_in(self, token: Token) -> Store:
         """The same Supabase project for the user whose token this is. The token goes with each request of that user,
         and nowhere else. A function in its place is asked before each request, for sessions that are renewed."""
-        if not isinstance(self.engine, SignIn):
+        if not isinstance(self.engine, TokenEngine):
             raise InvalidInput("token", "is for Supabase; here use store.scoped(Scope(...))")
         known = self.parts.callers.known(token)
         if known is None:
@@ -179,7 +179,7 @@ class Store:
         self.require(READ)
         return Conversation(self, await self.engine.conversation(self.scope, clean_name("id", id)))
 
-    def changes(self, fields: Mapping[str, Any], stored: ConversationInfo | None = None) -> Changes:
+    def changes(self, fields: Mapping[str, Any], stored: ConversationInfo | None = None) -> ConversationChanges:
         """Fields of a conversation, checked; `stored` is what they change."""
         unknown = fields.keys() - CONVERSATION_FIELDS
         if unknown:
@@ -188,7 +188,7 @@ class Store:
                 sorted(unknown)[0], f"is not a field of a conversation that can be set; those are {known}"
             )
         title = optional_name("title", fields.get("title"), MAX_TITLE)
-        return Changes(
+        return ConversationChanges(
             fields=frozenset(fields),
             title=title,
             workspace=optional_name("workspace", fields.get("workspace")),
@@ -231,7 +231,7 @@ class Store:
         stems = list(dict.fromkeys(title_terms(text)))[:64]
         if not stems:
             return []
-        query = Search(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
+        query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
         return await self.engine.search(self.scope, query)
 
     # ---- answers
@@ -315,9 +315,9 @@ class Store:
 
     async def _swept(self, retention_minutes: float | None, *, list_files: bool) -> Swept:
         self.require(WRITE)
-        sealed = await self.engine.seal_expired()
+        sealed = await self.engine.abort_expired_streams()
         expired = await self._in_steps(lambda: self.engine.expire(self.scope))
-        aged = Removed()
+        aged = Deletion()
         if retention_minutes is not None:
             before = clean_moment("retention_minutes", self.parts.clock.now() - clean_minutes(retention_minutes))
             aged = await self._in_steps(lambda: self.engine.forget_older(self.scope, before))
@@ -354,16 +354,16 @@ class Store:
             await self.blobs.delete(path)
         return len(orphans)
 
-    async def _in_steps(self, step: Callable[[], Awaitable[Removed]]) -> Removed:
+    async def _in_steps(self, step: Callable[[], Awaitable[Deletion]]) -> Deletion:
         """Delete bit by bit until nothing is left to delete. Bytes that must wait in the WAL hold nothing up."""
-        whole = Removed()
+        whole = Deletion()
         while (one := await step()).conversations or one.turns:
             await self.delete_doomed_blobs()
             conversations, turns = whole.conversations + one.conversations, whole.turns + one.turns
-            whole = Removed(conversations, turns, one.scrubbed)
+            whole = Deletion(conversations, turns, one.scrubbed)
         return whole
 
-    async def finish_removal(self, removed: Removed) -> None:
+    async def finish_removal(self, removed: Deletion) -> None:
         """After rows were deleted: their files too, and the bytes in the WAL."""
         await self.delete_doomed_blobs()
         check_scrubbed(removed)
@@ -380,17 +380,17 @@ class Store:
         return known[turn]
 
     async def delete_doomed_blobs(self) -> None:
-        while paths := await self.engine.doomed_blobs(BLOB_BATCH):
+        while paths := await self.engine.blobs_to_delete(BLOB_BATCH):
             for path in paths:
                 await self.blobs.delete(path)
             await self.engine.blobs_deleted(paths)
 
     async def settle(self) -> None:
         """Wait until everything that was put off is done."""
-        await self.engine.seal_expired()
+        await self.engine.abort_expired_streams()
         await self.delete_doomed_blobs()
         await self.parts.worker.drain(self.scope.tenant)
-        check_scrubbed(Removed(scrubbed=await self.engine.scrub()))
+        check_scrubbed(Deletion(scrubbed=await self.engine.scrub()))
 
     async def stats(self) -> Stats:
         """Counts inside what this scope may see, and facts about the storage."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from palaver.core.concurrency import to_the_end
+from palaver.core.concurrency import run_uncancelled
 from palaver.core.validation import MAX_CONTENT, clean_text
 from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
 from palaver.model import TokenUsage, Turn
-from palaver.ports.queries import Chunk
+from palaver.ports.queries import StreamChunk
 
 if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
@@ -36,7 +36,7 @@ class HeldBack:
     _last: str = ""
     _rest: str = ""
 
-    def take(self, number: int, text: str) -> Chunk:
+    def take(self, number: int, text: str) -> StreamChunk:
         """Read a piece; answers what to store now."""
         if number > self._next:
             waits = f"chunk {self._next} has not arrived yet, so chunk {number} cannot be stored"
@@ -44,12 +44,12 @@ class HeldBack:
         if number == self._next:
             self._last = self.redactor.feed(text)
             self._next += 1
-        return Chunk(n=self._next - 1, text=self._last)
+        return StreamChunk(n=self._next - 1, text=self._last)
 
-    def finish(self) -> Chunk:
+    def finish(self) -> StreamChunk:
         """The end, as a piece of its own."""
         self._rest += self.redactor.finish()
-        return Chunk(n=self._next, text=self._rest)
+        return StreamChunk(n=self._next, text=self._rest)
 
 
 class TurnWriter:
@@ -156,10 +156,10 @@ class TurnWriter:
 
     async def _open(self) -> None:
         try:
-            await to_the_end(self._add_turn())
+            await run_uncancelled(self._add_turn())
         except asyncio.CancelledError as problem:  # nobody will write to it: it need not wait for the end of its lease
             if self.turn is not None:
-                await to_the_end(self._abort(problem))
+                await run_uncancelled(self._abort(problem))
             raise
         assert self.turn is not None
         self._live.opened(self._talk.id, self.turn.id)
@@ -173,7 +173,7 @@ class TurnWriter:
     ) -> None:
         self._state = "ended"
         # Also when this task is being cancelled: the text so far must reach the disk first.
-        await to_the_end(self._end(problem))
+        await run_uncancelled(self._end(problem))
 
     async def _end(self, problem: BaseException | None) -> None:
         try:
@@ -204,7 +204,7 @@ class TurnWriter:
             self.turn = await self._talk.append(self._role, self.text, **options)
             return
         await self._send()
-        tail = Chunk(n=self._chunk, text="".join(self._buffer))
+        tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
         self.turn = await self._talk._commit_stream(self.turn, self.text, tail, self._final)
 
     async def _abort(self, problem: BaseException | None) -> None:
@@ -213,7 +213,7 @@ class TurnWriter:
                 await self._add_turn()
             assert self.turn is not None
             await self._send()
-            tail = Chunk(n=self._chunk, text="".join(self._buffer))
+            tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
             self.turn = await self._talk._abort_stream(self.turn, tail)
         except PalaverError as second:
             if problem is not None:
@@ -241,7 +241,7 @@ class TurnWriter:
 
     async def _send(self) -> None:
         if self._unsent and self.turn is not None:
-            await self._talk._send_chunk(self.turn.id, Chunk(n=self._chunk, text=self._unsent))
+            await self._talk._send_chunk(self.turn.id, StreamChunk(n=self._chunk, text=self._unsent))
             self._stored.append(self._unsent)
             self._unsent = ""
             self._chunk += 1

@@ -12,7 +12,7 @@ from palaver.conversations.open_options import clean_minutes, clean_seconds
 from palaver.conversations.store import Store
 from palaver.errors import ScrubPending
 from palaver.model import Scope
-from palaver.ports.engine import SignIn
+from palaver.ports.engine import TokenEngine
 
 _log = logging.getLogger("palaver.sweeper")
 
@@ -63,6 +63,6 @@ class Sweeper:
 
     async def _stores(self) -> list[Store]:
         engine = self.store.engine
-        if not self.every_tenant or (isinstance(engine, SignIn) and not engine.is_anybody):
+        if not self.every_tenant or (isinstance(engine, TokenEngine) and not engine.is_service):
             return [self.store]
         return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
     """Whoever is cancelled meanwhile waits on, and passes it on then; whoever is cancelled once more does not wait, and
     the work goes on alone."""
     task = asyncio.create_task(work)
@@ -22,14 +22,14 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-Breathe = Callable[[], None]
+Pause = Callable[[], None]
 
 
-def hold_on() -> None:
+def no_pause() -> None:
     """For work that nobody runs beside."""
 
 
-def strolling(items: Iterable[T], breathe: Breathe) -> Iterator[T]:
+def iterate_with_pauses(items: Iterable[T], breathe: Pause) -> Iterator[T]:
     for item in items:
         breathe()
         yield item

@@ -52,7 +52,7 @@ PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]
 PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class TurnDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A turn, ready to be stored: every text as it will stand in the row. `id` gets its last letters from the seq."""
 
     id: str
@@ -77,7 +77,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     preview: str | None = None
 
 
-def content_hash(id: str, draft: Draft, created: int) -> bytes:
+def content_hash(id: str, draft: TurnDraft, created: int) -> bytes:
     """The fingerprint of everything in a turn that must never change."""
     return digest(
         (
@@ -117,7 +117,7 @@ def stub_hash(
     return digest(("palaver/stub/1", id, role, actor, created, idempotency_key, content_hash))
 
 
-def same_request(draft: Draft, stored: Draft) -> bool:
+def is_same_request(draft: TurnDraft, stored: TurnDraft) -> bool:
     """Whether a retry says what the first call said. Counters, clocks and the ids of uploads may differ."""
     return _files(draft) == _files(stored) and all(
         getattr(draft, name) == getattr(stored, name)
@@ -125,7 +125,7 @@ def same_request(draft: Draft, stored: Draft) -> bool:
     )
 
 
-def _files(draft: Draft) -> list[tuple[str, str]]:
+def _files(draft: TurnDraft) -> list[tuple[str, str]]:
     found = from_json(draft.attachments) if draft.attachments else []
     return [(one["filename"], one["sha256"]) for one in found]
 
@@ -183,7 +183,7 @@ def words(content: Content) -> str:
     return "\n".join(part.text for part in content if isinstance(part, Text))
 
 
-def named_files(content: Content) -> list[str]:
+def referenced_attachments(content: Content) -> list[str]:
     """The attachments that images and files of a content stand for, each once."""
     parts = () if isinstance(content, str) else content
     ids = (part.attachment for part in parts if isinstance(part, Image | File))
@@ -238,7 +238,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
         return None
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput("attachments", "must be a list of what attach() returned")
-    check_files(len(attachments), role)
+    check_file_count(len(attachments), role)
     rows = [
         {
             "id": one.id,
@@ -252,7 +252,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
     return canonical_json(rows)
 
 
-def check_files(count: int, role: Role) -> None:
+def check_file_count(count: int, role: Role) -> None:
     limit = MAX_TOOL_FILES if role == "tool" else MAX_ATTACHMENTS
     if count > limit:
         raise TooLarge("attachments", size=count, limit=limit, unit="files")
@@ -282,7 +282,7 @@ def _distinct(field: str, ids: list[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class DraftBuilder:
     """Where drafts are made, with the counter in use."""
 
     count: Counter
@@ -305,7 +305,7 @@ class Desk:
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         created: object = None,
-    ) -> Draft:
+    ) -> TurnDraft:
         role = clean_role(role)
         stored, is_parts = encode_content(content)
         calls, results = encode_calls(tool_calls), encode_results(tool_results)
@@ -313,7 +313,7 @@ class Desk:
         check_size(stored, calls, results)
         usage = clean_usage(tokens)
         text = words(decode_content(stored, is_parts))
-        return Draft(
+        return TurnDraft(
             id=id,
             role=role,
             actor=clean_name("actor", actor),

@@ -45,7 +45,7 @@ def clean_text(field: str, value: object) -> str:
     return value
 
 
-def storable(text: str) -> str:
+def replace_unstorable(text: str) -> str:
     """The text of a machine, with U+FFFD for what no database keeps: U+0000, and halves of surrogate pairs."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

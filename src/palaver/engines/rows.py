@@ -8,7 +8,7 @@ import msgspec
 
 from palaver.core.branches import Node
 from palaver.core.identity import moment
-from palaver.core.turn_draft import Draft, decode_attachments, decode_calls, decode_content, decode_results
+from palaver.core.turn_draft import TurnDraft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
 from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
 
@@ -92,9 +92,9 @@ class TurnRow(msgspec.Struct):
     content_hash: bytes | None
     created: int
 
-    def draft(self) -> Draft:
+    def draft(self) -> TurnDraft:
         """What was handed in, as far as it is stored."""
-        return Draft(
+        return TurnDraft(
             id=self.id,
             role=self.role,
             actor=self.actor,

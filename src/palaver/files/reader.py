@@ -23,7 +23,7 @@ class Files:
     async def read(self, scope: Scope, conversation: str, file: Attachment) -> bytes:
         """The whole of it, with the hash that it was stored with."""
         try:
-            kept = await self.engine.kept_file(scope, file.path)
+            kept = await self.engine.file_in_database(scope, file.path)
             data = await self.blobs.get(file.path) if kept is None else kept
         except (AttachmentNotFound, InvalidInput):
             raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None
@@ -34,7 +34,7 @@ class Files:
     async def read_range(self, scope: Scope, conversation: str, file: Attachment, start: int, end: int) -> bytes:
         """A part of it. What is only a part cannot be checked against the hash."""
         try:
-            kept = await self.engine.kept_file(scope, file.path)
+            kept = await self.engine.file_in_database(scope, file.path)
             return await self.blobs.get_range(file.path, start, end) if kept is None else kept[start:end]
         except (AttachmentNotFound, InvalidInput):
             raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None

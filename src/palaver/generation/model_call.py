@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.context.inputs import Context
-from palaver.core.concurrency import to_the_end
+from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import encode_calls
-from palaver.core.validation import MAX_METADATA, storable
+from palaver.core.validation import MAX_METADATA, replace_unstorable
 from palaver.errors import (
     BadModelResponse,
     ContextTooLong,
@@ -74,7 +74,7 @@ class Try:
         while event is not None:
             self.heard.take(event)
             if isinstance(event, TextDelta):
-                event = TextDelta(storable(event.text))
+                event = TextDelta(replace_unstorable(event.text))
                 await out.write(event.text)
                 tell(event)
             elif isinstance(event, ReasoningDelta) or (isinstance(event, Thought) and self.tells_all):
@@ -122,11 +122,11 @@ class Round:
                 self._finish(out, metadata)
         except BaseException as problem:  # passed on; the call is on record, however it ended
             self.turn = out.turn
-            await to_the_end(self._end(out.turn, problem))
+            await run_uncancelled(self._end(out.turn, problem))
             raise
         self.turn = out.turn
         assert out.turn is not None
-        await to_the_end(self._end(out.turn, None))
+        await run_uncancelled(self._end(out.turn, None))
         return out.turn
 
     async def _listen(self, out: TurnWriter) -> None:

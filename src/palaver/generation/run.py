@@ -19,7 +19,7 @@ from palaver.context.client_history import ClientHistory, read_client_history
 from palaver.context.inputs import Context
 from palaver.context.options import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
-from palaver.core.concurrency import to_the_end
+from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import AppendConflict, BudgetTooSmall, InvalidInput, TurnSuperseded
@@ -424,14 +424,14 @@ class Generation:
         try:
             await self._run_calls(calls, finished)
         except asyncio.CancelledError:
-            await to_the_end(self._keep_results(turn, done, CANCELLED_CALL))
+            await run_uncancelled(self._keep_results(turn, done, CANCELLED_CALL))
             raise
-        return await to_the_end(self._keep_results(turn, done, STOPPED_CALL))
+        return await run_uncancelled(self._keep_results(turn, done, STOPPED_CALL))
 
     async def _end_calls(self, turn: Turn | None) -> None:
         """Calls that are stored, and will not run: this answer was given up."""
         if turn is not None and server_calls(turn):
-            await to_the_end(self._keep_results(turn, {}, CANCELLED_CALL))
+            await run_uncancelled(self._keep_results(turn, {}, CANCELLED_CALL))
 
     async def _run_calls(self, calls: Sequence[ToolCall], finished: Callable[[Ran], None]) -> None:
         names = sorted({call.name for call in calls})

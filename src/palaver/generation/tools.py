@@ -16,7 +16,7 @@ import msgspec
 
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import encode_sources
-from palaver.core.validation import MAX_CONTENT, MAX_FILE, clean_json, storable
+from palaver.core.validation import MAX_CONTENT, MAX_FILE, clean_json, replace_unstorable
 from palaver.errors import InvalidInput, TooLarge
 from palaver.model import ToolCall
 from palaver.ports.models import ToolSpec
@@ -253,7 +253,7 @@ def _ran(call: ToolCall, value: Any) -> Ran:
     output = value if isinstance(value, ToolOutput) else ToolOutput(content=value)
     content = output.content
     if isinstance(content, str):
-        content = storable(content)
+        content = replace_unstorable(content)
         size = len(content.encode())
         if size > MAX_FILE:
             raise TooLarge("result", size=size, limit=MAX_FILE, unit="bytes")
@@ -264,7 +264,7 @@ def _ran(call: ToolCall, value: Any) -> Ran:
 
 
 def _failed(call: ToolCall, problem: BaseException) -> Ran:
-    words = storable(str(problem)[:MAX_ERROR])
+    words = replace_unstorable(str(problem)[:MAX_ERROR])
     return Ran(call, f"The tool failed: {type(problem).__name__}: {words}", is_error=True)
 
 

@@ -28,7 +28,7 @@ from palaver.errors import InvalidInput
 from palaver.files.storage import blob_path
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS
-from palaver.ports.queries import REMEMBERED, Record
+from palaver.ports.queries import UNVERIFIED_KINDS, Record
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
@@ -65,7 +65,7 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
     async for page in talk.records():
         for record in page:
             rows += 1
-            if record.kind in REMEMBERED:
+            if record.kind in UNVERIFIED_KINDS:
                 remembered.append(record)
             yield _line(record.kind, {name: _out(name, v) for name, v in record.row.items() if name not in DERIVED})
             if record.kind == "attachment":
@@ -77,7 +77,7 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
 
 def _hash(records: Iterable[Record]) -> str | None:
     """Of working memory and facts; None where there are none, as in files from before they were carried."""
-    texts = [text for one in records if one.kind in REMEMBERED for text in (one.kind, canonical_json(one.row))]
+    texts = [text for one in records if one.kind in UNVERIFIED_KINDS for text in (one.kind, canonical_json(one.row))]
     return digest(texts).hex() if texts else None
 
 
@@ -123,7 +123,9 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             dump.files[row["id"]] = row["data"]
         elif kind in KINDS:
             last = dump.records[-1].kind if dump.records else kind
-            _expect(number, kind in REMEMBERED or last not in REMEMBERED, "notes and facts should come last")
+            _expect(
+                number, kind in UNVERIFIED_KINDS or last not in UNVERIFIED_KINDS, "notes and facts should come last"
+            )
             dump.records.append(Record(kind, row))
         else:
             raise InvalidInput(f"line {number}", f"nothing is known of the kind {kind!r}")
@@ -164,7 +166,7 @@ async def import_dump(store: Store, dump: Dump) -> Conversation | None:
     """Verify a conversation, then store it. None when it is here already."""
     try:
         verifier = Verifier()
-        verifier.feed([record for record in dump.records if record.kind not in REMEMBERED])
+        verifier.feed([record for record in dump.records if record.kind not in UNVERIFIED_KINDS])
         verifier.finish()
         records = [_rebuilt(record) for record in dump.records]
     except (KeyError, TypeError, AttributeError) as problem:

@@ -8,7 +8,7 @@ from typing import Any
 
 from palaver.context.render import fenced, line, shortened
 from palaver.core.turn_draft import preview
-from palaver.core.validation import storable
+from palaver.core.validation import replace_unstorable
 from palaver.errors import BadModelResponse
 from palaver.model import Summary, Turn
 from palaver.models.response_accumulator import Heard
@@ -80,14 +80,14 @@ class ModelWriter:
             await self.told(purpose, body, heard.response(problem))
             raise
         await self.told(purpose, body, heard.response(None))
-        return storable("".join(pieces)).strip()
+        return replace_unstorable("".join(pieces)).strip()
 
 
 def checked_summary(text: Any, budget: int, counter: Counter) -> str:
     """What somebody else wrote as a summary: words that can be stored, and no more of them than it may weigh."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError("a summary must be text, and not empty")
-    text = storable(text)
+    text = replace_unstorable(text)
     return text if counter(text) <= budget * OVER else shortened(text, budget, counter)
 
 

@@ -21,6 +21,7 @@ from palaver.model import (
     FileQuote,
     FileText,
     Found,
+    LogSeal,
     Match,
     Request,
     Scope,
@@ -30,23 +31,22 @@ from palaver.model import (
     Turn,
     UsageLine,
 )
-from palaver.model import Seal as LogSeal
 from palaver.ports.blobs import Blobs
 from palaver.ports.jobs import Health, Job
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
-    Append,
-    Audit,
-    Changes,
-    Chunk,
+    AppendBatch,
+    ConversationChanges,
     ConversationSpec,
-    History,
+    Deletion,
+    EventQuery,
+    HistoryQuery,
     Listing,
     Record,
-    Removed,
-    Seal,
-    Search,
+    SearchQuery,
+    StreamChunk,
+    StreamEnd,
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
@@ -72,22 +72,22 @@ class ConversationStore(Protocol):
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo: ...
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo: ...
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]: ...
-    async def search(self, scope: Scope, search: Search) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
         """Find conversations whose title or turns contain every stem."""
         ...
 
-    async def matches(self, scope: Scope, search: Search) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
         """Find the turns of one conversation that contain any of the stems."""
         ...
 
-    async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo: ...
+    async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo: ...
 
 
 class TurnStore(Protocol):
     """The turns of a conversation and its branches."""
 
-    async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]: ...
-    async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]: ...
+    async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]: ...
+    async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]: ...
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn: ...
     async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]: ...
     async def switch(self, scope: Scope, conversation: str, turn: str) -> None:
@@ -98,15 +98,15 @@ class TurnStore(Protocol):
 class StreamStore(Protocol):
     """Turns that are written piece by piece. A lease is how many microseconds the writer may stay silent."""
 
-    async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn: ...
-    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+    async def stream_open(self, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn: ...
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: StreamChunk, lease: int) -> int:
         """Append a piece of text and renew the lease. Returns the number that the next piece must have."""
         ...
 
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None: ...
-    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn: ...
-    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn: ...
-    async def seal_expired(self) -> int:
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn: ...
+    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn: ...
+    async def abort_expired_streams(self) -> int:
         """Abort the streams of every tenant whose lease has ended. Returns how many there were."""
         ...
 
@@ -116,21 +116,21 @@ class StreamStore(Protocol):
 class DeletionStore(Protocol):
     """Deletion for good: the rows, everything derived from them, and the old bytes on disk."""
 
-    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed: ...
-    async def reset(self, scope: Scope, conversation: str) -> Removed:
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion: ...
+    async def reset(self, scope: Scope, conversation: str) -> Deletion:
         """Forget every turn and keep the conversation."""
         ...
 
-    async def forget_conversation(self, scope: Scope, conversation: str) -> Removed: ...
-    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion: ...
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
         """Drop the words of summarised turns before `position`; their summaries stay. Works in batches."""
         ...
 
-    async def forget_older(self, scope: Scope, before: int) -> Removed:
+    async def forget_older(self, scope: Scope, before: int) -> Deletion:
         """Forget turns that were stored before a time. Works in batches."""
         ...
 
-    async def expire(self, scope: Scope) -> Removed:
+    async def expire(self, scope: Scope) -> Deletion:
         """Delete conversations whose time to live has ended. Works in batches."""
         ...
 
@@ -138,7 +138,7 @@ class DeletionStore(Protocol):
         """Try again to remove old bytes from the database's own log. True when none are left."""
         ...
 
-    async def doomed_blobs(self, limit: int) -> list[str]:
+    async def blobs_to_delete(self, limit: int) -> list[str]:
         """Return paths of files whose rows are deleted and whose bytes are not."""
         ...
 
@@ -165,7 +165,7 @@ class FileStore(Protocol):
         """Return the paths that lie in a conversation's folder but belong to no row."""
         ...
 
-    async def kept_file(self, scope: Scope, path: str) -> bytes | None:
+    async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         """Return the bytes of a file that is stored in the database itself; None when it is elsewhere."""
         ...
 
@@ -189,7 +189,7 @@ class FileStore(Protocol):
 class LogStore(Protocol):
     """The hash-chained log of a conversation: events, seals, and whole conversations row by row."""
 
-    async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]: ...
+    async def events(self, scope: Scope, conversation: str, audit: EventQuery) -> list[Event]: ...
     def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]: ...
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
         """Log an event of one of the kinds in ANNOUNCED, for readers that follow the log. Returns its number."""
@@ -272,7 +272,7 @@ class RecallStore(Protocol):
         """Return turns and their inner products with the question. A turn may occur once for each of its vectors."""
         ...
 
-    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
+    async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
 
 
 class RequestStore(Protocol):
@@ -306,7 +306,7 @@ class KeyStore(Protocol):
     async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None: ...
     async def api_keys(self, scope: Scope) -> list[ApiKey]: ...
     async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None: ...
-    async def any_key(self) -> bool:
+    async def has_key(self) -> bool:
         """Return whether any tenant has a key that is valid now."""
         ...
 
@@ -356,7 +356,7 @@ class EmbeddingStore(Protocol):
         """Delete the vectors of every embedder but this one."""
         ...
 
-    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+    async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
         """Enqueue an `embed` job wherever there are vectors of these embedders."""
         ...
 
@@ -406,19 +406,19 @@ Token = str | Callable[[], str | Awaitable[str]]  # a function is called before 
 
 
 @runtime_checkable
-class SignIn(Protocol):
+class TokenEngine(Protocol):
     """An engine that derives the scope from a token instead of an argument. There is one such engine per caller."""
 
     scope: Scope  # derived from the token
     blobs: Blobs
     writes: int  # how many writes this caller has made; each may have left memory work to do
-    is_nobody: bool  # no token was given
-    is_anybody: bool  # the application's own secret key: any scope is accepted
+    is_anonymous: bool  # no token was given
+    is_service: bool  # the application's own secret key: any scope is accepted
 
     async def signed_in(self, token: Token) -> Any:
         """Return an engine of the same project for the caller with this token."""
         ...
 
-    def twin(self) -> Any:
+    def for_worker(self) -> Any:
         """Return an engine for the same caller with its own count of writes, for a worker."""
         ...

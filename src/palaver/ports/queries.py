@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from palaver.core.turn_draft import Draft
+from palaver.core.turn_draft import TurnDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ConversationSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class ConversationChanges:
     """New values for the named fields of a conversation; `fields` says which."""
 
     fields: frozenset[str]
@@ -46,17 +46,17 @@ class Changes:
     expected_updated: int | None = None  # refuse when it has been changed since
 
 
-class Append(msgspec.Struct, frozen=True, kw_only=True):
+class AppendBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Turns to store together, or not at all."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[TurnDraft, ...]
     expected_seq: int | None = None
     replaces: str | None = None
     discard_after: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class StreamChunk:
     """Piece number `n` of a stream. A number that was written before changes nothing."""
 
     n: int
@@ -64,12 +64,12 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class StreamEnd:
     """How a stream ends well: its whole text, as the writer knows it, and what goes with it."""
 
     content: str
     token_count: int
-    tail: Chunk | None = None
+    tail: StreamChunk | None = None
     tool_calls: str | None = None
     sources: str | None = None
     prompt_tokens: int | None = None
@@ -81,7 +81,7 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class HistoryQuery:
     """Which turns to read. Every field only narrows the choice; the latest `limit` of them, oldest first."""
 
     limit: int = 50
@@ -106,7 +106,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchQuery:
     """Stems to look for in titles and turns. `prefix` is the last word as it was typed, which may be cut short: a
     word that begins with it counts like the last stem."""
 
@@ -117,7 +117,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class EventQuery:
     """Which events to read, in the order of their numbers."""
 
     after: int = 0
@@ -131,7 +131,7 @@ class Audit:
 
 RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
 # What people noted and what was learnt. It travels along, and the log does not vouch for it.
-REMEMBERED: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
+UNVERIFIED_KINDS: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class Deletion:
     """What a deletion took with it. `scrubbed` is false while old
     bytes are still in the WAL because another process reads it."""
 

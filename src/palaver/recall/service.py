@@ -200,7 +200,7 @@ class RecallService:
     async def turns(self, scope: Scope, ranking: Ranking, indices: Sequence[int]) -> dict[int, Turn]:
         """The turns at these indices, as they are stored now."""
         tids = {i: int(ranking.profile.tid[i]) for i in indices}
-        turns = await self.engine.turns_numbered(scope, list(tids.values()))
+        turns = await self.engine.turns_by_number(scope, list(tids.values()))
         return {i: turns[tid] for i, tid in tids.items() if tid in turns}
 
     async def quotes(self, scope: Scope, turns: Mapping[int, Turn], text: str) -> dict[int, FileQuote]:

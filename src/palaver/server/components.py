@@ -93,7 +93,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         meter=metrics,
         stream_lease=settings.stream_lease,
     ) as store:
-        if settings.needs_auth and not settings.has_jwt and not await store.engine.any_key():
+        if settings.needs_auth and not settings.has_jwt and not await store.engine.has_key():
             raise InvalidInput(
                 "host",
                 f"{settings.host} is not only this machine, and nobody has a key: run `palaver keys create NAME`, "

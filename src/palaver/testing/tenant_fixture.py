@@ -11,7 +11,7 @@ from typing import Any
 
 from palaver.conversations.opening import open as open_store
 from palaver.core.identity import canonical_json
-from palaver.core.turn_draft import Desk
+from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows
 from palaver.model import Scope
 from palaver.models.tokens import BpeCounter
@@ -200,7 +200,7 @@ def _common(tenant: str, run: str) -> dict[str, str]:
     vector = json.dumps([1.0] + [0.0] * (HashEmbedder().dimensions - 1))
     people = {"tenant": tenant, "owner": f"ada-{run}", "stranger": f"eve-{run}"}
     fresh = "0" * 26
-    draft = rows.draft_json(Desk(BpeCounter()).draft(fresh, "user", "x", actor="x"))
+    draft = rows.draft_json(DraftBuilder(BpeCounter()).draft(fresh, "user", "x", actor="x"))
     return {
         **people, "fresh": fresh, "drafts": canonical_json([draft]), "model": HashEmbedder().name, "vector": vector,
     }  # fmt: skip

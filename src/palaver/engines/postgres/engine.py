@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from palaver.core.concurrency import to_the_end
+from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json, micros, moment
 from palaver.core.turn_draft import decode_content, preview, words
 from palaver.engines.postgres import rows
@@ -40,18 +40,18 @@ from palaver.model import (
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
 from palaver.ports.queries import (
-    Append,
-    Audit,
-    Changes,
-    Chunk,
+    AppendBatch,
+    ConversationChanges,
     ConversationSpec,
-    History,
+    Deletion,
+    EventQuery,
+    HistoryQuery,
     Listing,
     Record,
     RecordKind,
-    Removed,
-    Seal,
-    Search,
+    SearchQuery,
+    StreamChunk,
+    StreamEnd,
 )
 from palaver.recall.terms import terms
 
@@ -100,7 +100,7 @@ async def open_postgres(
     try:
         yield engine
     finally:
-        await to_the_end(engine.close())
+        await run_uncancelled(engine.close())
 
 
 class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, OutboxVerbs):
@@ -146,12 +146,12 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         )
         return [rows.info(row) for row in found]
 
-    async def search(self, scope: Scope, search: Search) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
         query = _query(search, " & ")
         limits = {"candidates": CANDIDATES, "shown": MATCHES, "most": search.limit}
         return [_found(row, search) for row in await self.read("search", scope, query=query, **limits)]
 
-    async def matches(self, scope: Scope, search: Search) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
         id = search.conversation
         assert id is not None
         query = _query(search, " | ")
@@ -160,7 +160,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         matches.sort(key=lambda match: (len(match.terms), match.turn.seq), reverse=True)
         return matches[: search.limit]
 
-    async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
+    async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
         size, title = rows.title_words(changes.title)
         found = await self.write(
             "update_conversation",
@@ -182,7 +182,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
 
     # ---- turns
 
-    async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+    async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
         self._last_append = time.monotonic()
         drafts = as_json([rows.draft_json(draft) for draft in batch.drafts])
         if batch.replaces is None and self.lanes is not None:
@@ -192,7 +192,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         self.hub.committed(conversation)
         return [rows.appended(row, draft, conversation) for row, draft in zip(found, batch.drafts, strict=True)]
 
-    async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
+    async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
         found = await self.read(
             "history",
             scope,
@@ -223,7 +223,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
 
     # ---- streams
 
-    async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
+    async def stream_open(self, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn:
         draft = as_json(rows.draft_json(batch.drafts[0]))
         found = await self.write(
             "stream_open", scope, conversation=conversation, draft=draft, lease=lease, **_place(batch)
@@ -231,7 +231,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         self.hub.committed(conversation)
         return rows.turn(found[0], conversation)
 
-    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: StreamChunk, lease: int) -> int:
         self._last_append = time.monotonic()
         found = await self.write(
             "stream_chunk", scope, conversation=conversation, turn=turn, n=chunk.n, piece=chunk.text, lease=lease
@@ -242,7 +242,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
         await self.write("stream_renew", scope, conversation=conversation, turn=turn, lease=lease)
 
-    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn:
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
         text = words(decode_content(seal.content, False))
         values = {name: value for name, value in asdict(seal).items() if name != "tail"}
         found = await self.write(
@@ -257,12 +257,12 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         self.hub.committed(conversation)
         return rows.turn(found[0], conversation)
 
-    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn:
+    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
         found = await self.write("stream_abort", scope, conversation=conversation, turn=turn, **_tail(tail))
         self.hub.committed(conversation)
         return rows.turn(found[0], conversation)
 
-    async def seal_expired(self) -> int:
+    async def abort_expired_streams(self) -> int:
         sealed = 0
         now = micros(self.clock.now())
         for row in await self._looked_after():
@@ -285,45 +285,45 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
 
     # ---- forgetting
 
-    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed:
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
         found = await self.write("forget_turn", scope, conversation=conversation, turn=turn)
         self.hub.committed(conversation)
-        return Removed(turns=tuple(row["forget_turn"] for row in found))
+        return Deletion(turns=tuple(row["forget_turn"] for row in found))
 
-    async def reset(self, scope: Scope, conversation: str) -> Removed:
+    async def reset(self, scope: Scope, conversation: str) -> Deletion:
         found = await self.write("reset", scope, conversation=conversation)
         self.hub.committed(conversation)
-        return Removed(turns=tuple(row["reset"] for row in found))
+        return Deletion(turns=tuple(row["reset"] for row in found))
 
-    async def forget_conversation(self, scope: Scope, conversation: str) -> Removed:
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
         await self.write("forget_conversation", scope, conversation=conversation)
         self.hub.committed(conversation)
-        return Removed(conversations=(conversation,))
+        return Deletion(conversations=(conversation,))
 
-    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
         found = await self.write(
             "retire", scope, conversation=conversation, place=position, keep_salt=keep_salt, most=RETIRE_BATCH
         )
         self.hub.committed(conversation)
-        return Removed(turns=tuple(row["retire"] for row in found))
+        return Deletion(turns=tuple(row["retire"] for row in found))
 
-    async def forget_older(self, scope: Scope, before: int) -> Removed:
+    async def forget_older(self, scope: Scope, before: int) -> Deletion:
         found = await self.write("forget_older", scope, before=before, most=RETIRE_BATCH)
         for conversation in {row["conversation"] for row in found}:
             self.hub.committed(conversation)
-        return Removed(turns=tuple(row["turn"] for row in found))
+        return Deletion(turns=tuple(row["turn"] for row in found))
 
-    async def expire(self, scope: Scope) -> Removed:
+    async def expire(self, scope: Scope) -> Deletion:
         gone = tuple(row["expire"] for row in await self.write("expire", scope, most=EXPIRE_BATCH))
         for conversation in gone:
             self.hub.committed(conversation)
-        return Removed(conversations=gone)
+        return Deletion(conversations=gone)
 
     async def scrub(self) -> bool:
         """Old bytes go with VACUUM, and with the WAL."""
         return True
 
-    async def doomed_blobs(self, limit: int) -> list[str]:
+    async def blobs_to_delete(self, limit: int) -> list[str]:
         for row in await self._looked_after():
             if row["files"]:
                 scope = _everything(row["tenant"])
@@ -376,7 +376,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         found = await self.read("file_quotes", scope, tids=list(tids), stems=list(stems))
         return {row["tid"]: FileQuote(row["attachment"], row["filename"], row["quote"]) for row in found}
 
-    async def kept_file(self, scope: Scope, path: str) -> bytes | None:
+    async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         if not path.startswith(IN_DATABASE):
             return None
         found = await self.read("kept_file", scope, path=path)
@@ -384,7 +384,7 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
 
     # ---- the log
 
-    async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]:
+    async def events(self, scope: Scope, conversation: str, audit: EventQuery) -> list[Event]:
         found = await self.read(
             "events",
             scope,
@@ -457,7 +457,7 @@ def _everything(tenant: str) -> Scope:
     return Scope.of(tenant, None)
 
 
-def _details(given: ConversationSpec | Changes) -> dict[str, Any]:
+def _details(given: ConversationSpec | ConversationChanges) -> dict[str, Any]:
     return {
         "title": given.title,
         "workspace": given.workspace,
@@ -471,11 +471,11 @@ def _details(given: ConversationSpec | Changes) -> dict[str, Any]:
     }
 
 
-def _place(batch: Append) -> dict[str, Any]:
+def _place(batch: AppendBatch) -> dict[str, Any]:
     return {"expected_seq": batch.expected_seq, "replaces": batch.replaces, "discard_after": batch.discard_after}
 
 
-def _tail(tail: Chunk | None) -> dict[str, Any]:
+def _tail(tail: StreamChunk | None) -> dict[str, Any]:
     return {} if tail is None else {"tail_n": tail.n, "tail": tail.text}
 
 
@@ -486,7 +486,7 @@ def _list(names: Sequence[str] | None) -> list[str] | None:
 # ---- searching -----------------------------------------------------------------------------------------------------
 
 
-def _query(search: Search, joiner: str) -> str:
+def _query(search: SearchQuery, joiner: str) -> str:
     """In the notation of `tsquery`; a stem has no quote in it."""
     stems = [f"'{stem}'" for stem in search.stems]
     if search.prefix:
@@ -494,13 +494,13 @@ def _query(search: Search, joiner: str) -> str:
     return joiner.join(stems)
 
 
-def _found(row: Mapping[str, Any], search: Search) -> Found:
+def _found(row: Mapping[str, Any], search: SearchQuery) -> Found:
     info = rows.info(rows.decoded(row["conversation"]))
     turns = [rows.turn(one, info.id) for one in rows.decoded(row["turns"]) or ()]
     return Found(info, tuple(_match(turn, search) for turn in turns), in_title=row["in_title"])
 
 
-def _match(turn: Turn, search: Search) -> Match:
+def _match(turn: Turn, search: SearchQuery) -> Match:
     held = set(terms(turn.text))
     wanted = [stem for stem in search.stems if stem in held]
     if search.prefix:

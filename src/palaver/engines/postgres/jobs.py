@@ -141,7 +141,7 @@ class OutboxVerbs(Caller):
         while (await self.write("drop_other_vectors", scope, model=model, most=DROP_BATCH))[0]["dropped"]:
             pass
 
-    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+    async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
         async for one in self._tenants(tenant):
             await self._embed_again(one, models)
 

@@ -10,7 +10,7 @@ from palaver.engines.postgres.rows import event_of, hexed
 from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json, unhex
 from palaver.engines.postgres.watch import Hub
-from palaver.model import ApiKey, Event, Scope, Seal, Tip, UsageLine
+from palaver.model import ApiKey, Event, LogSeal, Scope, Tip, UsageLine
 from palaver.ports.engine import KEY_ID
 
 
@@ -41,7 +41,7 @@ class ServingVerbs(Caller):
         rows = await self.write("revoke_key", scope, id=id)
         return _key(rows[0]) if rows else None
 
-    async def any_key(self) -> bool:
+    async def has_key(self) -> bool:
         rows = await self.as_worker("any_key")
         if rows is not None:
             return bool(rows[0]["found"])
@@ -79,7 +79,7 @@ class ServingVerbs(Caller):
     async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
         return [_tip(row) for row in await self.write("unsealed", Scope.of(tenant, None), most=limit)]
 
-    async def put_seals(self, tenant: str, seals: Sequence[Seal]) -> None:
+    async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None:
         rows = [
             {
                 "conversation": one.tip.conversation,
@@ -92,7 +92,7 @@ class ServingVerbs(Caller):
         ]
         await self.write("put_seals", Scope.of(tenant, None), seals=as_json(rows))
 
-    async def seals(self, scope: Scope, conversation: str) -> list[Seal]:
+    async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]:
         rows = await self.read("seals", scope, conversation=conversation)
         return [_seal(row, conversation) for row in rows]
 
@@ -119,9 +119,9 @@ def _tip(row: Row) -> Tip:
     return Tip(conversation=row["conversation"], n=row["n"], hash=_hex(row["hash"]))
 
 
-def _seal(row: Row, conversation: str) -> Seal:
+def _seal(row: Row, conversation: str) -> LogSeal:
     tip = Tip(conversation=conversation, n=row["n"], hash=_hex(row["tip"]))
-    return Seal(tip=tip, at=moment(row["at"]), seal=_hex(row["seal"]))
+    return LogSeal(tip=tip, at=moment(row["at"]), seal=_hex(row["seal"]))
 
 
 def _hex(value: bytes | str) -> str:

@@ -64,7 +64,7 @@ class RecallVerbs(Caller):
         rows = await self.read("fact_vectors", scope, model=model, **args)
         return {row["id"]: _halves(row["floats"]).tobytes() for row in rows}
 
-    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
+    async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         rows = await self.read("turns_numbered", scope, tids=list(tids))
         found = {row["tid"]: turn_of(from_json(row["turn"]), row["conversation"]) for row in rows}
         return {tid: found[tid] for tid in tids if tid in found}

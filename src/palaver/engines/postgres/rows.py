@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaver.core.identity import from_json
-from palaver.core.turn_draft import Draft, decode_content, preview, words
+from palaver.core.turn_draft import TurnDraft, decode_content, preview, words
 from palaver.engines.file_passages import pieces_of
 from palaver.engines.postgres.transports import unhex
 from palaver.engines.rows import TurnRow, conversation, event
@@ -23,7 +23,7 @@ EVENT = ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash")
 BYTES = frozenset({"salt", "content_hash", "hash", "tip_hash"})
 # What an append does not send back: the caller has it.
 ECHO = ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata")
-DRAFT = Draft.__struct_fields__
+DRAFT = TurnDraft.__struct_fields__
 
 
 def info(row: Row) -> ConversationInfo:
@@ -39,7 +39,7 @@ def turn(row: Row, conversation: str) -> Turn:
     return turn_row(row).turn(conversation)
 
 
-def appended(row: Row, draft: Draft, conversation: str) -> Turn:
+def appended(row: Row, draft: TurnDraft, conversation: str) -> Turn:
     """A turn that was stored just now: the numbers are the database's, the words are ours."""
     found = turn_row(row)
     if found.content is None:
@@ -60,7 +60,7 @@ def portable(row: Row, local: frozenset[str]) -> dict[str, Any]:
 # ---- on the way in -------------------------------------------------------------------------------------------------
 
 
-def draft_json(draft: Draft) -> dict[str, Any]:
+def draft_json(draft: TurnDraft) -> dict[str, Any]:
     """A draft as a row of `turns`, with the words to find it by."""
     values = {name: value for name in DRAFT if (value := getattr(draft, name)) is not None}
     values["is_parts"] = int(draft.is_parts)

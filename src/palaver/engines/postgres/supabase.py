@@ -235,17 +235,17 @@ class SupabaseEngine(PostgresEngine):
         self.blobs: Blobs = StorageBlobs(project, token)
 
     @property
-    def is_anybody(self) -> bool:
+    def is_service(self) -> bool:
         """Whether the application itself is asking, which may speak for every scope."""
         return self.project.trusted and self.token is None
 
     @property
     def may_work(self) -> bool:
         """Whether the token has the right to write: memory work is left to callers who have it."""
-        return self.is_anybody or WRITE in self.scope.rights
+        return self.is_service or WRITE in self.scope.rights
 
     @property
-    def is_nobody(self) -> bool:
+    def is_anonymous(self) -> bool:
         return self.token is None and not self.project.trusted
 
     async def signed_in(self, token: Token | None) -> SupabaseEngine:
@@ -258,18 +258,18 @@ class SupabaseEngine(PostgresEngine):
         except PermissionDenied:
             raise TokenRefused("the token names no tenant, or not the right to read: see docs/supabase.md") from None
         except EngineError as problem:
-            if problem.sqlstate != DENIED or engine.is_anybody:
+            if problem.sqlstate != DENIED or engine.is_service:
                 raise
             raise TokenRefused("the token is of nobody who is signed in") from None
         _check(row["version"])
-        if engine.is_anybody:
+        if engine.is_service:
             return engine
         rights = frozenset(row["rights"].split(","))
         engine.scope = Scope(row["tenant"], row["user"], rights, row["sight"], row["workspace"])
         engine.home = row["tenant"]
         return engine
 
-    def twin(self) -> SupabaseEngine:
+    def for_worker(self) -> SupabaseEngine:
         """The same caller, counted apart: what a worker writes is no news to it."""
         return SupabaseEngine(self.project, self.token, self.clock, self.hub, self.scope)
 

@@ -11,7 +11,7 @@ from palaver.engines.sqlite.open_conversation import MINUTE, Q, Thread, find, op
 from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
 from palaver.errors import ConversationNotFound, UpdateConflict
 from palaver.model import ConversationInfo, Found, Match, Scope
-from palaver.ports.queries import Changes, ConversationSpec, Listing, Search
+from palaver.ports.queries import ConversationChanges, ConversationSpec, Listing, SearchQuery
 from palaver.recall.terms import terms
 
 END = 2**62
@@ -92,7 +92,7 @@ def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
         thread.tx.run(Q.add_participant, actor=actor, cid=thread.cid)
 
 
-def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
+def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
     thread = open_thread(tx, scope, id)
     if changes.expected_updated not in (None, thread.updated):
         raise UpdateConflict(expected=changes.expected_updated, found=thread.updated)
@@ -128,7 +128,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
 def drop_made_title(tx: Tx, scope: Scope, id: str) -> None:
     """A turn is forgotten: a title that a job wrote may repeat its words."""
     if tx.one(Q.title_made, cid=find(tx, scope, id)[0]):
-        update(tx, scope, id, Changes(fields=frozenset({"title"}), title=None, salt=new_salt()))
+        update(tx, scope, id, ConversationChanges(fields=frozenset({"title"}), title=None, salt=new_salt()))
 
 
 def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
@@ -151,7 +151,7 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
 # ---- searching -----------------------------------------------------------------------------------------------------
 
 
-def search(tx: Tx, scope: Scope, query: Search) -> list[Found]:
+def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[Found]:
     """Conversations with a title or a turn that holds every stem; title matches first, then the most recent."""
     by_conversation: dict[int, list[Row]] = {}
     for row in _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND "):
@@ -161,7 +161,7 @@ def search(tx: Tx, scope: Scope, query: Search) -> list[Found]:
     return found[: query.limit]
 
 
-def _found(tx: Tx, cid: int, rows: list[Row], query: Search) -> Found:
+def _found(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> Found:
     turns = list(dict.fromkeys(tid for _, tid in rows if tid is not None))[:MATCHES]
     return Found(
         info(tx, cid),
@@ -170,7 +170,7 @@ def _found(tx: Tx, cid: int, rows: list[Row], query: Search) -> Found:
     )
 
 
-def matches(tx: Tx, scope: Scope, query: Search) -> list[Match]:
+def matches(tx: Tx, scope: Scope, query: SearchQuery) -> list[Match]:
     """Turns of one conversation that hold any stem; those with the most different ones first, then the latest."""
     assert query.conversation is not None
     cid = find(tx, scope, query.conversation)[0]
@@ -180,7 +180,7 @@ def matches(tx: Tx, scope: Scope, query: Search) -> list[Match]:
     return found[: query.limit]
 
 
-def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> list[Row]:
+def _passages(tx: Tx, scope: Scope, query: SearchQuery, where: str, joiner: str) -> list[Row]:
     words = [f'"{stem}"' for stem in query.stems]
     if query.prefix:
         words[-1] = f'({words[-1]} OR "{query.prefix}" *)'
@@ -188,14 +188,14 @@ def _passages(tx: Tx, scope: Scope, query: Search, where: str, joiner: str) -> l
     return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **who(scope))
 
 
-def _match(tx: Tx, tid: int, query: Search) -> Match:
+def _match(tx: Tx, tid: int, query: SearchQuery) -> Match:
     row = tx.one(Q.turn_by_tid, tid=tid)
     assert row is not None
     turn = TurnRow(*row[:-1]).turn(row[-1])
     return Match(turn, _held(turn.text, query))
 
 
-def _held(text: str, query: Search) -> tuple[str, ...]:
+def _held(text: str, query: SearchQuery) -> tuple[str, ...]:
     held = set(terms(text))
     wanted = [stem for stem in query.stems if stem in held]
     if query.prefix:

@@ -13,18 +13,18 @@ from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import Q, Thread, open_thread
 from palaver.engines.sqlite.text_index import mend_signposts, unindex, unindex_title
 from palaver.model import Scope
-from palaver.ports.queries import Removed
+from palaver.ports.queries import Deletion
 
 EXPIRE_BATCH = 100
 RETIRE_BATCH = 200
 
 
-def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
+def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Deletion:
     _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
     row = thread.turn(turn)
     if row.status == "forgotten":
-        return _forget_retired(thread, row) if not _is_forgotten(thread, row) else Removed()
+        return _forget_retired(thread, row) if not _is_forgotten(thread, row) else Deletion()
     rows = [row, *_results_of(thread, row)]
     for one in rows:
         thread.log("forget", thread.tick(), turn=one.id, content_hash=_forget(thread, one))
@@ -33,7 +33,7 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Removed:
     thread.refresh_preview()
     thread.save()
     _scrub_later(tx)
-    return Removed(turns=tuple(one.id for one in rows))
+    return Deletion(turns=tuple(one.id for one in rows))
 
 
 def _drop_made_title(tx: Tx, scope: Scope, conversation: str) -> None:
@@ -46,7 +46,7 @@ def _is_forgotten(thread: Thread, row: TurnRow) -> bool:
     return thread.tx.one(Q.forgotten_by, cid=thread.cid, turn=row.id) is not None
 
 
-def _forget_retired(thread: Thread, row: TurnRow) -> Removed:
+def _forget_retired(thread: Thread, row: TurnRow) -> Deletion:
     """The words of a turn are gone already. Now what was made of them goes too, and the proof."""
     memory_invalidation.changed(thread, row)
     requests.forgotten(thread.tx, thread.cid, row.id, row.seq)
@@ -55,7 +55,7 @@ def _forget_retired(thread: Thread, row: TurnRow) -> Removed:
     thread.log("forget", thread.tick(), turn=row.id, content_hash=hash)
     thread.save()
     _scrub_later(thread.tx)
-    return Removed(turns=(row.id,))
+    return Deletion(turns=(row.id,))
 
 
 def _results_of(thread: Thread, row: TurnRow) -> list[TurnRow]:
@@ -87,7 +87,7 @@ def _forget(thread: Thread, row: TurnRow) -> bytes:
     return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
 
 
-def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
     """Drop the words of turns that are summarised. Their summaries stay, and so does what they were worth.
 
     The last turn keeps its place in any case: the next one is counted from there.
@@ -118,10 +118,10 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
         thread.refresh_preview()
         thread.save()
         _scrub_later(tx)
-    return Removed(turns=tuple(row.id for row in rows))
+    return Deletion(turns=tuple(row.id for row in rows))
 
 
-def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
+def forget_older(tx: Tx, scope: Scope, before: int) -> Deletion:
     """Forget turns from before a moment, and what summaries still say of those whose words are gone already.
 
     Some at a time, so that writers can go in between.
@@ -133,10 +133,10 @@ def forget_older(tx: Tx, scope: Scope, before: int) -> Removed:
     for conversation, turn in tx.all(Q.retired_and_older, **values):
         thread = open_thread(tx, scope, conversation)
         gone.extend(_forget_retired(thread, thread.turn(turn)).turns)
-    return Removed(turns=tuple(gone))
+    return Deletion(turns=tuple(gone))
 
 
-def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
+def reset(tx: Tx, scope: Scope, conversation: str) -> Deletion:
     """Forget every turn and keep the conversation."""
     _drop_made_title(tx, scope, conversation)
     thread = open_thread(tx, scope, conversation)
@@ -151,20 +151,20 @@ def reset(tx: Tx, scope: Scope, conversation: str) -> Removed:
     thread.find_tip()
     thread.save()
     _scrub_later(tx)
-    return Removed(turns=tuple(row.id for row in rows))
+    return Deletion(turns=tuple(row.id for row in rows))
 
 
-def forget_conversation(tx: Tx, scope: Scope, conversation: str) -> Removed:
+def forget_conversation(tx: Tx, scope: Scope, conversation: str) -> Deletion:
     bury(open_thread(tx, scope, conversation), "forget")
-    return Removed(conversations=(conversation,))
+    return Deletion(conversations=(conversation,))
 
 
-def expire(tx: Tx, scope: Scope) -> Removed:
+def expire(tx: Tx, scope: Scope) -> Deletion:
     """Delete conversations whose time is up; some at a time, so that writers can go in between."""
     ids = [row[0] for row in tx.all(Q.expired, now=tx.now, limit=EXPIRE_BATCH, **who(scope))]
     for id in ids:
         bury(expired_thread(tx, scope, id), "expire")
-    return Removed(conversations=tuple(ids))
+    return Deletion(conversations=tuple(ids))
 
 
 def expired_thread(tx: Tx, scope: Scope, id: str) -> Thread:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from palaver.core.concurrency import to_the_end
+from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json, micros, moment
 from palaver.engines.file_passages import pieces_of
 from palaver.engines.rows import event, who
@@ -45,6 +45,7 @@ from palaver.model import (
     FileQuote,
     FileText,
     Found,
+    LogSeal,
     Match,
     Request,
     Scope,
@@ -54,24 +55,23 @@ from palaver.model import (
     Turn,
     UsageLine,
 )
-from palaver.model import Seal as LogSeal
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
 from palaver.ports.jobs import Health, Job
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
-    Append,
-    Audit,
-    Changes,
-    Chunk,
+    AppendBatch,
+    ConversationChanges,
     ConversationSpec,
-    History,
+    Deletion,
+    EventQuery,
+    HistoryQuery,
     Listing,
     Record,
-    Removed,
-    Seal,
-    Search,
+    SearchQuery,
+    StreamChunk,
+    StreamEnd,
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
@@ -92,7 +92,7 @@ async def open_sqlite(url: str, clock: Clock) -> AsyncIterator[SQLiteEngine]:
     try:
         yield engine
     finally:
-        await to_the_end(engine.close())
+        await run_uncancelled(engine.close())
 
 
 def _close_unused(opening: asyncio.Future[SQLiteEngine]) -> None:
@@ -138,11 +138,11 @@ class SQLiteEngine:
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
 
-    async def search(self, scope: Scope, search: Search) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
         await self.index_all()
         return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
 
-    async def matches(self, scope: Scope, search: Search) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
         await self.index_all()
         return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
 
@@ -152,19 +152,19 @@ class SQLiteEngine:
         while more:
             more = await self.writer.submit_chores() == text_index.BATCH
 
-    async def update(self, scope: Scope, id: str, changes: Changes) -> ConversationInfo:
+    async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
         return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))
 
     # ---- turns
 
-    async def append(self, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+    async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
         self._last_append = time.monotonic()
         return await self._submit(batch, lambda tx: turns.append(tx, scope, conversation, batch))
 
-    def _submit(self, batch: Append, work: Work[T]) -> Awaitable[T]:
+    def _submit(self, batch: AppendBatch, work: Work[T]) -> Awaitable[T]:
         return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
 
-    async def history(self, scope: Scope, conversation: str, query: History) -> list[Turn]:
+    async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
         run = self.readers.run_brief if _is_page(query) else self.readers.run
         return await run(lambda tx: turns.history(tx, scope, conversation, query))
 
@@ -179,24 +179,24 @@ class SQLiteEngine:
 
     # ---- streams
 
-    async def stream_open(self, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
+    async def stream_open(self, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn:
         return await self._submit(batch, lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
 
-    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: Chunk, lease: int) -> int:
+    async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: StreamChunk, lease: int) -> int:
         self._last_append = time.monotonic()
         return await self.writer.submit(lambda tx: streams.chunk(tx, scope, conversation, turn, chunk, lease))
 
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
         await self.writer.submit(lambda tx: streams.renew(tx, scope, conversation, turn, lease))
 
-    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn:
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
         return await self.writer.submit(lambda tx: streams.commit(tx, scope, conversation, turn, seal))
 
-    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn:
+    async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
         return await self.writer.submit(lambda tx: streams.abort(tx, scope, conversation, turn, tail))
 
-    async def seal_expired(self) -> int:
-        return await self.writer.submit(streams.seal_expired)
+    async def abort_expired_streams(self) -> int:
+        return await self.writer.submit(streams.abort_expired_streams)
 
     async def next_lease_end(self) -> datetime | None:
         rows = await self.readers.run(lambda tx: tx.all(Q.next_lease_end))
@@ -204,26 +204,26 @@ class SQLiteEngine:
 
     # ---- forgetting
 
-    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Removed:
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
         return await self._remove(lambda tx: deletion.forget_turn(tx, scope, conversation, turn))
 
-    async def reset(self, scope: Scope, conversation: str) -> Removed:
+    async def reset(self, scope: Scope, conversation: str) -> Deletion:
         return await self._remove(lambda tx: deletion.reset(tx, scope, conversation))
 
-    async def forget_conversation(self, scope: Scope, conversation: str) -> Removed:
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
         return await self._remove(lambda tx: deletion.forget_conversation(tx, scope, conversation))
 
-    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Removed:
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
         return await self._remove(lambda tx: deletion.retire(tx, scope, conversation, position, keep_salt))
 
-    async def forget_older(self, scope: Scope, before: int) -> Removed:
+    async def forget_older(self, scope: Scope, before: int) -> Deletion:
         return await self._remove(lambda tx: deletion.forget_older(tx, scope, before))
 
-    async def expire(self, scope: Scope) -> Removed:
+    async def expire(self, scope: Scope) -> Deletion:
         return await self._remove(lambda tx: deletion.expire(tx, scope))
 
-    async def _remove(self, work: Any) -> Removed:
-        removed: Removed = await self.writer.submit(work)
+    async def _remove(self, work: Any) -> Deletion:
+        removed: Deletion = await self.writer.submit(work)
         return replace(removed, scrubbed=not self.writer.unscrubbed)
 
     async def scrub(self) -> bool:
@@ -232,7 +232,7 @@ class SQLiteEngine:
             await self.writer.submit(lambda tx: setattr(tx, "scrub", True))
         return not self.writer.unscrubbed
 
-    async def doomed_blobs(self, limit: int) -> list[str]:
+    async def blobs_to_delete(self, limit: int) -> list[str]:
         return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.doomed, limit=limit))]
 
     async def blobs_deleted(self, paths: Sequence[str]) -> None:
@@ -272,12 +272,12 @@ class SQLiteEngine:
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
         return await self.readers.run(lambda tx: files.quotes(tx, scope, tids, stems))
 
-    async def kept_file(self, scope: Scope, path: str) -> bytes | None:
+    async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         return None
 
     # ---- the log
 
-    async def events(self, scope: Scope, conversation: str, audit: Audit) -> list[Event]:
+    async def events(self, scope: Scope, conversation: str, audit: EventQuery) -> list[Event]:
         def work(tx: Tx) -> list[Event]:
             found = tx.one(Q.find_any, id=conversation, **who(scope))
             if found is None:
@@ -381,8 +381,8 @@ class SQLiteEngine:
     async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         raise NotImplementedError("see some_vectors")
 
-    async def turns_numbered(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
-        return await self.readers.run(lambda tx: recall.turns_numbered(tx, scope, tids))
+    async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
+        return await self.readers.run(lambda tx: recall.turns_by_number(tx, scope, tids))
 
     # ---- requests
 
@@ -414,8 +414,8 @@ class SQLiteEngine:
     async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None:
         return await self.writer.submit(lambda tx: keys.revoke_key(tx, scope, id))
 
-    async def any_key(self) -> bool:
-        return await self.readers.run_brief(lambda tx: tx.one(Q.any_key, now=tx.now) is not None)
+    async def has_key(self) -> bool:
+        return await self.readers.run_brief(lambda tx: tx.one(Q.has_key, now=tx.now) is not None)
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
         await self.writer.submit(lambda tx: keys.log_key(tx, scope, kind, key, payload))
@@ -490,7 +490,7 @@ class SQLiteEngine:
         while await self.writer.submit(lambda tx: jobs.drop_other_vectors(tx, model)):
             pass
 
-    async def embed_again(self, models: Sequence[str], tenant: str | None = None) -> None:
+    async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
         if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
             await self.writer.submit(jobs.ask_for_vectors)
 
@@ -523,7 +523,7 @@ class SQLiteEngine:
         }
 
 
-def _is_brief(batch: Append) -> bool:
+def _is_brief(batch: AppendBatch) -> bool:
     """Whether to store it takes less time than its commit."""
     if batch.replaces is not None or len(batch.drafts) > BRIEF_TURNS:
         return False
@@ -531,7 +531,7 @@ def _is_brief(batch: Append) -> bool:
     return sum(map(len, filter(None, texts))) <= BRIEF_CHARACTERS
 
 
-def _is_page(query: History) -> bool:
+def _is_page(query: HistoryQuery) -> bool:
     """Whether no more rows are looked at than a few, which are returned."""
     filters = (query.since, query.until, query.participants, query.roles)
     return query.limit <= BRIEF_PAGE and not query.include_superseded and all(one is None for one in filters)

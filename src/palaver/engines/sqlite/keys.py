@@ -10,7 +10,7 @@ from palaver.engines.rows import Row, event, who
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import Q, open_thread
 from palaver.errors import InvalidInput
-from palaver.model import ApiKey, Event, Scope, Seal, Tip, UsageLine
+from palaver.model import ApiKey, Event, LogSeal, Scope, Tip, UsageLine
 from palaver.ports.engine import ANNOUNCED, KEY_ID
 
 # ---- keys ----------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _tip(row: Row) -> Tip:
     return Tip(conversation=row[0], n=row[1], hash=row[2].hex())
 
 
-def put_seals(tx: Tx, tenant: str, seals: Sequence[Seal]) -> None:
+def put_seals(tx: Tx, tenant: str, seals: Sequence[LogSeal]) -> None:
     for one in seals:
         tx.run(
             Q.put_seal,
@@ -129,9 +129,9 @@ def put_seals(tx: Tx, tenant: str, seals: Sequence[Seal]) -> None:
         )
 
 
-def seals(tx: Tx, scope: Scope, conversation: str) -> list[Seal]:
+def seals(tx: Tx, scope: Scope, conversation: str) -> list[LogSeal]:
     rows = tx.all(Q.seals, tenant=scope.tenant, conversation=conversation)
     return [
-        Seal(tip=Tip(conversation=conversation, n=n, hash=tip.hex()), at=moment(at), seal=seal.hex())
+        LogSeal(tip=Tip(conversation=conversation, n=n, hash=tip.hex()), at=moment(at), seal=seal.hex())
         for n, tip, seal, at in rows
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
-from palaver.core.turn_draft import Draft, content_hash, decode_content, preview, words
+from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, preview, words
 from palaver.engines.rows import Row, TurnRow, who
 from palaver.engines.sql import Queries
 from palaver.engines.sqlite.connection import Tx
@@ -127,11 +127,11 @@ class Thread:
         row = self.tx.one(Q.turn_by_key, cid=self.cid, key=key, hashed=key_hash(self.id, key))
         return TurnRow(*row) if row else None
 
-    def next_id(self, draft: Draft) -> str:
+    def next_id(self, draft: TurnDraft) -> str:
         """The id that the next turn will have."""
         return stamp(draft.id, self.next_seq)
 
-    def insert(self, draft: Draft, position: int, parent: str | None, slot: str | None, status: str) -> TurnRow:
+    def insert(self, draft: TurnDraft, position: int, parent: str | None, slot: str | None, status: str) -> TurnRow:
         """Store a turn at a place. Its event is the caller's to log."""
         now = self.tick()
         created = now if draft.created is None else draft.created

@@ -752,7 +752,7 @@ SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AN
 -- vectors: those of one conversation, from a number on
 SELECT e.eid, e.tid, e.vector FROM embeddings e WHERE e.cid = :cid AND e.eid > :after AND e.model = :model ORDER BY e.eid
 
--- turns_numbered: some turns of the view, by their numbers in this file; read in this order, whatever the planner thinks
+-- turns_by_number: some turns of the view, by their numbers in this file; read in this order, whatever the planner thinks
 SELECT {turn_columns}, c.id FROM json_each(:tids) j
 CROSS JOIN turns t ON t.tid = j.value CROSS JOIN conversations c ON c.cid = t.cid
 WHERE t.active = 1 AND t.status = 'complete' AND {visible}
@@ -925,7 +925,7 @@ WHERE k.tenant = :tenant AND k.hash = :hash
 SELECT k.hash, k.name, k.scope, k.created, k.expires_at, k.revoked_at FROM api_keys k
 WHERE k.tenant = :tenant ORDER BY k.created, k.hash
 
--- any_key: whether anybody could call at all
+-- has_key: whether anybody could call at all
 SELECT 1 FROM api_keys k WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT 1
 
 -- revoke_key: for good; the row stays, so that the log has a name for it

@@ -89,11 +89,11 @@ def vectors(
     return found
 
 
-def turns_numbered(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
+def turns_by_number(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
     """Turns by their numbers in this file, as far as they are in the view and the scope may see them.
 
     A number is given out again after a deletion, so what it stands for may have changed since the caller learned it.
     """
     params = {**who(scope), "now": tx.now, "tids": canonical_json(list(tids))}
-    found = {row[0]: TurnRow(*row[:-1]).turn(row[-1]) for row in tx.all(Q.turns_numbered, **params)}
+    found = {row[0]: TurnRow(*row[:-1]).turn(row[-1]) for row in tx.all(Q.turns_by_number, **params)}
     return {tid: found[tid] for tid in tids if tid in found}

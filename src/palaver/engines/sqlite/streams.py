@@ -22,10 +22,10 @@ from palaver.errors import (
     TurnGone,
 )
 from palaver.model import Scope, Turn
-from palaver.ports.queries import Append, Chunk, Seal
+from palaver.ports.queries import AppendBatch, StreamChunk, StreamEnd
 
 
-def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: int) -> Turn:
+def open_stream(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn:
     thread = open_thread(tx, scope, conversation)
     draft = batch.drafts[0]
     before = thread.turn_by_key(draft.idempotency_key) if draft.idempotency_key else None
@@ -42,7 +42,7 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: Append, lease: i
     return row.turn(conversation)
 
 
-def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: Chunk, lease: int) -> int:
+def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: StreamChunk, lease: int) -> int:
     """Add a piece, and answer with the number of the next one."""
     thread = open_thread(tx, scope, conversation)
     row = _pending(thread, turn)
@@ -51,7 +51,7 @@ def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: Chunk, leas
     return expected
 
 
-def _extend(thread: Thread, row: TurnRow, piece: Chunk, lease_until: int) -> int:
+def _extend(thread: Thread, row: TurnRow, piece: StreamChunk, lease_until: int) -> int:
     found = thread.tx.one(Q.stream, tid=row.tid)
     assert found is not None  # a pending turn has its row in `streams`
     expected, length = found
@@ -79,7 +79,7 @@ def renew(tx: Tx, scope: Scope, conversation: str, turn: str, lease: int) -> Non
     tx.run(Q.renew_stream, tid=_pending(thread, turn).tid, lease_until=tx.now + lease)
 
 
-def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: Seal) -> Turn:
+def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
     thread = open_thread(tx, scope, conversation)
     row = thread.kept_turn(turn)
     if row.status == "complete" and row.content == seal.content:
@@ -94,7 +94,7 @@ def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: Seal) -> Tu
     return thread.turn(turn).turn(conversation)
 
 
-def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
+def _complete(thread: Thread, row: TurnRow, seal: StreamEnd) -> None:
     draft = structs.replace(
         row.draft(),
         tool_calls=seal.tool_calls,
@@ -131,7 +131,7 @@ def _complete(thread: Thread, row: TurnRow, seal: Seal) -> None:
             thread.refresh_preview()
 
 
-def abort(tx: Tx, scope: Scope, conversation: str, turn: str, tail: Chunk | None) -> Turn:
+def abort(tx: Tx, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
     thread = open_thread(tx, scope, conversation)
     row = thread.kept_turn(turn)
     if row.status == "aborted":
@@ -148,7 +148,7 @@ def _cut(thread: Thread, row: TurnRow) -> None:
     thread.save()
 
 
-def seal_expired(tx: Tx) -> int:
+def abort_expired_streams(tx: Tx) -> int:
     """Cut the streams whose writer has been silent for longer than its lease, whoever's they are."""
     sealed = 0
     for tid, tenant, conversation in tx.all(Q.expired_streams, now=tx.now):

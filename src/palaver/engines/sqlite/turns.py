@@ -6,19 +6,19 @@ from typing import Any
 
 from palaver.core import branches as tree
 from palaver.core.identity import canonical_json, stamped_seq
-from palaver.core.turn_draft import Draft, content_hash, same_request
+from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
 from palaver.engines.rows import TurnRow, node
 from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread, turn_row
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.model import Branch, Scope, Turn
-from palaver.ports.queries import Append, History
+from palaver.ports.queries import AppendBatch, HistoryQuery
 
 END = 2**62
 
 
-def append(tx: Tx, scope: Scope, conversation: str, batch: Append) -> list[Turn]:
+def append(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
     thread = open_thread(tx, scope, conversation)
     rows = [_stored_before(thread, draft) for draft in batch.drafts]
     if None in rows:
@@ -28,7 +28,7 @@ def append(tx: Tx, scope: Scope, conversation: str, batch: Append) -> list[Turn]
     return [row.turn(conversation) for row in rows if row]
 
 
-def _stored_before(thread: Thread, draft: Draft) -> TurnRow | None:
+def _stored_before(thread: Thread, draft: TurnDraft) -> TurnRow | None:
     """The turn that an earlier try of the same call stored."""
     if draft.idempotency_key is None:
         return None
@@ -37,17 +37,17 @@ def _stored_before(thread: Thread, draft: Draft) -> TurnRow | None:
         return None
     if row.status == "forgotten":
         raise TurnGone(row.id)
-    if not same_request(draft, row.draft()):
+    if not is_same_request(draft, row.draft()):
         raise IdempotencyConflict(row.id)
     return row
 
 
-def _expect(thread: Thread, batch: Append) -> None:
+def _expect(thread: Thread, batch: AppendBatch) -> None:
     if batch.expected_seq is not None and batch.expected_seq != thread.next_seq:
         raise AppendConflict(expected=batch.expected_seq, found=thread.next_seq)
 
 
-def _add(thread: Thread, batch: Append, rows: list[TurnRow | None]) -> list[TurnRow | None]:
+def _add(thread: Thread, batch: AppendBatch, rows: list[TurnRow | None]) -> list[TurnRow | None]:
     if batch.replaces is not None:
         return [replace(thread, batch.drafts[0], batch.replaces, batch.discard_after, "complete")]
     for index, draft in enumerate(batch.drafts):
@@ -57,7 +57,7 @@ def _add(thread: Thread, batch: Append, rows: list[TurnRow | None]) -> list[Turn
     return rows
 
 
-def add_pending(thread: Thread, draft: Draft, replaces: str | None, discard_after: bool) -> TurnRow:
+def add_pending(thread: Thread, draft: TurnDraft, replaces: str | None, discard_after: bool) -> TurnRow:
     if replaces is not None:
         return replace(thread, draft, replaces, discard_after, "pending")
     row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "pending")
@@ -70,7 +70,7 @@ def opening_hash(row: TurnRow) -> bytes:
     return content_hash(row.id, row.draft(), row.created)
 
 
-def replace(thread: Thread, draft: Draft, id: str, discard_after: bool, status: str) -> TurnRow:
+def replace(thread: Thread, draft: TurnDraft, id: str, discard_after: bool, status: str) -> TurnRow:
     """A new version of a turn, at its place; with `discard_after` also instead of all that followed."""
     old = thread.kept_turn(id)
     if not old.active and (old.status != "aborted" or old.superseded_by != old.id):
@@ -150,7 +150,7 @@ def abort(thread: Thread, row: TurnRow) -> None:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def history(tx: Tx, scope: Scope, conversation: str, query: History) -> list[Turn]:
+def history(tx: Tx, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
     cid = find(tx, scope, conversation)[0]
     which = int(query.include_superseded)  # a cursor is a position in the view, or a seq in the whole record
     values = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
 
-from palaver.core.concurrency import Breathe, hold_on, strolling
+from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import new_salt
 from palaver.errors import (
     ConversationGone,
@@ -41,7 +41,7 @@ from palaver.ports.engine import Engine
 from palaver.ports.jobs import Job
 from palaver.ports.memory import FactsDraft, MemoryDraft, SummaryDraft, Unsummarised
 from palaver.ports.models import Counter, Embedder, Usage
-from palaver.ports.queries import Changes
+from palaver.ports.queries import ConversationChanges
 from palaver.ports.recall import Embedded, ToEmbed
 from palaver.redaction.apply import redacted_calls, redacted_results
 from palaver.redaction.cached import CleanTexts
@@ -89,7 +89,7 @@ class OfflineSummarizer:
     """Extracts sentences; no model."""
 
     counter: Counter
-    breathe: Breathe = hold_on
+    breathe: Pause = no_pause
     name: str = offline.NAME
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
@@ -160,8 +160,8 @@ class Worker:
                 return
         self.manners.nothing_left()
 
-    def _breath(self) -> Breathe:
-        return self.manners.breath() if self.in_background else hold_on
+    def _breath(self) -> Pause:
+        return self.manners.breath() if self.in_background else no_pause
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -271,7 +271,7 @@ class Worker:
             return
         title = self.redactor.redact(await self._title(scope, info, [self.clean(turn) for turn in turns])).text
         if title:
-            changes = Changes(fields=frozenset({"title"}), title=title, salt=new_salt(), if_untitled=True)
+            changes = ConversationChanges(fields=frozenset({"title"}), title=title, salt=new_salt(), if_untitled=True)
             await self.engine.update(scope, conversation, changes)
 
     async def _title(self, scope: Scope, info: ConversationInfo, turns: Sequence[Turn]) -> str:
@@ -337,7 +337,7 @@ class Worker:
     async def replace_superseded(self, tenant: str | None = None) -> None:
         """Enqueue what an earlier version of the embedder has done. Vectors of any other embedder are left alone."""
         if self._superseded:
-            await self.engine.embed_again(self._superseded, tenant)
+            await self.engine.enqueue_embedding(self._superseded, tenant)
 
     async def _embed_facts(self, embedder: Embedder, job: Job | None) -> None:
         while batch := await self.engine.facts_to_embed(embedder.name, EMBED_BATCH, job):
@@ -647,12 +647,12 @@ def _halves(vector: Sequence[float]) -> bytes:
     return np.asarray(vector, np.float16).tobytes()
 
 
-def _marks(batch: Sequence[ToEmbed], breathe: Breathe) -> tuple[tuple[int, int, int], ...]:
+def _marks(batch: Sequence[ToEmbed], breathe: Pause) -> tuple[tuple[int, int, int], ...]:
     """Which turns hold a standing instruction (2) or a preference (1). Only what a participant says here can be one."""
     from palaver.memory.standing_instructions import standing
 
     found = []
-    for one in strolling(batch, breathe):
+    for one in iterate_with_pauses(batch, breathe):
         kinds = {mark.kind for mark in standing(one.text)} if one.own_words and one.text else set()
         if kinds:
             found.append((one.pid, one.tid, 2 if "instruction" in kinds else 1))

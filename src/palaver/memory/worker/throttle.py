@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from palaver.core.concurrency import Breathe, hold_on
+from palaver.core.concurrency import Pause, no_pause
 from palaver.ports.engine import Engine
 
 STRIDE = 0.001  # seconds
@@ -64,6 +64,6 @@ class Manners:
             await asyncio.sleep(min(left, QUIET_SECONDS))
         self._resumed = time.monotonic()
 
-    def breath(self) -> Breathe:
+    def breath(self) -> Pause:
         """For work in a thread, beside others that answer somebody."""
-        return hold_on if self._awaited else Breath()
+        return no_pause if self._awaited else Breath()

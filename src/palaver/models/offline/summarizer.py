@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from palaver.core.concurrency import Breathe, hold_on, strolling
+from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
 from palaver.model import Summary, Turn
 from palaver.recall.terms import terms
@@ -42,7 +42,7 @@ class _Sentence:
     worth: float
 
 
-def summarize(turns: Sequence[Turn], *, budget: int, count: Count, breathe: Breathe = hold_on) -> str:
+def summarize(turns: Sequence[Turn], *, budget: int, count: Count, breathe: Pause = no_pause) -> str:
     """The most telling sentences of `turns` as dated, attributed lines, oldest first; never more than `budget`.
 
     Every line is `[date] actor: sentences`; a tool's result is `(tool name → beginning of it)`. Greetings and thanks
@@ -52,7 +52,7 @@ def summarize(turns: Sequence[Turn], *, budget: int, count: Count, breathe: Brea
 
 
 def merge(
-    texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, breathe: Breathe = hold_on
+    texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, breathe: Pause = no_pause
 ) -> str:
     """One summary of several, in the order given: all of their lines when they fit, otherwise the most telling.
 
@@ -251,13 +251,13 @@ _PLEASANTRY = re.compile(
 _QUESTION = re.compile(r"[?？؟][\"'”’)\]]*$")
 
 
-def _weigh(said: Iterable[tuple[int, str, str, float]], breathe: Breathe) -> list[_Sentence]:
+def _weigh(said: Iterable[tuple[int, str, str, float]], breathe: Pause) -> list[_Sentence]:
     """Every sentence with its worth: its cues, and how rare its words are here."""
-    found = [(*one, terms(one[2])) for one in strolling(said, breathe)]
+    found = [(*one, terms(one[2])) for one in iterate_with_pauses(said, breathe)]
     frequency = Counter(stem for *_, stems in found for stem in set(stems))
     return [
         _Sentence(order, group, prefix, text, frozenset(stems), weight * _worth(text, stems, frequency, len(found)))
-        for order, (group, prefix, text, weight, stems) in enumerate(strolling(found, breathe))
+        for order, (group, prefix, text, weight, stems) in enumerate(iterate_with_pauses(found, breathe))
     ]
 
 

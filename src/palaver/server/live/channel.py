@@ -18,7 +18,7 @@ from palaver.core.identity import stamped_seq
 from palaver.errors import EngineUnavailable, StoreClosed, TurnNotFound
 from palaver.model import Event, Scope, Turn
 from palaver.ports.engine import Signal
-from palaver.ports.queries import Audit
+from palaver.ports.queries import EventQuery
 from palaver.server.live.frames import TOLD_WITH_TURN, Frame, Point, Teller, Telling
 
 PAGE = 500
@@ -68,7 +68,7 @@ class Channel:
         for growing in self.unflushed.of(self.conversation):
             seq = stamped_seq(growing.turn) or 0
             if seq not in point.marks:
-                told = await self.events(Audit(turn=growing.turn, kinds=("open", "chunk"), limit=100_000))
+                told = await self.events(EventQuery(turn=growing.turn, kinds=("open", "chunk"), limit=100_000))
                 ends = [event.payload.get("to", 0) for event in told if event.n <= point.n]
                 if ends:
                     point.marks[seq] = ends[-1]
@@ -138,12 +138,12 @@ class Channel:
             for frame in teller.written(growing.turn, growing.since, growing.length)
         ]
 
-    async def events(self, audit: Audit) -> list[Event]:
+    async def events(self, audit: EventQuery) -> list[Event]:
         return await self.engine.events(self.store.scope, self.conversation, audit)
 
     async def catch_up(self, teller: Teller) -> AsyncIterator[list[Frame]]:
         """Frames from the log until there is no more, a page at a time."""
-        while page := await self.events(Audit(after=teller.point.n, limit=PAGE)):
+        while page := await self.events(EventQuery(after=teller.point.n, limit=PAGE)):
             yield teller.page(page, await self._turns(page))
             if len(page) < PAGE:
                 return

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from palaver.conversations.conversation import Conversation
 from palaver.errors import EngineUnavailable, Gone, NotFound
 from palaver.model import READ
-from palaver.ports.queries import Audit
+from palaver.ports.queries import EventQuery
 from palaver.server.auth import Caller
 from palaver.server.components import Services
 from palaver.server.errors import Refused
@@ -93,7 +93,7 @@ class _Feed:
         """Find the point in the log. One that is not there is told as a reset."""
         found = Point() if point is None or point == "" else Point.parse(point)
         if found is not None and found.n:
-            here = Audit(after=found.n - 1, limit=1)
+            here = EventQuery(after=found.n - 1, limit=1)
             store = self.services.store.scoped(self.caller.scope)
             if not await store.engine.events(store.scope, self.talk.id, here):
                 found = None

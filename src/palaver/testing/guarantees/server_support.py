@@ -29,7 +29,7 @@ async def a_key_is_found_by_its_hash_in_its_own_tenant(db: Database) -> None:
         assert await store.engine.api_key("another", hash_of(secret)) is None
         assert await store.engine.api_key(store.scope.tenant, hash_of(secret + "x")) is None
         assert await list_keys(store) == [made]
-        assert await store.engine.any_key()
+        assert await store.engine.has_key()
 
 
 @guarantee
@@ -45,7 +45,7 @@ async def a_key_ends_when_its_time_is_over_or_it_is_revoked(db: Database) -> Non
         revoked = await revoke_key(store, long.id)
         assert not revoked.works(clock.now())
         assert await revoke_key(store, long.id) == revoked
-        assert not await store.engine.any_key()
+        assert not await store.engine.has_key()
         async with refused(InvalidInput, field="id"):
             await revoke_key(store, "0" * 12)
 

@@ -503,5 +503,5 @@ async def streams_that_have_expired_are_in_nobodys_way(db: Database) -> None:
             await old.append_open("assistant")
         turn = await talk.append_open("assistant")
         clock.advance(3_600)
-        await store.engine.seal_expired()
+        await store.engine.abort_expired_streams()
         assert (await talk.turn(turn)).status == "aborted"

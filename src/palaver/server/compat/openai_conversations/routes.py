@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import MAX_READ, Conversation
-from palaver.core.turn_draft import named_files
+from palaver.core.turn_draft import referenced_attachments
 from palaver.errors import TurnNotFound
 from palaver.generation.run import CLIENT_CALLS
 from palaver.model import SYSTEM, Turn
@@ -130,7 +130,7 @@ async def delete_item(talk: Talk, item: ItemId) -> Response:
     rest = _without(turn, openai_items.named(item)[1])
     if rest is not None:
         content = rest.pop("content")
-        named = [one for one in turn.attachments if one.id in named_files(content)]
+        named = [one for one in turn.attachments if one.id in referenced_attachments(content)]
         content, files = await copied(talk, content, named)
         await talk.append(turn.role, content, replaces=turn, actor=turn.actor, attachments=files, **rest)
     return Reply(_shown(talk), await responses.forgotten(talk, [turn]))
