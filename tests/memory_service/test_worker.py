@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import palaver
 from palaver import Store
 from palaver.memory.worker.loop import LEASE, TRIES
-from palaver.memory.worker.throttle import Breath, Manners
+from palaver.memory.worker.throttle import BackgroundThrottle, CooperativePause
 from palaver.testing import FakeClock, HashEmbedder
 from palaver.testing.kit import eventually
 
@@ -275,10 +275,10 @@ async def test_between_two_summaries_the_worker_lets_writers_go_first(
         await store.engine.index_all()
         worker, written = store.parts.worker, []
 
-        async def give_way(_: Manners) -> None:
+        async def give_way(_: BackgroundThrottle) -> None:
             written.append(len(await talk.summaries()))
 
-        monkeypatch.setattr(Manners, "let_writers_go_first", give_way)
+        monkeypatch.setattr(BackgroundThrottle, "let_writers_go_first", give_way)
         while await worker.run_one(politely=True):
             pass
         level_0 = spans(await talk.summaries())
@@ -290,9 +290,9 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for pauses, but not for ever: the patience here is longer than the test."""
-    monkeypatch.setattr("palaver.memory.worker.throttle.PATIENCE_SECONDS", 3_600.0)
-    monkeypatch.setattr("palaver.memory.worker.throttle.PRESSING_SECONDS", 0.0)
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        throttle = store.parts.worker.throttle
+        throttle.patience_seconds, throttle.pressing_seconds = 3_600.0, 0.0
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: 0.0)
         talk = await store.conversation()
         await talk_on(talk, 300)
@@ -307,22 +307,20 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
         assert len(spans(await talk.summaries())) > 5
 
 
-def test_work_beside_others_rests_as_long_as_it_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_beside_others_rests_as_long_as_it_worked() -> None:
     now, slept = [0.0], []
-    monkeypatch.setattr("palaver.memory.worker.throttle.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr("palaver.memory.worker.throttle.time.sleep", slept.append)
-    breathe = Breath(0.0)
+    pause = CooperativePause(clock=lambda: now[0], sleep=slept.append)
     for step in (0.0004, 0.0004, 0.0004, 0.004, 0.0001, 5.0):
         now[0] += step
-        breathe()
+        pause()
     assert slept == [pytest.approx(0.0012), pytest.approx(0.004), pytest.approx(0.01)], "and never for long"
 
 
 async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.memory.worker.throttle.PATIENCE_SECONDS", 3_600.0)
     async with palaver.open(url(tmp_path), embedder=None) as store:
+        store.parts.worker.throttle.patience_seconds = 3_600.0
         quiet = [1.0]
         monkeypatch.setattr(type(store.engine), "quiet_seconds", lambda _: quiet[0])
         talk = await store.conversation()
@@ -335,18 +333,23 @@ async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
         assert len(spans(await talk.summaries())) > 30
 
 
-async def test_the_worker_breathes_in_the_background_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaths: list[int] = []
-    monkeypatch.setattr(Breath, "__call__", lambda _: breaths.append(1))
+async def test_the_worker_pauses_in_the_background_alone(tmp_path: Path) -> None:
+    pauses: list[int] = []
+
+    def make_pause() -> Callable[[], None]:
+        return lambda: pauses.append(1)
+
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        store.parts.worker.throttle.make_pause = make_pause
         talk = await store.conversation()
         await talk_on(talk, 60)
         await store.settle()
-        assert not breaths, "who waits for it wants it done"
+        assert not pauses, "who waits for it wants it done"
     async with palaver.open(url(tmp_path), embedder=None) as store:
+        store.parts.worker.throttle.make_pause = make_pause
         await talk_on(await store.conversation("another"), 60)
         async with asyncio.timeout(120):
-            while len(breaths) < 60:  # noqa: ASYNC110
+            while len(pauses) < 60:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 

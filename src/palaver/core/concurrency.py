@@ -8,28 +8,31 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+Pause = Callable[[], None]
+"""Called between two steps of long work in a thread; it may sleep, so that other threads get the processor."""
+
 
 async def run_uncancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Whoever is cancelled meanwhile waits on, and passes it on then; whoever is cancelled once more does not wait, and
-    the work goes on alone."""
+    """If the caller is cancelled, wait for `work` to finish, then re-raise.
+
+    A second cancellation stops the waiting; `work` continues in the background.
+    """
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # nobody will ask for it any more
+            task.exception()  # marks it as retrieved: the caller gets the cancellation instead
         raise
 
 
-Pause = Callable[[], None]
-
-
 def no_pause() -> None:
-    """For work that nobody runs beside."""
+    """No-op pause, for work that has the machine to itself."""
 
 
-def iterate_with_pauses(items: Iterable[T], breathe: Pause) -> Iterator[T]:
+def iterate_with_pauses(items: Iterable[T], pause: Pause) -> Iterator[T]:
+    """Yield the items, with a pause before each."""
     for item in items:
-        breathe()
+        pause()
         yield item

@@ -233,7 +233,7 @@ def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> 
         quoted=_quoted_elsewhere(prompt, talk.id),
     )
     bodies = generation.limits.request_bodies
-    return Recording(store.engine, store.scope, request, store.parts.worker.clean_texts, bodies)
+    return Recording(store.engine, store.scope, request, store.parts.worker.cached_redactor, bodies)
 
 
 def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:

@@ -40,13 +40,13 @@ Notes = tuple[Note, ...]
 # ---- reading turns -------------------------------------------------------------------------------------------------
 
 
-def update(memory: WorkingMemory, turns: Sequence[Turn], breathe: Pause = no_pause) -> WorkingMemory:
+def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause) -> WorkingMemory:
     """`memory` after reading the turns behind `through_seq`, in the order of their positions.
 
     Reading in one go or in pieces gives the same memory; reading again changes nothing. A pending turn is not passed:
     it and what follows wait for the next time.
     """
-    for turn in iterate_with_pauses(sorted(turns, key=lambda turn: turn.position), breathe):
+    for turn in iterate_with_pauses(sorted(turns, key=lambda turn: turn.position), pause):
         if turn.position <= memory.through_seq:
             continue
         if turn.status == "pending":

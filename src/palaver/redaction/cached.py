@@ -1,4 +1,4 @@
-"""A redactor that remembers which texts are clean. Pure."""
+"""A redactor that remembers in which texts nothing was found. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from dataclasses import dataclass, field
 
 from palaver.redaction.apply import Redact
 
-REMEMBERED = 100_000  # texts in which nothing was found
-
 
 @dataclass(slots=True)
-class CleanTexts:
-    """A redactor that knows which texts it found nothing in: most of a prompt is as it was before. It keeps no text."""
+class CachedRedactor:
+    """Redacts a text, and skips the scan where it found nothing before: most of a prompt is as it was last time.
+
+    It keeps lengths and hashes of at most `limit` texts, never a text.
+    """
 
     redact: Callable[[], Redact]
+    limit: int = 100_000
     _clean: set[tuple[int, int]] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
         key = (len(text), hash(text))
         if key in self._clean:
             return text
-        shown = self.redact()(text).text
-        if shown == text:
-            if len(self._clean) >= REMEMBERED:
-                self._clean.clear()
-            self._clean.add(key)
-        return shown
+        redacted = self.redact()(text).text
+        if redacted == text:
+            self._remember(key)
+        return redacted
+
+    def _remember(self, key: tuple[int, int]) -> None:
+        if len(self._clean) >= self.limit:
+            self._clean.clear()
+        self._clean.add(key)

@@ -30,7 +30,7 @@ from palaver.files.reader import Files
 from palaver.memory import working_memory
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldest_half
 from palaver.memory.retention import retention_of
-from palaver.memory.worker.throttle import Manners
+from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Fact, Request, Scope, Summary, Turn, WorkingMemory
 from palaver.models.model_summarizer import ModelWriter, checked_summary, plain_title
 from palaver.models.offline import summarizer as offline
@@ -44,7 +44,7 @@ from palaver.ports.models import Counter, Embedder, Usage
 from palaver.ports.queries import ConversationChanges
 from palaver.ports.recall import Embedded, ToEmbed
 from palaver.redaction.apply import redacted_calls, redacted_results
-from palaver.redaction.cached import CleanTexts
+from palaver.redaction.cached import CachedRedactor
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
@@ -89,15 +89,15 @@ class OfflineSummarizer:
     """Extracts sentences; no model."""
 
     counter: Counter
-    breathe: Pause = no_pause
+    pause: Pause = no_pause
     name: str = offline.NAME
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
-        work = partial(offline.summarize, turns, budget=budget, count=self.counter, breathe=self.breathe)
+        work = partial(offline.summarize, turns, budget=budget, count=self.counter, pause=self.pause)
         return await asyncio.to_thread(work)
 
     async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
-        work = partial(offline.merge, summaries, budget=budget, count=self.counter, breathe=self.breathe)
+        work = partial(offline.merge, summaries, budget=budget, count=self.counter, pause=self.pause)
         return await asyncio.to_thread(work)
 
 
@@ -117,12 +117,12 @@ class Worker:
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     in_background: bool = False  # beside others that answer somebody
-    clean_texts: CleanTexts = field(init=False)
-    manners: Manners = field(init=False)
+    cached_redactor: CachedRedactor = field(init=False)
+    throttle: BackgroundThrottle = field(init=False)
 
     def __post_init__(self) -> None:
-        self.manners = Manners(self.engine)
-        self.clean_texts = CleanTexts(lambda: self.redactor.redact)
+        self.throttle = BackgroundThrottle(self.engine)
+        self.cached_redactor = CachedRedactor(lambda: self.redactor.redact)
 
     @property
     def redactor(self) -> Redactor:
@@ -155,13 +155,13 @@ class Worker:
     async def _work_off(self) -> None:
         """Do what is due."""
         while await self._is_due():
-            await self.manners.let_writers_go_first()
+            await self.throttle.let_writers_go_first()
             if not await self.run_one(politely=True):
                 return
-        self.manners.nothing_left()
+        self.throttle.mark_idle()
 
-    def _breath(self) -> Pause:
-        return self.manners.breath() if self.in_background else no_pause
+    def _pause(self) -> Pause:
+        return self.throttle.pause() if self.in_background else no_pause
 
     async def _is_due(self) -> bool:
         """A look that takes no lock: claiming a job is a write."""
@@ -170,7 +170,7 @@ class Worker:
 
     async def drain(self, tenant: str | None = None) -> None:
         """Work until nothing is left that can be done now, and wait for what others have in hand."""
-        with self.manners.awaited():
+        with self.throttle.caller_waits():
             await self.engine.index_all()
             await self.replace_superseded(tenant)
             while await self.run_one(tenant) or await self._is_coming(tenant):
@@ -305,7 +305,7 @@ class Worker:
             )
             usage = Usage(**response["usage"])
             cost = {} if price is None else {"cost": price.cost(usage)}
-            recording = Recording(self.engine, scope, request, self.clean_texts, None)
+            recording = Recording(self.engine, scope, request, self.cached_redactor, None)
             await recording.end({**response, **cost}, None)
             self.meter.answered(usage)
 
@@ -319,9 +319,9 @@ class Worker:
         name = self.embedder.name if self.embedder else NO_EMBEDDER
         while batch := await self.engine.to_embed(name, EMBED_BATCH, job):
             if politely:
-                await self.manners.let_writers_go_first()
+                await self.throttle.let_writers_go_first()
             vectors = await self._vectors([one for one in batch if one.worth_a_vector])
-            marks = await asyncio.to_thread(_marks, batch, self._breath())
+            marks = await asyncio.to_thread(_marks, batch, self._pause())
             passages = tuple((one.pid, one.turn) for one in batch)
             made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
             await self.engine.put_embedded(name, made)
@@ -378,7 +378,7 @@ class Worker:
             force = False
             await self._widen(scope, conversation, settings)
             if politely:
-                await self.manners.let_writers_go_first()
+                await self.throttle.let_writers_go_first()
         await self._retire(scope, conversation)
         return written
 
@@ -448,7 +448,7 @@ class Worker:
         self, scope: Scope, info: ConversationInfo, write: Callable[[Summarizer], Awaitable[str]]
     ) -> tuple[str, str]:
         """A text and who wrote it; the offline summariser stands in for one that fails, is too slow or says nothing."""
-        stand_in = OfflineSummarizer(self.counter, self._breath())
+        stand_in = OfflineSummarizer(self.counter, self._pause())
         try:
             writer = self._writer(scope, info) or stand_in
         except PalaverError:  # no key, no such model, a missing extra
@@ -551,7 +551,7 @@ class Worker:
     def clean(self, turn: Turn) -> Turn:
         """The turn without what must not be in anything that is derived from it."""
         redact = self.redactor.redact
-        text = self.clean_texts(turn.text)  # read twice: for the summary, and for working memory
+        text = self.cached_redactor(turn.text)  # read twice: for the summary, and for working memory
         results = tuple(redacted_results(turn.tool_results, redact))
         calls = tuple(redacted_calls(turn.tool_calls, redact))
         content = turn.content if text == turn.text else text
@@ -571,7 +571,7 @@ class Worker:
             clean = [self.clean(turn) for turn in turns]
             if found.info.settings.get("facts") and await self.store_facts(scope, conversation, clean, found) is None:
                 continue
-            read = await asyncio.to_thread(working_memory.update, before, clean, self._breath())
+            read = await asyncio.to_thread(working_memory.update, before, clean, self._pause())
             noted = await self._noted(read, clean)
             after = replace(noted, through_seq=found.position - 1)
             draft = MemoryDraft(
@@ -647,12 +647,12 @@ def _halves(vector: Sequence[float]) -> bytes:
     return np.asarray(vector, np.float16).tobytes()
 
 
-def _marks(batch: Sequence[ToEmbed], breathe: Pause) -> tuple[tuple[int, int, int], ...]:
+def _marks(batch: Sequence[ToEmbed], pause: Pause) -> tuple[tuple[int, int, int], ...]:
     """Which turns hold a standing instruction (2) or a preference (1). Only what a participant says here can be one."""
     from palaver.memory.standing_instructions import standing
 
     found = []
-    for one in iterate_with_pauses(batch, breathe):
+    for one in iterate_with_pauses(batch, pause):
         kinds = {mark.kind for mark in standing(one.text)} if one.own_words and one.text else set()
         if kinds:
             found.append((one.pid, one.tid, 2 if "instruction" in kinds else 1))

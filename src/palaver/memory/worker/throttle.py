@@ -1,69 +1,84 @@
-"""How memory work behaves beside those who write and read: it waits for their pauses, and rests between strides."""
+"""Throttling of background work: it waits until nobody writes, and sleeps between short steps."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from palaver.core.concurrency import Pause, no_pause
 from palaver.ports.engine import Engine
 
-STRIDE = 0.001  # seconds
-QUIET_SECONDS = 0.25  # so long must nobody have written
-PATIENCE_SECONDS = 10.0  # for that
-PRESSING_SECONDS = 60.0  # after so long without a pause long enough for all that there is to do
-
 
 @dataclass(slots=True)
-class Breath:
-    """To be called now and then: after a millisecond of work it rests for as long, ten at most."""
+class CooperativePause:
+    """Sleeps for as long as the thread worked since the last sleep, once that was at least `step` seconds.
 
-    _since: float = field(default_factory=time.perf_counter)
+    It never sleeps for more than ten steps.
+    """
+
+    step: float = 0.001
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+    _resumed: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._resumed = self.clock()
 
     def __call__(self) -> None:
-        worked = time.perf_counter() - self._since
-        if worked >= STRIDE:
-            time.sleep(min(worked, 10 * STRIDE))
-            self._since = time.perf_counter()
+        worked = self.clock() - self._resumed
+        if worked >= self.step:
+            self.sleep(min(worked, 10 * self.step))
+            self._resumed = self.clock()
 
 
 @dataclass(slots=True)
-class Manners:
-    """Of one worker. Nobody is let go first while somebody waits for it to be done."""
+class BackgroundThrottle:
+    """Throttle of one worker. It does not yield while a caller is waiting in `settle()`.
+
+    Work starts once nobody has written for `idle_seconds`, or after `patience_seconds` of waiting for that. When work
+    has been left over for `pressing_seconds`, it takes a quarter of the time, so that it does not fall behind for ever.
+    """
 
     engine: Engine
-    _awaited: int = 0  # by so many
+    idle_seconds: float = 0.25
+    patience_seconds: float = 10.0
+    pressing_seconds: float = 60.0
+    make_pause: Callable[[], Pause] = CooperativePause
+    _waiting_callers: int = 0
     _busy_since: float = field(default_factory=time.monotonic)
     _resumed: float = field(default_factory=time.monotonic)
 
     @contextmanager
-    def awaited(self) -> Iterator[None]:
-        self._awaited += 1
+    def caller_waits(self) -> Iterator[None]:
+        """Work without yielding for the duration of the block."""
+        self._waiting_callers += 1
         try:
             yield
         finally:
-            self._awaited -= 1
+            self._waiting_callers -= 1
 
-    def nothing_left(self) -> None:
+    def mark_idle(self) -> None:
+        """Note that no work is left over."""
         self._busy_since = time.monotonic()
 
     async def let_writers_go_first(self) -> None:
-        """Memory work takes processor time that an append would wait for: it is done in the pauses, or now and then.
-
-        Where there are no pauses it would fall behind for ever: after a minute it takes a quarter of the time.
-        """
-        now = time.monotonic()
-        is_pressing = now - self._busy_since > PRESSING_SECONDS
-        until = now + (min(3 * (now - self._resumed), PATIENCE_SECONDS) if is_pressing else PATIENCE_SECONDS)
-        while not self._awaited and self.engine.quiet_seconds() < QUIET_SECONDS:
+        """Wait for a moment without writes: memory work takes processor time that an append would wait for."""
+        until = time.monotonic() + self._longest_wait()
+        while not self._waiting_callers and self.engine.quiet_seconds() < self.idle_seconds:
             if (left := until - time.monotonic()) <= 0:
                 break
-            await asyncio.sleep(min(left, QUIET_SECONDS))
+            await asyncio.sleep(min(left, self.idle_seconds))
         self._resumed = time.monotonic()
 
-    def breath(self) -> Pause:
-        """For work in a thread, beside others that answer somebody."""
-        return no_pause if self._awaited else Breath()
+    def _longest_wait(self) -> float:
+        now = time.monotonic()
+        if now - self._busy_since <= self.pressing_seconds:
+            return self.patience_seconds
+        return min(3 * (now - self._resumed), self.patience_seconds)
+
+    def pause(self) -> Pause:
+        """Return the pause for work in a thread, while other threads serve requests."""
+        return no_pause if self._waiting_callers else self.make_pause()

@@ -42,17 +42,17 @@ class _Sentence:
     worth: float
 
 
-def summarize(turns: Sequence[Turn], *, budget: int, count: Count, breathe: Pause = no_pause) -> str:
+def summarize(turns: Sequence[Turn], *, budget: int, count: Count, pause: Pause = no_pause) -> str:
     """The most telling sentences of `turns` as dated, attributed lines, oldest first; never more than `budget`.
 
     Every line is `[date] actor: sentences`; a tool's result is `(tool name → beginning of it)`. Greetings and thanks
     are left out even where there is room. Empty when there is nothing to say or no room for a word of it.
     """
-    return _write(_weigh(_said(turns), breathe), budget, count)
+    return _write(_weigh(_said(turns), pause), budget, count)
 
 
 def merge(
-    texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, breathe: Pause = no_pause
+    texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, pause: Pause = no_pause
 ) -> str:
     """One summary of several, in the order given: all of their lines when they fit, otherwise the most telling.
 
@@ -62,7 +62,7 @@ def merge(
     whole = "\n".join(prefix + body for prefix, body in lines)
     if count(whole) <= budget:
         return whole
-    return _write(_weigh(_resaid(lines), breathe), budget, count)
+    return _write(_weigh(_resaid(lines), pause), budget, count)
 
 
 # ---- sentences -----------------------------------------------------------------------------------------------------
@@ -251,13 +251,13 @@ _PLEASANTRY = re.compile(
 _QUESTION = re.compile(r"[?？؟][\"'”’)\]]*$")
 
 
-def _weigh(said: Iterable[tuple[int, str, str, float]], breathe: Pause) -> list[_Sentence]:
+def _weigh(said: Iterable[tuple[int, str, str, float]], pause: Pause) -> list[_Sentence]:
     """Every sentence with its worth: its cues, and how rare its words are here."""
-    found = [(*one, terms(one[2])) for one in iterate_with_pauses(said, breathe)]
+    found = [(*one, terms(one[2])) for one in iterate_with_pauses(said, pause)]
     frequency = Counter(stem for *_, stems in found for stem in set(stems))
     return [
         _Sentence(order, group, prefix, text, frozenset(stems), weight * _worth(text, stems, frequency, len(found)))
-        for order, (group, prefix, text, weight, stems) in enumerate(iterate_with_pauses(found, breathe))
+        for order, (group, prefix, text, weight, stems) in enumerate(iterate_with_pauses(found, pause))
     ]
 
 
