@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from palaver.context.inputs import Context, Material, Recalled
 from palaver.context.options import POLICIES, Options
-from palaver.context.pack import assemble
+from palaver.context.pack import pack_context
 from palaver.errors import BudgetTooSmall
 from palaver.model import Summary, ToolCall, ToolResult, Turn
 from palaver.models.tokens import BpeCounter
@@ -147,7 +147,7 @@ long = settings(max_examples=10_000, deadline=None, suppress_health_check=list(H
 
 def check(material: Material, options: Options) -> None:
     try:
-        context = assemble(material, options, COUNT)
+        context = pack_context(material, options, COUNT)
     except BudgetTooSmall as problem:
         too_small = problem.needed > problem.budget
     else:
@@ -163,7 +163,7 @@ def check_context(material: Material, options: Options, context: Context) -> boo
     check_responses(context.to_responses())
     check_current(material, context)
     check_accounting(material, context)
-    again = assemble(material, options, COUNT)
+    again = pack_context(material, options, COUNT)
     assert again.messages == context.messages
     assert str(again.explain()) == str(context.explain())
     return True

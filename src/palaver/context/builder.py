@@ -13,7 +13,7 @@ from typing import Any
 from palaver.context import render
 from palaver.context.inputs import Context, Material, Recalled
 from palaver.context.options import OVERHEAD_TOKENS, Options, policy_named, with_budget
-from palaver.context.pack import assemble, covering_summaries
+from palaver.context.pack import covering_summaries, pack_context
 from palaver.context.window import ROOM
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import decode_content, encode_content
@@ -147,7 +147,7 @@ class ContextBuilder:
             counted=count.name == self.counter.name,
             revision=reading.revision,
         )
-        context = assemble(material, options, count)
+        context = pack_context(material, options, count)
         if options.preview:
             return context  # no compaction for a budget that somebody only tries, and nothing is compared with it
         self._freeze(asked, offered, note, context)

@@ -17,9 +17,9 @@ GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
 LEAST_TEXT = 24  # what is shorter than this holds nothing worth quoting
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A unit that is in: its messages, what they cost, and whether they are word for word."""
+    """A unit that is in the prompt: its messages, their cost, and whether they are word for word."""
 
     unit: Unit
     messages: list[Message]
@@ -38,7 +38,7 @@ class Costs:
     def entry(self, unit: Unit, cost: int) -> Entry:
         return Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
 
-    def shorter(self, unit: Unit, room: int) -> Entry | None:
+    def shorten(self, unit: Unit, room: int) -> Entry | None:
         """The unit with the middle of its texts left out, so that it costs at most `room`."""
         if not self.options.shorten:
             return None

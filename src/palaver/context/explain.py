@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
+
+
+class RecallScore(TypedDict):
+    """Why a turn was recalled: its score, and what each signal contributed to it."""
+
+    turn: str
+    conversation: str
+    score: float
+    parts: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +26,7 @@ class Block:
     turn_ids: tuple[str, ...] = ()
     from_seq: int | None = None
     through_seq: int | None = None
-    scores: tuple[Mapping[str, Any], ...] = ()
+    scores: tuple[RecallScore, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +136,6 @@ def _span(start: int | None, end: int | None) -> str:
     return "" if start is None or end is None else f"{start}–{end}"
 
 
-def _score_line(score: Mapping[str, Any]) -> str:
+def _score_line(score: RecallScore) -> str:
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in score["parts"].items() if abs(value) >= 0.005)
     return f"{score['turn']}  {score['score']:.2f} = {parts}"

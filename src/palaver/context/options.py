@@ -79,6 +79,10 @@ class Options:
         return self.char_budget if self.char_budget is not None else self.token_budget or 0
 
     @property
+    def unit(self) -> str:
+        return "tokens" if self.char_budget is None else "characters"
+
+    @property
     def overhead(self) -> int:
         return OVERHEAD_TOKENS if self.char_budget is None else OVERHEAD_CHARACTERS
 

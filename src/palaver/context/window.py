@@ -25,7 +25,7 @@ def stride_start(
     changes the head of the prompt anyway, and stays where it is in between. Where no boundary fits, summaries lag
     behind: then the coarsest grid that wastes less than half of the cap.
     """
-    fitting = _fitting(costs, cap)
+    fitting = sliding_start(costs, cap)
     if not boundaries:
         return 0 if fitting == 0 else _grid_start(units, costs, cap, fitting)
     last = _at(units, max(boundaries))
@@ -37,14 +37,8 @@ def stride_start(
     return late[0] if late else _grid_start(units, costs, cap, fitting)
 
 
-def sliding_start(costs: Sequence[int], cap: int, most: int | None) -> int:
-    """As much as fits, and at most so many units: what most systems do."""
-    start = _fitting(costs, cap)
-    return start if most is None else max(start, len(costs) - most)
-
-
-def _fitting(costs: Sequence[int], cap: int) -> int:
-    """The earliest index from which everything fits."""
+def sliding_start(costs: Sequence[int], cap: int) -> int:
+    """Return the earliest index from which everything fits: the window of most systems."""
     total, start = 0, len(costs)
     while start > 0 and total + costs[start - 1] <= cap:
         start -= 1

@@ -1,0 +1,46 @@
+"""The last turns as one quoted text, for policies that do not send them as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.context.explain import Omission
+from palaver.context.inputs import Material
+from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
+from palaver.context.render import spoken
+from palaver.context.tool_rounds import Unit
+from palaver.model import Turn
+
+
+def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[str, Ledger]:
+    """Add the last turns that fit as "Conversation so far"; the text is empty if there are none."""
+    options, material = inputs.options, inputs.material
+    most = options.recent_turns or options.policy.recent_turns or len(past)
+    turns = [turn for unit in past for turn in unit.turns][-most:]
+    while turns and inputs.count(_conversation_so_far(material, turns)) + inputs.overhead > ledger.left:
+        turns = turns[1:]
+    text = _conversation_so_far(material, turns) if turns else ""
+    if turns:
+        cost = inputs.count(text) + inputs.overhead
+        ledger = ledger.add(turns_block("recent", f"the {len(turns)} turns before the current one", cost, turns))
+        ledger = ledger.show(turns, turns)
+    older = _count_before(material, len(turns))
+    if older > 0:
+        ledger = ledger.omit([Omission(reason="older than the last turns that this policy shows", turns=older)])
+    return text, ledger
+
+
+def _conversation_so_far(material: Material, turns: Sequence[Turn]) -> str:
+    lines = ["Conversation so far"]
+    if _count_before(material, len(turns)) > 0:
+        lines.append(f"(older messages omitted; showing last {len(turns)} messages)")
+    return "\n".join([*lines, *(f"{turn.role}: {spoken(turn)}" for turn in turns)])
+
+
+def _count_before(material: Material, shown: int) -> int:
+    """Return how many turns of the view come before those that are shown."""
+    current = material.current
+    if current is None:
+        return material.turn_count - shown
+    behind = sum(1 for turn in material.tail if turn.position > current.position)
+    return material.turn_count - shown - behind - 1
