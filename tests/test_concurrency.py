@@ -166,16 +166,16 @@ async def test_a_cancelled_append_is_stored_wholly_or_not_at_all(database_url: s
         await talk.verify()
 
 
-@pytest.mark.parametrize(("verb", "status"), [("append_open", "aborted"), ("_commit_stream", "complete")])
+@pytest.mark.parametrize(("verb", "status"), [("stream_open", "aborted"), ("stream_commit", "complete")])
 async def test_a_stream_that_is_cancelled_at_its_start_or_end_is_not_left_pending(
     database_url: str, monkeypatch: pytest.MonkeyPatch, verb: str, status: str
 ) -> None:
     async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
-        real, under_way, go_on = getattr(talk, verb), asyncio.Event(), asyncio.Event()
+        real, under_way, go_on = getattr(store.engine, verb), asyncio.Event(), asyncio.Event()
 
         async def slowly(*arguments: Any, **fields: Any) -> palaver.Turn:
-            opened = await real(*arguments, **fields) if verb == "append_open" else None
+            opened = await real(*arguments, **fields) if verb == "stream_open" else None
             under_way.set()
             await go_on.wait()
             return opened or await real(*arguments, **fields)
@@ -184,7 +184,7 @@ async def test_a_stream_that_is_cancelled_at_its_start_or_end_is_not_left_pendin
             async with talk.stream() as out:
                 await out.write("All of it.")
 
-        monkeypatch.setattr(talk, verb, slowly)
+        monkeypatch.setattr(store.engine, verb, slowly)
         writing = asyncio.create_task(write())
         await under_way.wait()
         writing.cancel()

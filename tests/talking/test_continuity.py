@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from palaver import Conversation
+from palaver.conversations.contexts import Contexts
 from palaver.errors import ModelRefused
 from palaver.testing.providers import Fail, LoopbackProvider, Say, previous_missing, too_long
 
@@ -42,13 +43,13 @@ async def test_a_message_is_sent_without_one_that_came_right_behind_it(
     async with opened(model="responses") as store:
         talk = await store.conversation("x")
         await talk.generate("One.")
-        build = talk._build_context
+        build = Contexts.build
 
-        async def late(options: Any, bound: Any) -> Any:
+        async def late(contexts: Contexts, options: Any, bound: Any) -> Any:
             await talk.append("user", "Three.")
-            return await build(options, bound)
+            return await build(contexts, options, bound)
 
-        monkeypatch.setattr(talk, "_build_context", late)
+        monkeypatch.setattr(Contexts, "build", late)
         await talk.generate("Two.", semantic_recall=False)
         assert [item["content"] for item in provider.bodies[1]["input"]] == ["Two."]
         await talk.generate("Four.", semantic_recall=False)

@@ -325,14 +325,14 @@ async def test_calls_that_are_stored_while_the_answer_is_cancelled_get_their_end
     provider.script(Say(calls=[("recall", {"query": "x"})]))
     async with opened(model="chat") as store:
         talk = await store.conversation("x")
-        real = talk._commit_stream
+        real = store.engine.stream_commit
 
         async def slowly(*arguments: Any) -> palaver.Turn:
             sealing.set()
             await go_on.wait()
             return await real(*arguments)
 
-        monkeypatch.setattr(talk, "_commit_stream", slowly)
+        monkeypatch.setattr(store.engine, "stream_commit", slowly)
         asking = asyncio.create_task(talk.generate("Look.", tools=["recall"]))
         await sealing.wait()
         asking.cancel()

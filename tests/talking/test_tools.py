@@ -538,7 +538,7 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
         await talk.append("user", "Here.", attachments=[note, picture])
         from palaver.generation.builtin_tools import built_in
 
-        box = Toolbox(built_in(store, talk))
+        box = Toolbox(built_in(talk, store.search))
         found = await run_one(box, ToolCall("1", "search_attachments", {"query": "GATE nothing"}))
         assert note.id in found.content
         assert found.sources == ({"attachment": note.id, "filename": "note.txt"},)

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from palaver.context import render
-from palaver.context.inputs import Context, Material, Recalled
+from palaver.context.inputs import Bound, Context, Material, Recalled
 from palaver.context.options import OVERHEAD_TOKENS, Options, policy_named, with_budget
 from palaver.context.pack import covering_summaries, pack_context
 from palaver.context.window import ROOM
@@ -46,26 +46,6 @@ class _Found:
     parts: dict[str, float]
     standing: bool
     turn: str | None = None  # whose number it was; numbers are given out again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
-
-    With `is_question`, the turn is the message to answer; otherwise the thread is answered as it stood then.
-    """
-
-    turn: Turn
-    is_question: bool = True
-    steps: frozenset[str] = frozenset()
-
-    def excludes(self, turn: Turn) -> bool:
-        """Whether a turn came later. One of another version of this turn's place did, too."""
-        if turn.id == self.turn.id or turn.id in self.steps:
-            return False
-        if turn.conversation != self.turn.conversation:
-            return turn.created > self.turn.created
-        return turn.position >= self.turn.position
 
 
 @dataclass(frozen=True, slots=True)

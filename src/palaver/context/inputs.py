@@ -24,6 +24,26 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
+
+    With `is_question`, the turn is the message to answer; otherwise the thread is answered as it stood then.
+    """
+
+    turn: Turn
+    is_question: bool = True
+    steps: frozenset[str] = frozenset()
+
+    def excludes(self, turn: Turn) -> bool:
+        """Whether a turn came later. One of another version of this turn's place did, too."""
+        if turn.id == self.turn.id or turn.id in self.steps:
+            return False
+        if turn.conversation != self.turn.conversation:
+            return turn.created > self.turn.created
+        return turn.position >= self.turn.position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
     """What was read, all of it bounded by the budget."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import b64decode, b64encode
 from collections.abc import (
     AsyncGenerator,
@@ -27,11 +26,11 @@ from uuid import uuid4
 from msgspec import structs
 
 from palaver.audit.verifier import Verifier
-from palaver.context.builder import OPTIONS, Bound, parse_options, recall_scope_for
-from palaver.context.inputs import Context
+from palaver.context.builder import OPTIONS, parse_options, recall_scope_for
+from palaver.context.inputs import Bound, Context
 from palaver.context.options import Options
 from palaver.context.pack import covering_summaries
-from palaver.context.tool_rounds import steps_of
+from palaver.conversations.contexts import Contexts
 from palaver.conversations.streams import LOST, TurnWriter
 from palaver.core.identity import file_hash, micros
 from palaver.core.turn_draft import (
@@ -73,6 +72,7 @@ from palaver.files.storage import STAGED, blob_folder, blob_path
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.options import asked_of
 from palaver.generation.run import Generation
+from palaver.generation.services import GenerationServices
 from palaver.memory import working_memory
 from palaver.model import (
     READ,
@@ -119,7 +119,6 @@ MAX_READ = 100_000  # turns or events in one call
 END = 2**62
 FOLLOW_PAGE = 500
 COMMIT_TRIES = 3
-STEPS_AMONG = 200  # turns behind a question among which the steps of its answer are looked for
 NEAR = 0.1  # how much a fact that shares no word with the question must stand out by its meaning
 UPLOAD_SECONDS, MAX_UPLOAD_SECONDS = 900, 86_400
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction reads
@@ -706,7 +705,25 @@ class Conversation:
         """
         self._store.require(READ)
         self._store.require(WRITE)
-        return Generation(self._store, self, asked_of(message, options)).events()
+        return Generation(self, self._generation_services(), asked_of(message, options)).events()
+
+    def _generation_services(self) -> GenerationServices:
+        parts = self._store.parts
+        return GenerationServices(
+            talking=parts.talking,
+            engine=self._engine,
+            scope=self._scope,
+            clock=parts.clock,
+            ids=parts.ids,
+            meter=self._meter,
+            contexts=self._contexts,
+            search=self._store.search,
+            redact_content=self._redact_text,
+            redact_record=parts.worker.cached_redactor,
+        )
+
+    def _redact_text(self, text: str) -> str:
+        return self._store.parts.worker.redactor.redact(text).text if self.redacts else text
 
     async def stop(self) -> int:
         """Stop the answers that are being made here, in this process. Answers how many there were."""
@@ -756,30 +773,14 @@ class Conversation:
         bound = None
         if question is not None:
             turn = await self.turn(question)
-            bound = Bound(turn=turn, steps=await self._steps_of(turn))
-        return await self._build_context(
+            bound = Bound(turn=turn, steps=await self._contexts.steps_of(turn))
+        return await self._contexts.build(
             await self._reduce_budget_for_model(parse_options(token_budget=token_budget, **options)), bound
         )
 
-    async def _steps_of(self, question: Turn) -> frozenset[str]:
-        """The ids of the turns behind a question that are steps of its answer so far: tool calls and their results."""
-        following: list[Turn] = await self.history(STEPS_AMONG, after=question)
-        return steps_of(question, following)
-
-    async def _build_context(self, options: Options, bound: Bound | None = None) -> Context:
-        if not options.wants_recall:
-            return await self._build_timed(options, bound)
-        with self._telemetry.memory("search_memory", self.id) as span:
-            context = await self._build_timed(options, bound)
-            quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
-            span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
-            return context
-
-    async def _build_timed(self, options: Options, bound: Bound | None) -> Context:
-        began = time.perf_counter()
-        context = await self._store.parts.prompter.build(self._scope, self.id, options, bound)
-        self._meter.built(time.perf_counter() - began)
-        return context
+    @property
+    def _contexts(self) -> Contexts:
+        return Contexts(self._engine, self._scope, self.id, self._store.parts.prompter, self._meter, self._telemetry)
 
     async def _reduce_budget_for_model(self, options: Options) -> Options:
         """A smaller budget for a model whose provider counts more than we do."""

@@ -29,10 +29,10 @@ from palaver.model import Request, TokenUsage, ToolCall, Turn
 from palaver.models.request_log import Recording
 from palaver.models.response_accumulator import STOPPED, Heard
 from palaver.models.retry import ask
+from palaver.ports.conversation import TurnStream
 from palaver.ports.models import ModelEvent, ModelRequest, Quote, ReasoningDelta, TextDelta, Thought
 
 if TYPE_CHECKING:
-    from palaver.conversations.streams import TurnWriter
     from palaver.generation.run import Generation
 
 
@@ -68,7 +68,7 @@ class Try:
         self.first = asyncio.ensure_future(_next(self.events))
         self.recording.begin()
 
-    async def hear(self, out: TurnWriter, tell: Callable[[Any], None]) -> None:
+    async def hear(self, out: TurnStream, tell: Callable[[Any], None]) -> None:
         """Take in all of the reply."""
         event = await self.first
         while event is not None:
@@ -129,7 +129,7 @@ class Round:
         await run_uncancelled(self._end(out.turn, None))
         return out.turn
 
-    async def _listen(self, out: TurnWriter) -> None:
+    async def _listen(self, out: TurnStream) -> None:
         """An answer that the service has lost is asked for again, once, with all of the context."""
         generation = self.generation
         with generation.talking.telemetry.span(
@@ -157,11 +157,11 @@ class Round:
 
     async def _start_afresh(self, problem: ModelError) -> None:
         generation = self.generation
-        generation.talking.chains.drop(generation.store.scope.tenant, generation.talk.id)
+        generation.talking.chains.drop(generation.services.scope.tenant, generation.talk.id)
         await self.current.recording.end(self.heard.response(problem), None)
         self.current = Try(generation, self.prompt, self.choice, chained=False)
 
-    def _finish(self, out: TurnWriter, metadata: dict[str, Any]) -> None:
+    def _finish(self, out: TurnStream, metadata: dict[str, Any]) -> None:
         """What is stored with the end of the reply."""
         generation, heard = self.generation, self.heard
         calls = heard.calls if self.may_call and not generation.stopped else []
@@ -187,7 +187,7 @@ class Round:
     async def _end(self, turn: Turn | None, problem: BaseException | None) -> None:
         """Close the connection, and put the call on record."""
         await self.current.hang_up()
-        self.generation.store.parts.meter.answered(self.heard.usage)
+        self.generation.services.meter.answered(self.heard.usage)
         response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
         if self.generation.price is not None:
             response["cost"] = self.generation.price.cost(self.heard.usage)
@@ -216,14 +216,14 @@ def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool)
 
 
 def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> Recording:
-    store, talk = generation.store, generation.talk
+    services, talk = generation.services, generation.talk
     explanation = prompt.context.explanation.to_dict()
     if prompt.counted != prompt.context.tokens:
         explanation["tools_and_history_tokens"] = prompt.counted - prompt.context.tokens
     if generation.ratio != 1.0:
         explanation["counter_bound"] = round(generation.ratio, 4)
     request = Request(
-        id=store.ids(),
+        id=services.ids(),
         conversation=talk.id,
         at=prompt.at,
         model=generation.model.name,
@@ -233,7 +233,7 @@ def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> 
         quoted=_quoted_elsewhere(prompt, talk.id),
     )
     bodies = generation.limits.request_bodies
-    return Recording(store.engine, store.scope, request, store.parts.worker.cached_redactor, bodies)
+    return Recording(services.engine, services.scope, request, services.redact_record, bodies)
 
 
 def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from palaver.context.builder import Bound, parse_options
+from palaver.context.builder import parse_options
 from palaver.context.client_history import ClientHistory, read_client_history
-from palaver.context.inputs import Context
+from palaver.context.inputs import Bound, Context
 from palaver.context.options import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import with_head
 from palaver.core.concurrency import run_uncancelled
@@ -28,17 +28,15 @@ from palaver.generation.events import Answered, GenerateEvent, MessageStored, Pr
 from palaver.generation.model_call import Prompt, Round
 from palaver.generation.options import Asked
 from palaver.generation.provider_thread import Continuity, Link, only_new, still_holds
+from palaver.generation.services import GenerationServices
 from palaver.generation.settings import Agent, Talking
 from palaver.generation.tools import Ran, Toolbox, shortened, text_of
 from palaver.model import ToolCall, ToolResult, Turn
 from palaver.models.context_windows import default_budget
 from palaver.models.response_accumulator import STOPPED, Heard
 from palaver.models.tokens import counter_for
+from palaver.ports.conversation import Thread
 from palaver.ports.models import ChatModel, Quote, ToolSpec
-
-if TYPE_CHECKING:
-    from palaver.conversations.conversation import Conversation
-    from palaver.conversations.store import Store
 
 INTERRUPTED = "This call was cut off: the program that ran it ended before there was a result. It was not run again."
 STOPPED_CALL = "This call was stopped by the user before there was a result."
@@ -53,9 +51,9 @@ TEACHING_SHARE = 4  # a prompt that takes a quarter of its budget says something
 class Generation:
     """One answer in the making. Iterate over `events()` once; `stop()` ends it early."""
 
-    def __init__(self, store: Store, talk: Conversation, asked: Asked) -> None:
-        self.store, self.talk, self.asked = store, talk, asked
-        self.talking: Talking = store.parts.talking
+    def __init__(self, talk: Thread, services: GenerationServices, asked: Asked) -> None:
+        self.talk, self.services, self.asked = talk, services, asked
+        self.talking: Talking = services.talking
         self.limits = self.talking.settings
         self.agent = self._agent()
         chosen = self.talking.models.chosen(talk.info, call=asked.model, agent=asked.agent)
@@ -84,7 +82,7 @@ class Generation:
     def _toolbox(self) -> Toolbox:
         given = self.asked.tools
         chosen = (self.agent.tools or self.limits.tools) if given is None else given
-        box = Toolbox.of(chosen, built_in(self.store, self.talk)) if chosen else Toolbox()
+        box = Toolbox.of(chosen, built_in(self.talk, self.services.search)) if chosen else Toolbox()
         return box.without(self.client_names)
 
     @property
@@ -100,7 +98,7 @@ class Generation:
 
     async def events(self) -> AsyncGenerator[GenerateEvent]:
         """Leaving the loop early is pressing stop; cancelling the task that is in it is giving up."""
-        place = (self.store.scope.tenant, self.talk.id)
+        place = (self.services.scope.tenant, self.talk.id)
         work = asyncio.create_task(self._run(), name="palaver-generate")
         self.talking.started(place, self)
         try:
@@ -148,7 +146,7 @@ class Generation:
             async with AsyncExitStack() as stack:
                 key = self.asked.idempotency_key
                 if key is not None:
-                    lock = self.talking.lock(self.store.scope.tenant, self.talk.id, key)
+                    lock = self.talking.lock(self.services.scope.tenant, self.talk.id, key)
                     await stack.enter_async_context(lock)
                 self.tell(Answered(await self._answer()))
         finally:
@@ -161,7 +159,7 @@ class Generation:
         stored = await self._stored_answer()
         if stored is not None:
             return stored
-        self.ratio = await self.talking.bounds.ratio(self.store.scope, self.model.name)
+        self.ratio = await self.talking.bounds.ratio(self.services.scope, self.model.name)
         newest, number = self.question, 0
         while not self.stopped:
             prompt = await self._prompt(newest)
@@ -205,7 +203,7 @@ class Generation:
         """
         found: list[Turn] = await self.talk.history(1)
         latest = found[0] if found else None
-        if latest is None or not latest.tool_calls or not is_dead(latest, self.store.parts.clock.now()):
+        if latest is None or not latest.tool_calls or not is_dead(latest, self.services.clock.now()):
             return latest
         results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest)]
         with suppress(AppendConflict):  # somebody else was faster
@@ -219,7 +217,7 @@ class Generation:
         if self.question is None:
             return None if latest is None else Bound(turn=latest, is_question=False)
         is_last = self.asked.question is None or (latest is not None and latest.id == self.question.id)
-        steps = frozenset() if is_last else await self.talk._steps_of(self.question)
+        steps = frozenset() if is_last else await self.services.contexts.steps_of(self.question)
         return Bound(turn=self.question, steps=steps)
 
     def _add_steps(self, *turns: Turn) -> None:
@@ -266,9 +264,9 @@ class Generation:
     # ---- the prompt
 
     async def _prompt(self, newest: Turn | None) -> Prompt:
-        at = self.store.parts.clock.now()
+        at = self.services.clock.now()
         budget, extra, options = self._budget()
-        context = await self.talk._build_context(
+        context = await self.services.contexts.build(
             parse_options(
                 **options,
                 **self.asked.context,
@@ -353,7 +351,7 @@ class Generation:
         """The prompt with the answer to go on from, where there is one."""
         if self.continuity == "off" or newest is None:
             return prompt
-        link = self.talking.chains.get(self.store.scope.tenant, self.talk.id, self.actor)
+        link = self.talking.chains.get(self.services.scope.tenant, self.talk.id, self.actor)
         if link is None or not still_holds(link, self.model, newest, prompt.context, self.instructions, budget):
             return prompt
         if self.continuity == "with-history":
@@ -367,13 +365,13 @@ class Generation:
         heard = round_.heard
         if heard.usage.prompt is not None and self._can_teach(prompt, round_):
             await self.talking.bounds.learn(
-                self.store.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
+                self.services.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
             )
         # Where somebody spoke in between, the provider has not heard all that the next prompt must hold.
         is_next = newest is None or turn.seq == newest.seq + 1
         if self.continuity != "off" and heard.id is not None and not self.stopped and is_next:
             link = self._link(prompt, heard, heard.id, turn)
-            self.talking.chains.put(self.store.scope.tenant, self.talk.id, self.actor, link)
+            self.talking.chains.put(self.services.scope.tenant, self.talk.id, self.actor, link)
 
     def _can_teach(self, prompt: Prompt, round_: Round) -> bool:
         """Whether the provider counted what we counted. A prompt that is far from its budget teaches nothing: what a
@@ -407,7 +405,7 @@ class Generation:
 
     def _leased(self, calls: Sequence[ToolCall]) -> dict[str, str]:
         longest = timedelta(seconds=self.toolbox.longest(calls, self.limits.tool_timeout) + SLACK)
-        return {"tools_until": (self.store.parts.clock.now() + longest).isoformat(), "tools_in": this_process()}
+        return {"tools_until": (self.services.clock.now() + longest).isoformat(), "tools_in": this_process()}
 
     async def _run_tools(self, turn: Turn) -> Turn | None:
         """Announce the calls that run here, run them, and store their results right behind them."""
@@ -458,8 +456,7 @@ class Generation:
         text = text_of(ran.content)
         if len(text) <= self.limits.tool_characters:
             return ToolResult(ran.call.id, ran.content, ran.is_error), []
-        if self.talk.redacts:
-            text = self.store.parts.worker.redactor.redact(text).text
+        text = self.services.redact_content(text)
         whole = await self.talk.attach(text.encode(), filename=f"{ran.call.name}.txt", media_type="text/plain")
         cut = shortened(text, self.limits.tool_characters, f", all of them in attachment {whole.id}")
         return ToolResult(ran.call.id, cut, ran.is_error), [whole]
@@ -481,7 +478,7 @@ class Generation:
         """After the first exchange, a job writes a title; unless somebody has given one."""
         first = self.question is not None and context.explanation.turns_total <= 2
         if first and self.limits.titles and self.talk.info.title is None:
-            await self.store.engine.add_job(self.store.scope, self.talk.id, "title", None)
+            await self.services.engine.add_job(self.services.scope, self.talk.id, "title", None)
 
 
 def client_calls(turn: Turn) -> tuple[ToolCall, ...]:

@@ -1,0 +1,29 @@
+"""The services that answers in one conversation are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from palaver.generation.settings import Talking
+from palaver.model import Scope
+from palaver.ports.clock import Clock, Ids
+from palaver.ports.conversation import ContextSource, ConversationSearch
+from palaver.ports.engine import Engine
+from palaver.telemetry import Meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationServices:
+    """Everything that an answer needs besides its conversation and its options."""
+
+    talking: Talking
+    engine: Engine
+    scope: Scope
+    clock: Clock
+    ids: Ids
+    meter: Meter
+    contexts: ContextSource
+    search: ConversationSearch
+    redact_content: Callable[[str], str]  # for stored text: a no-op unless the conversation asks for redaction
+    redact_record: Callable[[str], str]  # for the request log, which never holds secrets

@@ -1,0 +1,127 @@
+"""The view of a conversation that `generation` works with.
+
+`conversations` implements these protocols and hands the objects in, so that an answer can store its turns without
+importing the package that started it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from palaver.context.inputs import Bound, Context
+from palaver.context.options import Options
+from palaver.model import Attachment, ConversationInfo, FileText, Found, Hit, TokenUsage, ToolCall, ToolResult, Turn
+
+
+class TurnStream(Protocol):
+    """One turn that is stored while it is written.
+
+    Entering opens the turn. Leaving commits it; leaving by an exception or a cancellation seals it as aborted.
+    """
+
+    @property
+    def turn(self) -> Turn | None:
+        """The stored turn; None until the stream is open."""
+        ...
+
+    async def write(self, text: str) -> None: ...
+
+    def finish(
+        self,
+        *,
+        tokens: TokenUsage | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        tool_calls: Sequence[ToolCall] | None = None,
+        sources: Sequence[Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Set the fields that are stored with the commit."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class TurnSink(Protocol):
+    """Stores the turns and files of one conversation."""
+
+    async def append(
+        self,
+        role: str,
+        content: Any = "",
+        *,
+        expected_seq: int | None = None,
+        replaces: Turn | str | None = None,
+        discard_after: bool = False,
+        actor: str | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        tool_results: Sequence[ToolResult] | None = None,
+        attachments: Sequence[Attachment] = (),
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Turn: ...
+
+    async def append_many(self, turns: Iterable[Mapping[str, Any]]) -> list[Turn]: ...
+
+    def stream(
+        self,
+        role: str = "assistant",
+        *,
+        actor: str | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> TurnStream: ...
+
+    async def attach(
+        self, data: bytes, *, filename: str | None = None, media_type: str | None = None
+    ) -> Attachment: ...
+
+
+class TurnSource(Protocol):
+    """Reads the turns and files of one conversation."""
+
+    async def history(self, limit: int = 50, *, after: Turn | str | None = None) -> list[Turn]: ...
+
+    def recall(self, query: str, k: int = 10, *, include_facts: bool = True) -> Awaitable[list[Hit]]: ...
+
+    async def attachment(self, attachment: Attachment | str) -> Attachment: ...
+
+    async def attachment_text(self, attachment: Attachment | str) -> FileText: ...
+
+    async def data_url(self, attachment: Attachment | str) -> str: ...
+
+
+class Thread(TurnSink, TurnSource, Protocol):
+    """One conversation, as an answer reads and writes it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def info(self) -> ConversationInfo: ...
+
+
+class ContextSource(Protocol):
+    """Builds the contexts of one conversation from options that are already checked."""
+
+    async def build(self, options: Options, bound: Bound | None = None) -> Context: ...
+
+    async def steps_of(self, question: Turn) -> frozenset[str]:
+        """Return the ids of the turns after `question` that are steps of its answer: tool calls and their results."""
+        ...
+
+
+class ConversationSearch(Protocol):
+    """Finds conversations by their words, within what the scope may see."""
+
+    async def __call__(self, text: str, *, limit: int = 20) -> list[Found]: ...
