@@ -20,17 +20,17 @@ _mapping = msgspec.json.Decoder(dict[str, Any]).decode
 _mappings = msgspec.json.Decoder(tuple[dict[str, Any], ...]).decode
 
 
-def who(scope: Scope) -> dict[str, Any]:
+def scope_params(scope: Scope) -> dict[str, Any]:
     """The parameters of the predicate `allowed`."""
     return {"tenant": scope.tenant, "user": scope.user, "sight": scope.sight, "workspace": scope.workspace}
 
 
-def lag(oldest: int | None, now: int) -> float:
+def waiting_seconds(oldest: int | None, now: int) -> float:
     """For how many seconds the oldest job has waited; one from before the clock was set back, for none."""
     return 0.0 if oldest is None else max(0.0, (now - oldest) / 1_000_000)
 
 
-def conversation(row: Row) -> ConversationInfo:
+def conversation_info(row: Row) -> ConversationInfo:
     (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
     turn_count, token_count, next_seq, last_event, ttl, expires_at, created, updated = rest
     try:
@@ -163,12 +163,12 @@ def usage(prompt: int | None, completion: int | None) -> TokenUsage | None:
     return None if prompt is None and completion is None else TokenUsage(prompt, completion)
 
 
-def node(row: Row) -> Node:
+def tree_node(row: Row) -> Node:
     id, seq, position, parent, slot, active, superseded_by, status = row
     return Node(id, seq, position, parent, slot, bool(active), superseded_by, status)
 
 
-def event(row: Row, conversation: str) -> Event:
+def event_from_row(row: Row, conversation: str) -> Event:
     n, kind, turn, actor, at, payload, content_hash, hash = row
     try:
         return Event(

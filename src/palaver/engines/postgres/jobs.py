@@ -17,7 +17,7 @@ from palaver.engines.postgres.migrate import known_version
 from palaver.engines.postgres.rows import index_words
 from palaver.engines.postgres.rpc import Caller
 from palaver.engines.postgres.transports import as_json
-from palaver.engines.rows import lag
+from palaver.engines.rows import waiting_seconds
 from palaver.errors import DatabaseReadOnly
 from palaver.model import Scope
 from palaver.ports.jobs import Health, Job
@@ -70,7 +70,7 @@ class OutboxVerbs(Caller):
     async def health(self) -> Health:
         rows = await self.as_worker("health", everywhere=True)
         row = (rows or await self.write("health", self._inside(None), everywhere=False))[0]
-        behind = lag(row["oldest"], micros(self.clock.now()))
+        behind = waiting_seconds(row["oldest"], micros(self.clock.now()))
         found = {name: row[name] for name in ("schema", "waiting", "put_aside")}
         return Health(schema_known=known_version(), lag=behind, **found)
 

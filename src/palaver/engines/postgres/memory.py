@@ -8,7 +8,7 @@ from palaver.core.identity import from_json, micros, moment
 from palaver.engines.postgres.rows import turn as stored_turn
 from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
-from palaver.engines.rows import TurnRow, conversation
+from palaver.engines.rows import TurnRow, conversation_info
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
@@ -123,7 +123,7 @@ def _is_current(turn: Turn, viewer: str | None) -> bool:
 
 
 def _info(row: Row) -> Any:
-    return conversation(tuple(from_json(row["info"])))
+    return conversation_info(tuple(from_json(row["info"])))
 
 
 def _summaries_of(text: str | None) -> tuple[Summary, ...]:

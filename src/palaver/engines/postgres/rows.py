@@ -9,7 +9,7 @@ from palaver.core.identity import from_json
 from palaver.core.turn_draft import TurnDraft, decode_content, preview, words
 from palaver.engines.file_passages import pieces_of
 from palaver.engines.postgres.transports import unhex
-from palaver.engines.rows import TurnRow, conversation, event
+from palaver.engines.rows import TurnRow, conversation_info, event_from_row
 from palaver.model import ConversationInfo, Event, Turn
 from palaver.recall.terms import passages, title_terms
 
@@ -27,7 +27,9 @@ DRAFT = TurnDraft.__struct_fields__
 
 
 def info(row: Row) -> ConversationInfo:
-    return conversation(tuple(row[name] - 1 if name == "next_n" else row[name] for name in INFO))  # the last event's
+    return conversation_info(
+        tuple(row[name] - 1 if name == "next_n" else row[name] for name in INFO)
+    )  # the last event's
 
 
 def turn_row(row: Row) -> TurnRow:
@@ -49,7 +51,7 @@ def appended(row: Row, draft: TurnDraft, conversation: str) -> Turn:
 
 
 def event_of(row: Row, conversation: str) -> Event:
-    return event(tuple(unhex(row[name]) if name in BYTES else row[name] for name in EVENT), conversation)
+    return event_from_row(tuple(unhex(row[name]) if name in BYTES else row[name] for name in EVENT), conversation)
 
 
 def portable(row: Row, local: frozenset[str]) -> dict[str, Any]:

@@ -258,7 +258,7 @@ class Tx:
 Work = Callable[[Tx], T]
 
 
-class Owner:
+class ForkGuard:
     """Who has connections. The child of a fork must not use those of its parent."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class Owner:
         _owners.add(self)
 
 
-_owners: WeakSet[Owner] = WeakSet()
+_owners: WeakSet[ForkGuard] = WeakSet()
 
 
 def _forked() -> None:
@@ -277,7 +277,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Alone:
+class DedicatedReader:
     """A connection of somebody who reads for long, in threads: one at a time, also when whoever waits is cancelled."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -295,7 +295,7 @@ class Alone:
             return work(self.db)
 
 
-class Readers(Owner):
+class Readers(ForkGuard):
     """Reading connections, each on a thread of its own. They never wait for the writer.
 
     One more is for brief reads on a fast disk, which are done without a thread.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from palaver.audit.verifier import DETAILS, Details, details_hash
 from palaver.core.identity import canonical_json, genesis, new_salt
-from palaver.engines.rows import Row, TurnRow, conversation, who
+from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.deletion import bury, expired_thread
-from palaver.engines.sqlite.open_conversation import MINUTE, Q, Thread, find, open_thread
-from palaver.engines.sqlite.text_index import index_title, mend_signposts, tenant_word, unindex_title
+from palaver.engines.sqlite.deletion import bury, open_expired
+from palaver.engines.sqlite.open_conversation import MINUTE, OpenConversation, find, open_conversation
+from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.text_index import index_title, rewrite_separators, tenant_word, unindex_title
 from palaver.errors import ConversationNotFound, UpdateConflict
 from palaver.model import ConversationInfo, Found, Match, Scope
 from palaver.ports.queries import ConversationChanges, ConversationSpec, Listing, SearchQuery
@@ -36,7 +37,7 @@ def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
 def info(tx: Tx, cid: int) -> ConversationInfo:
     row = tx.one(Q.conversation, cid=cid)
     assert row is not None
-    return conversation(row)
+    return conversation_info(row)
 
 
 def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
@@ -46,7 +47,7 @@ def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationI
             cid, id, expires_at = row
             if expires_at is None or expires_at > tx.now:
                 return info(tx, cid)
-            bury(expired_thread(tx, scope, id), "expire")
+            bury(open_expired(tx, scope, id), "expire")
     return _create(tx, scope, spec)
 
 
@@ -78,54 +79,54 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     )
     row = tx.one(Q.find_expired, tenant=scope.tenant, id=spec.id)
     assert row is not None
-    thread = Thread(tx, scope, row)
-    _enrol(thread, spec.participants)
-    if title_pid := index_title(thread, spec.title):
-        tx.run(Q.save_title_pid, cid=thread.cid, title_pid=title_pid)
-    thread.log("create", thread.updated, content_hash=hash)
-    thread.save()
-    return info(tx, thread.cid)
+    conv = OpenConversation(tx, scope, row)
+    _enrol(conv, spec.participants)
+    if title_pid := index_title(conv, spec.title):
+        tx.run(Q.save_title_pid, cid=conv.cid, title_pid=title_pid)
+    conv.log("create", conv.updated, content_hash=hash)
+    conv.save()
+    return info(tx, conv.cid)
 
 
-def _enrol(thread: Thread, participants: tuple[str, ...]) -> None:
+def _enrol(conv: OpenConversation, participants: tuple[str, ...]) -> None:
     for actor in participants:
-        thread.tx.run(Q.add_participant, actor=actor, cid=thread.cid)
+        conv.tx.run(Q.add_participant, actor=actor, cid=conv.cid)
 
 
 def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
-    thread = open_thread(tx, scope, id)
-    if changes.expected_updated not in (None, thread.updated):
-        raise UpdateConflict(expected=changes.expected_updated, found=thread.updated)
-    row = tx.one(Q.details, cid=thread.cid)
+    conv = open_conversation(tx, scope, id)
+    if changes.expected_updated not in (None, conv.updated):
+        raise UpdateConflict(expected=changes.expected_updated, found=conv.updated)
+    row = tx.one(Q.details, cid=conv.cid)
     assert row is not None
     *stored, title_pid = row
     details = Details(*stored)
     if changes.if_untitled and details.title is not None:
-        return info(tx, thread.cid)
+        return info(tx, conv.cid)
     old_title = details.title or ""
     for name in changes.fields:
         value = getattr(changes, name)
         setattr(details, name, canonical_json(value) if name == "participants" else value)
     if "title" in changes.fields:
         if title_pid is not None:
-            unindex_title(thread, title_pid, old_title)
-            mend_signposts(tx)
-        title_pid = index_title(thread, changes.title)
-        tx.run(Q.mark_title, cid=thread.cid, made=int(changes.if_untitled))
+            unindex_title(conv, title_pid, old_title)
+            rewrite_separators(tx)
+        title_pid = index_title(conv, changes.title)
+        tx.run(Q.mark_title, cid=conv.cid, made=int(changes.if_untitled))
     if "participants" in changes.fields:
-        tx.run(Q.drop_participants, cid=thread.cid)
-        _enrol(thread, changes.participants)
+        tx.run(Q.drop_participants, cid=conv.cid)
+        _enrol(conv, changes.participants)
     hash = details_hash(changes.salt, details)
     values = {name: getattr(details, name) for name in DETAILS if name not in ("id", "owner", "key")}
-    tx.run(Q.save_details, cid=thread.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
-    thread.ttl = details.ttl
-    tx.run(Q.save_expiry, cid=thread.cid, expires_at=None)
-    thread.log("update", thread.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
-    thread.save()
-    return info(tx, thread.cid)
+    tx.run(Q.save_details, cid=conv.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
+    conv.ttl = details.ttl
+    tx.run(Q.save_expiry, cid=conv.cid, expires_at=None)
+    conv.log("update", conv.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
+    conv.save()
+    return info(tx, conv.cid)
 
 
-def drop_made_title(tx: Tx, scope: Scope, id: str) -> None:
+def drop_generated_title(tx: Tx, scope: Scope, id: str) -> None:
     """A turn is forgotten: a title that a job wrote may repeat its words."""
     if tx.one(Q.title_made, cid=find(tx, scope, id)[0]):
         update(tx, scope, id, ConversationChanges(fields=frozenset({"title"}), title=None, salt=new_salt()))
@@ -143,9 +144,9 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         before_id=id,
         before_minute=END if updated is None else updated // MINUTE,
         limit=listing.limit,
-        **who(scope),
+        **scope_params(scope),
     )
-    return [conversation(row) for row in rows]
+    return [conversation_info(row) for row in rows]
 
 
 # ---- searching -----------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def _passages(tx: Tx, scope: Scope, query: SearchQuery, where: str, joiner: str)
     if query.prefix:
         words[-1] = f'({words[-1]} OR "{query.prefix}" *)'
     match = f"({where}) AND terms : ({joiner.join(words)})"
-    return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **who(scope))
+    return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **scope_params(scope))
 
 
 def _match(tx: Tx, tid: int, query: SearchQuery) -> Match:

@@ -15,7 +15,7 @@ import apsw
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json, micros, moment
 from palaver.engines.file_passages import pieces_of
-from palaver.engines.rows import event, who
+from palaver.engines.rows import event_from_row, scope_params
 from palaver.engines.sqlite import (
     conversations,
     deletion,
@@ -30,8 +30,8 @@ from palaver.engines.sqlite import (
     text_index,
     turns,
 )
-from palaver.engines.sqlite.connection import Address, Alone, Readers, Tx, Work, translated
-from palaver.engines.sqlite.open_conversation import Q
+from palaver.engines.sqlite.connection import Address, DedicatedReader, Readers, Tx, Work, translated
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.watch import Hub
 from palaver.engines.sqlite.writer import Writer
 from palaver.errors import ConversationNotFound, EngineUnavailable
@@ -233,12 +233,12 @@ class SQLiteEngine:
         return not self.writer.unscrubbed
 
     async def blobs_to_delete(self, limit: int) -> list[str]:
-        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.doomed, limit=limit))]
+        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.blobs_to_delete, limit=limit))]
 
     async def blobs_deleted(self, paths: Sequence[str]) -> None:
         def work(tx: Tx) -> None:
             for path in paths:
-                tx.run(Q.redeemed, path=path)
+                tx.run(Q.blob_deleted, path=path)
 
         await self.writer.submit(work)
 
@@ -279,7 +279,7 @@ class SQLiteEngine:
 
     async def events(self, scope: Scope, conversation: str, audit: EventQuery) -> list[Event]:
         def work(tx: Tx) -> list[Event]:
-            found = tx.one(Q.find_any, id=conversation, **who(scope))
+            found = tx.one(Q.find_any, id=conversation, **scope_params(scope))
             if found is None:
                 raise ConversationNotFound(conversation)
             rows = tx.all(
@@ -293,7 +293,7 @@ class SQLiteEngine:
                 actors=None if audit.actors is None else canonical_json(audit.actors),
                 limit=audit.limit,
             )
-            return [event(row, conversation) for row in rows]
+            return [event_from_row(row, conversation) for row in rows]
 
         return await self.readers.run(work)
 
@@ -305,15 +305,15 @@ class SQLiteEngine:
     async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
         """All pages come from one snapshot, on a connection of its own."""
         with translated(self.address.path):
-            alone = Alone(await asyncio.to_thread(self.readers.connect))
+            reader = DedicatedReader(await asyncio.to_thread(self.readers.connect))
         try:
             with translated(self.address.path):
-                await alone.run(lambda db: db.execute("BEGIN").fetchall())
-                pages = export_rows.pages(Tx(alone.db, micros(self.clock.now())), scope, conversation)
-                while (page := await alone.run(lambda db: next(pages, None))) is not None:
+                await reader.run(lambda db: db.execute("BEGIN").fetchall())
+                pages = export_rows.pages(Tx(reader.db, micros(self.clock.now())), scope, conversation)
+                while (page := await reader.run(lambda db: next(pages, None))) is not None:
                     yield page
         finally:
-            await alone.close()
+            await reader.close()
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
         return await self.writer.submit(lambda tx: export_rows.restore(tx, scope, records_))
@@ -492,7 +492,7 @@ class SQLiteEngine:
 
     async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
         if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
-            await self.writer.submit(jobs.ask_for_vectors)
+            await self.writer.submit(jobs.enqueue_embed_job)
 
     async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
         if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):

@@ -8,11 +8,12 @@ from typing import Any
 import apsw
 
 from palaver.core.identity import from_json
-from palaver.engines.rows import who
+from palaver.engines.rows import scope_params
 from palaver.engines.sqlite import jobs as outbox
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
-from palaver.engines.sqlite.open_conversation import Q, Thread, find
+from palaver.engines.sqlite.open_conversation import OpenConversation, find
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.unreadable_rows import unreadable
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
@@ -92,38 +93,38 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     found = tx.one(Q.find_expired, tenant=scope.tenant, id=row["id"])
     if found is None:
         raise ConversationGone(row["id"])
-    thread = Thread(tx, scope, found)
+    conv = OpenConversation(tx, scope, found)
     for actor in from_json(row["participants"]):
         tx.run(Q.add_participant, actor=actor, cid=cid)
-    if pid := index_title(thread, row["title"]):
+    if pid := index_title(conv, row["title"]):
         tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
     turns: dict[str, int] = {}
     for record in records[1:]:
-        _restore_row(thread, record, turns)
+        _restore_row(conv, record, turns)
     if any(record.kind == "attachment" for record in records):
-        thread.ask_for_words()
+        conv.enqueue_text_extraction()
     if any(record.kind == "fact" for record in records):
-        outbox.ask_for_vectors(tx)
+        outbox.enqueue_embed_job(tx)
     return get(tx, scope, row["id"])
 
 
-def _restore_row(thread: Thread, record: Record, turns: dict[str, int]) -> None:
-    row = {**_portable(record.row), "cid": thread.cid}
+def _restore_row(conv: OpenConversation, record: Record, turns: dict[str, int]) -> None:
+    row = {**_portable(record.row), "cid": conv.cid}
     if record.kind == "event":
-        _insert(thread.tx, "events", row)
+        _insert(conv.tx, "events", row)
     elif record.kind == "attachment":
         turn = row.pop("turn")
-        _insert(thread.tx, "attachments", {**row, "tid": turns[turn] if turn else None})
+        _insert(conv.tx, "attachments", {**row, "tid": turns[turn] if turn else None})
     elif record.kind == "turn":
-        tid = turns[row["id"]] = _insert(thread.tx, "turns", row)
+        tid = turns[row["id"]] = _insert(conv.tx, "turns", row)
         if row["status"] == "pending":
             length = len(row["content"] or "")
-            thread.tx.run(Q.open_stream, tid=tid, cid=thread.cid, lease_until=thread.tx.now, length=length)
+            conv.tx.run(Q.open_stream, tid=tid, cid=conv.cid, lease_until=conv.tx.now, length=length)
     elif record.kind == "working_memory":
         read = working_memory.from_json(row["memory"]).through_seq
-        _insert(thread.tx, "working_memory", {**row, "through_seq": read, "updated": thread.tx.now})
+        _insert(conv.tx, "working_memory", {**row, "through_seq": read, "updated": conv.tx.now})
     elif record.kind == "fact":
-        _insert(thread.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
+        _insert(conv.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
 
 
 def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
@@ -141,13 +142,13 @@ def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
 
 
 def stats(tx: Tx, scope: Scope) -> Stats:
-    conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **who(scope))[0]
-    attachments, size = tx.all(Q.attachment_stats, now=tx.now, **who(scope))[0]
-    (streams,) = tx.all(Q.stream_stats, now=tx.now, **who(scope))[0]
-    doomed, unscrubbed = tx.all(Q.file_stats)[0]
+    conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **scope_params(scope))[0]
+    attachments, size = tx.all(Q.attachment_stats, now=tx.now, **scope_params(scope))[0]
+    (streams,) = tx.all(Q.stream_stats, now=tx.now, **scope_params(scope))[0]
+    blobs_to_delete, unscrubbed = tx.all(Q.file_stats)[0]
     storage = {
         "open_streams": streams,
-        "files_to_delete": doomed,
+        "files_to_delete": blobs_to_delete,
         "scrub_pending": bool(unscrubbed),
         "outbox": _outbox(tx),
     }

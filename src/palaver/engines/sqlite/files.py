@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json
 from palaver.engines.file_passages import FILE_PARTS, FilePiece, place
-from palaver.engines.rows import who
+from palaver.engines.rows import scope_params
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, find, open_thread
+from palaver.engines.sqlite.open_conversation import find, open_conversation
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import enter_file
 from palaver.errors import AttachmentNotFound
 from palaver.model import Attachment, FileQuote, FileText, Scope
@@ -18,14 +19,14 @@ LOOSE_BATCH = 100
 
 
 def attach(tx: Tx, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-    thread = open_thread(tx, scope, conversation)
-    known = tx.one(Q.attachment, cid=thread.cid, id=attachment.id)
+    conv = open_conversation(tx, scope, conversation)
+    known = tx.one(Q.attachment, cid=conv.cid, id=attachment.id)
     if known is not None and Attachment(*known).sha256 == attachment.sha256:
         return Attachment(*known)  # another try of this call was faster
     values = {name: getattr(attachment, name) for name in attachment.__dataclass_fields__ if name != "turn"}
-    tx.run(Q.add_attachment, cid=thread.cid, tid=None, created=thread.tick(), **values)
-    thread.log("attach", thread.updated, payload={"attachment": attachment.id})
-    thread.save()
+    tx.run(Q.add_attachment, cid=conv.cid, tid=None, created=conv.tick(), **values)
+    conv.log("attach", conv.updated, payload={"attachment": attachment.id})
+    conv.save()
     return attachment
 
 
@@ -43,19 +44,19 @@ def attachments(tx: Tx, scope: Scope, conversation: str, before: str | None, lim
 
 def drop_loose(tx: Tx, scope: Scope, before: int) -> int:
     """Delete files that no turn has taken since; some at a time. Answers how many there were."""
-    rows = tx.all(Q.loose_files, before=before, limit=LOOSE_BATCH, now=tx.now, **who(scope))
+    rows = tx.all(Q.loose_files, before=before, limit=LOOSE_BATCH, now=tx.now, **scope_params(scope))
     for conversation, aid, id, path in rows:
-        thread = open_thread(tx, scope, conversation)
+        conv = open_conversation(tx, scope, conversation)
         tx.run(Q.doom_blob, path=path)
         tx.run(Q.drop_attachment, aid=aid)
-        thread.log("detach", thread.tick(), payload={"attachment": id})
-        thread.save()
+        conv.log("detach", conv.tick(), payload={"attachment": id})
+        conv.save()
     return len(rows)
 
 
 def orphans(tx: Tx, scope: Scope, paths: Sequence[str]) -> list[str]:
     """Those that lie in a folder of one of our conversations, and that no row names."""
-    return [row[0] for row in tx.all(Q.orphans, paths=canonical_json(list(paths)), **who(scope))]
+    return [row[0] for row in tx.all(Q.orphans, paths=canonical_json(list(paths)), **scope_params(scope))]
 
 
 # ---- their words ---------------------------------------------------------------------------------------------------
@@ -68,8 +69,8 @@ def unread(tx: Tx, scope: Scope, conversation: str, limit: int) -> list[Attachme
 
 def put_text(tx: Tx, scope: Scope, conversation: str, text: FileText, pieces: Sequence[FilePiece]) -> bool:
     """Store what a file says. False when it is gone, or somebody else has read it."""
-    thread = open_thread(tx, scope, conversation)
-    row = tx.one(Q.file_to_read, cid=thread.cid, id=text.attachment)
+    conv = open_conversation(tx, scope, conversation)
+    row = tx.one(Q.file_to_read, cid=conv.cid, id=text.attachment)
     if row is None:
         return False
     aid, tid, nth = row
@@ -77,9 +78,9 @@ def put_text(tx: Tx, scope: Scope, conversation: str, text: FileText, pieces: Se
     first = place(nth)
     for part, piece in enumerate(pieces, first):
         tx.run(Q.add_file_passage, aid=aid, tid=tid, part=part, text=piece.text)
-    enter_file(thread, tid, first, [piece.stems for piece in pieces])
+    enter_file(conv, tid, first, [piece.stems for piece in pieces])
     if pieces:
-        jobs.ask_for_vectors(tx)
+        jobs.enqueue_embed_job(tx)
     return True
 
 
@@ -103,7 +104,7 @@ def quotes(tx: Tx, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> d
             best[tid] = held, part
     found = {}
     for tid, (_, part) in best.items():
-        row = tx.one(Q.file_quote, tid=tid, part=part, now=tx.now, **who(scope))
+        row = tx.one(Q.file_quote, tid=tid, part=part, now=tx.now, **scope_params(scope))
         if row is not None:
             found[tid] = FileQuote(*row)
     return found

@@ -8,9 +8,10 @@ from palaver.core.identity import canonical_json, from_json
 from palaver.engines import embedding
 from palaver.engines.file_passages import FILE_PARTS
 from palaver.engines.migrate import migrations
-from palaver.engines.rows import lag
+from palaver.engines.rows import waiting_seconds
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, find
+from palaver.engines.sqlite.open_conversation import find
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.watch import JOBS
 from palaver.memory.compaction import Compaction
 from palaver.model import Scope
@@ -28,10 +29,10 @@ def fill(tx: Tx, cids: Sequence[int]) -> None:
         if Compaction.of(from_json(settings) if settings else {}).is_due(turns, tokens):
             tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     if cids:
-        ask_for_vectors(tx)
+        enqueue_embed_job(tx)
 
 
-def ask_for_vectors(tx: Tx) -> None:
+def enqueue_embed_job(tx: Tx) -> None:
     tx.run(Q.add_job, cid=0, kind="embed", argument=None, now=tx.now)
     tx.touched.add(JOBS)
 
@@ -102,7 +103,7 @@ def health(tx: Tx) -> Health:
         schema_known=migrations("palaver.engines.sqlite.migrations")[-1].number,
         waiting=waiting,
         put_aside=put_aside,
-        lag=lag(oldest, tx.now),
+        lag=waiting_seconds(oldest, tx.now),
     )
 
 

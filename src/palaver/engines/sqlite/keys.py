@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaver.core.identity import canonical_json, event_hash, from_json, genesis, micros, moment
-from palaver.engines.rows import Row, event, who
+from palaver.engines.rows import Row, event_from_row, scope_params
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, open_thread
+from palaver.engines.sqlite.open_conversation import open_conversation
+from palaver.engines.sqlite.queries import Q
 from palaver.errors import InvalidInput
 from palaver.model import ApiKey, Event, LogSeal, Scope, Tip, UsageLine
 from palaver.ports.engine import ANNOUNCED, KEY_ID
@@ -77,7 +78,7 @@ def log_key(tx: Tx, scope: Scope, kind: str, key: str, payload: Mapping[str, Any
 
 def key_events(tx: Tx, scope: Scope, after: int, limit: int) -> list[Event]:
     rows = tx.all(Q.key_events, tenant=scope.tenant, after=after, limit=limit)
-    return [event(row, "") for row in rows]
+    return [event_from_row(row, "") for row in rows]
 
 
 # ---- the log -------------------------------------------------------------------------------------------------------
@@ -87,16 +88,16 @@ def announce(tx: Tx, scope: Scope, conversation: str, kind: str, turn: str | Non
     """Say something to whoever follows the log, and leave it there; answers the number of the event."""
     if kind not in ANNOUNCED:
         raise InvalidInput("kind", f"must be one of {', '.join(ANNOUNCED)}")
-    thread = open_thread(tx, scope, conversation)
+    conv = open_conversation(tx, scope, conversation)
     if turn is not None:
-        thread.kept_turn(turn)
-    thread.log(kind, thread.tick(), turn=turn)
-    thread.save()
-    return int(thread.next_n) - 1
+        conv.require_turn(turn)
+    conv.log(kind, conv.tick(), turn=turn)
+    conv.save()
+    return int(conv.next_n) - 1
 
 
 def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-    rows = tx.all(Q.usage, since=since, until=until, limit=limit, now=tx.now, **who(scope))
+    rows = tx.all(Q.usage, since=since, until=until, limit=limit, now=tx.now, **scope_params(scope))
     names = ("day", "user", "model", "calls", "prompt", "completion")
     return [UsageLine(**dict(zip(names, row, strict=True))) for row in rows]
 
@@ -105,7 +106,7 @@ def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int
 
 
 def tips(tx: Tx, scope: Scope, after: str, limit: int) -> list[Tip]:
-    return [_tip(row) for row in tx.all(Q.tips, after=after, limit=limit, **who(scope))]
+    return [_tip(row) for row in tx.all(Q.tips, after=after, limit=limit, **scope_params(scope))]
 
 
 def unsealed(tx: Tx, tenant: str, limit: int) -> list[Tip]:

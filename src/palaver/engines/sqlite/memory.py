@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import micros, moment
-from palaver.engines.rows import Row, TurnRow, who
+from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import info
-from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread
+from palaver.engines.sqlite.open_conversation import OpenConversation, find, open_conversation
+from palaver.engines.sqlite.queries import Q
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
@@ -164,28 +165,28 @@ def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summa
 
 def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
     """Store it, unless what it stands for has changed since it was read. False then."""
-    thread = open_thread(tx, scope, conversation)
-    revision, position, *_ = _head(tx, thread.cid)
+    conv = open_conversation(tx, scope, conversation)
+    revision, position, *_ = _head(tx, conv.cid)
     first_time = draft.level == 0 and draft.from_seq >= position
     if revision != draft.revision or (first_time and draft.from_seq != position):
         return False
     values = {name: getattr(draft, name) for name in draft.__dataclass_fields__ if name != "revision"}
-    tx.run(Q.add_summary, cid=thread.cid, created=thread.tick(), **values)
+    tx.run(Q.add_summary, cid=conv.cid, created=conv.tick(), **values)
     if first_time:
-        tx.run(Q.advance, cid=thread.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
+        tx.run(Q.advance, cid=conv.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
     elif draft.level == 0:
-        memory_invalidation.recount(thread)
+        memory_invalidation.recount(conv)
     payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
-    thread.log("summarize", thread.updated, payload=payload)
-    thread.save()
+    conv.log("summarize", conv.updated, payload=payload)
+    conv.save()
     return True
 
 
 def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> None:
     """Its sources are gone, so it stays gone."""
-    thread = open_thread(tx, scope, conversation)
-    tx.run(Q.drop_summary, cid=thread.cid, level=summary.level, from_seq=summary.from_seq)
-    memory_invalidation.recount(thread)
+    conv = open_conversation(tx, scope, conversation)
+    tx.run(Q.drop_summary, cid=conv.cid, level=summary.level, from_seq=summary.from_seq)
+    memory_invalidation.recount(conv)
 
 
 # ---- working memory and facts --------------------------------------------------------------------------------------
@@ -193,14 +194,14 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
 
 def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
     """Store it, unless somebody else wrote meanwhile, or the turns that were read have changed. False then."""
-    thread = open_thread(tx, scope, conversation)
-    stored = tx.one(Q.working_memory, cid=thread.cid)
-    if (stored[0] if stored else None) != draft.before or not _still(tx, thread.cid, draft.revision):
+    conv = open_conversation(tx, scope, conversation)
+    stored = tx.one(Q.working_memory, cid=conv.cid)
+    if (stored[0] if stored else None) != draft.before or not _still(tx, conv.cid, draft.revision):
         return False
     values = {"memory": draft.memory, "through_seq": draft.through_seq}
-    tx.run(Q.save_working_memory, cid=thread.cid, updated=thread.tick(), **values)
-    thread.log("remember", thread.updated)
-    thread.save()
+    tx.run(Q.save_working_memory, cid=conv.cid, updated=conv.tick(), **values)
+    conv.log("remember", conv.updated)
+    conv.save()
     return True
 
 
@@ -214,12 +215,12 @@ def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) ->
 
 
 def facts_where(tx: Tx, scope: Scope, where: RecallScope) -> list[Fact]:
-    params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
+    params = {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
     return [_fact(row) for row in tx.all(Q.facts_where, **params)]
 
 
 def fact_vectors(tx: Tx, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
-    params = {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
+    params = {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
     return dict(tx.all(Q.fact_vectors, model=model, **params))
 
 
@@ -228,26 +229,26 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
 
     None when the turns that were read have changed since: then nothing is stored.
     """
-    thread = open_thread(tx, scope, conversation)
-    if not _still(tx, thread.cid, draft.revision):
+    conv = open_conversation(tx, scope, conversation)
+    if not _still(tx, conv.cid, draft.revision):
         return None
-    at = thread.tick()
-    new = [fact for fact in draft.new if _add_fact(thread, fact, at)]
+    at = conv.tick()
+    new = [fact for fact in draft.new if _add_fact(conv, fact, at)]
     ids = {fact.id for fact in new}
     replaced = [(old, by) for old, by in draft.replaced if by in ids]
     for old, by in replaced:
-        tx.run(Q.invalidate_fact, cid=thread.cid, id=old, at=at, by=by)
+        tx.run(Q.invalidate_fact, cid=conv.cid, id=old, at=at, by=by)
     if new:
-        jobs.ask_for_vectors(tx)
-        thread.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
-        thread.save()
+        jobs.enqueue_embed_job(tx)
+        conv.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
+        conv.save()
     return new
 
 
-def _add_fact(thread: Thread, fact: Fact, at: int) -> bool:
-    rows = thread.tx.all(
+def _add_fact(conv: OpenConversation, fact: Fact, at: int) -> bool:
+    rows = conv.tx.all(
         Q.add_fact,
-        cid=thread.cid,
+        cid=conv.cid,
         id=fact.id,
         subject=fact.subject,
         predicate=fact.predicate,
@@ -262,12 +263,12 @@ def _add_fact(thread: Thread, fact: Fact, at: int) -> bool:
 
 
 def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
-    thread = open_thread(tx, scope, conversation)
-    found = bool(tx.all(Q.drop_fact, cid=thread.cid, id=id))
+    conv = open_conversation(tx, scope, conversation)
+    found = bool(tx.all(Q.drop_fact, cid=conv.cid, id=id))
     if found:
-        memory_invalidation.revive(thread, [id])
-        thread.log("forget_fact", thread.tick(), payload={"fact": id})
-        thread.save()
+        memory_invalidation.revive(conv, [id])
+        conv.log("forget_fact", conv.tick(), payload={"fact": id})
+        conv.save()
         tx.run(Q.mark_unscrubbed)
         tx.scrub = True
     return found

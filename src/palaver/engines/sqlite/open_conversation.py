@@ -10,9 +10,9 @@ from typing import Any
 from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, preview, words
-from palaver.engines.rows import Row, TurnRow, who
-from palaver.engines.sql import Queries
+from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.watch import JOBS
 from palaver.errors import (
     AttachmentNotFound,
@@ -24,9 +24,8 @@ from palaver.errors import (
 )
 from palaver.model import Scope
 
-Q = Queries("palaver.engines.sqlite")
 MINUTE = 60_000_000
-ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_thread
+ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_conversation
 # Its values are given by place, which is that of their first mention.
 FIND = Q.find
 assert tuple(dict.fromkeys(re.findall(r":(\w+)", FIND))) == ("id", "tenant", "sight", "user", "workspace", "now")
@@ -34,7 +33,7 @@ assert tuple(dict.fromkeys(re.findall(r":(\w+)", FIND))) == ("id", "tenant", "si
 STORED = attrgetter(*(name for name in TurnRow.__struct_fields__ if name not in ("tid", "superseded_by")))
 
 
-class Thread:
+class OpenConversation:
     def __init__(self, tx: Tx, scope: Scope, row: Row) -> None:
         self.tx, self.scope = tx, scope
         self.updated: int
@@ -117,7 +116,7 @@ class Thread:
         row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
         return row is not None and TurnRow(*row).status == "forgotten"
 
-    def kept_turn(self, id: str) -> TurnRow:
+    def require_turn(self, id: str) -> TurnRow:
         turn = self.turn(id)
         if turn.status == "forgotten":
             raise TurnGone(id)
@@ -171,7 +170,7 @@ class Thread:
         if draft.attachments:
             self._bind(row.tid, draft.attachments)
             if draft.role != "tool":
-                self.ask_for_words()
+                self.enqueue_text_extraction()
         self.next_seq += 1
         self.turn_count += 1
         self.token_count += draft.token_count
@@ -186,20 +185,20 @@ class Thread:
             if not self.tx.all(Q.bind_attachment, cid=self.cid, tid=tid, id=one["id"]):
                 raise AttachmentNotFound(one["id"])
 
-    def ask_for_words(self) -> None:
+    def enqueue_text_extraction(self) -> None:
         """Somebody should read the files that a turn has taken."""
         self.tx.run(Q.add_job, cid=self.cid, kind="files", argument=None, now=self.tx.now)
         self.tx.touched.add(JOBS)
 
-    def shelve(self, turn: TurnRow | Node, *, by: str) -> None:
+    def deactivate(self, turn: TurnRow | Node, *, by: str) -> None:
         """Take a turn out of the active view, displaced by another."""
-        for (tokens,) in self.tx.all(Q.shelve, cid=self.cid, seq=turn.seq, by=by):
+        for (tokens,) in self.tx.all(Q.deactivate, cid=self.cid, seq=turn.seq, by=by):
             self.turn_count -= 1
             self.token_count -= tokens
 
-    def unshelve(self, turn: Node) -> None:
+    def activate(self, turn: Node) -> None:
         """Put a turn back into the active view."""
-        for (tokens,) in self.tx.all(Q.unshelve, cid=self.cid, seq=turn.seq):
+        for (tokens,) in self.tx.all(Q.activate, cid=self.cid, seq=turn.seq):
             self.turn_count += 1
             self.token_count += tokens
 
@@ -229,10 +228,10 @@ def find(tx: Tx, scope: Scope, id: str) -> Row:
         raise RowUnreadable("conversation", id) from None
     if rows:
         return rows[0]
-    if tx.one(Q.find_gone, id=id, now=tx.now, **who(scope)):
+    if tx.one(Q.find_gone, id=id, now=tx.now, **scope_params(scope)):
         raise ConversationGone(id)
     raise ConversationNotFound(id)
 
 
-def open_thread(tx: Tx, scope: Scope, id: str) -> Thread:
-    return Thread(tx, scope, find(tx, scope, id))
+def open_conversation(tx: Tx, scope: Scope, id: str) -> OpenConversation:
+    return OpenConversation(tx, scope, find(tx, scope, id))

@@ -23,12 +23,12 @@ t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.co
 -- node_columns: the shape of a turn, without what it says
 t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
 
--- thread_columns: what a write needs to know of a conversation
+-- open_columns: what a write needs to know of a conversation
 c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.tip_position, c.tip_slot, c.updated, c.minute, c.turn_count,
 c.token_count, c.preview, c.ttl
 
 -- find: a conversation by its id
-SELECT {thread_columns} FROM conversations c WHERE c.id = :id AND {visible}
+SELECT {open_columns} FROM conversations c WHERE c.id = :id AND {visible}
 
 -- find_gone: whether an id that was not found was deleted here
 SELECT 1 FROM conversations c
@@ -78,7 +78,7 @@ WHERE cid = :cid
 -- save_title_pid: where the title stands in the text index
 UPDATE conversations SET title_pid = :title_pid WHERE cid = :cid
 
--- save_thread: what every write changes, once per transaction
+-- save_conversation: what every write changes, once per transaction
 UPDATE conversations SET next_seq = ?, next_n = ?, tip_hash = ?, tip_position = ?, tip_slot = ?, updated = ?,
   turn_count = ?, token_count = ?, preview = ?
 WHERE cid = ?
@@ -121,10 +121,10 @@ SELECT t.id FROM turns t WHERE t.cid = :cid AND t.position = :position AND t.act
 -- active_from: the suffix that an edit discards
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position AND t.active = 1 ORDER BY t.position
 
--- shelve: out of the active view, displaced by another turn
+-- deactivate: out of the active view, displaced by another turn
 UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND seq = :seq AND active = 1 RETURNING token_count
 
--- unshelve: back into the active view
+-- activate: back into the active view
 UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND seq = :seq AND active = 0 RETURNING token_count
 
 -- displace: an aborted turn, by its retry
@@ -247,7 +247,7 @@ DELETE FROM passages WHERE pid = :pid
 -- flush_index: FTS5 puts off what it is told until the commit, or until it is asked
 INSERT INTO text_index (text_index) VALUES ('flush')
 
--- signposts: per segment of the index, the one that leads to a term, where it may have been made from it
+-- separators: per segment of the index, the one that leads to a term, where it may have been made from it
 WITH RECURSIVE segments (id) AS (
   SELECT min(segid) FROM text_index_idx
   UNION ALL
@@ -261,7 +261,7 @@ WHERE x.segid = s.id AND length(x.term) > 1
 -- leaf: a page of the text index
 SELECT block FROM text_index_data WHERE id = :id
 
--- save_signpost: what a leaf begins with now
+-- save_separator: what a leaf begins with now
 UPDATE text_index_idx SET term = :first WHERE segid = :segid AND term = :term
 
 -- backlog: how far the text index is behind
@@ -379,15 +379,15 @@ WHERE cid = :cid
 SELECT c.id FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expires_at <= :now LIMIT :limit
 
 -- find_expired: one of them, for deletion
-SELECT {thread_columns} FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
+SELECT {open_columns} FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
 
 -- mark_unscrubbed: old bytes may be in the WAL until it is truncated
 INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 1)
 
--- doomed: files to remove
+-- blobs_to_delete: files to remove
 SELECT path FROM doomed_blobs LIMIT :limit
 
--- redeemed: a file that is removed
+-- blob_deleted: a file that is removed
 DELETE FROM doomed_blobs WHERE path = :path
 
 -- add_attachment: a stored file

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaver.core.identity import canonical_json
-from palaver.engines.rows import Row, TurnRow, who
+from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, find
+from palaver.engines.sqlite.open_conversation import find
+from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
@@ -20,7 +21,7 @@ NEWS = 1_000  # turns of a file: so many are looked through, rather than all of 
 def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, Any]:
     if where.conversation is not None:
         find(tx, scope, where.conversation)  # not found is an error, not an empty answer
-    return {**who(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
+    return {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
 def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
@@ -94,6 +95,6 @@ def turns_by_number(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn
 
     A number is given out again after a deletion, so what it stands for may have changed since the caller learned it.
     """
-    params = {**who(scope), "now": tx.now, "tids": canonical_json(list(tids))}
+    params = {**scope_params(scope), "now": tx.now, "tids": canonical_json(list(tids))}
     found = {row[0]: TurnRow(*row[:-1]).turn(row[-1]) for row in tx.all(Q.turns_by_number, **params)}
     return {tid: found[tid] for tid in tids if tid in found}

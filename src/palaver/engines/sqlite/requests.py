@@ -8,7 +8,8 @@ from typing import Any
 from palaver.core.identity import canonical_json, from_json, micros, moment, stamped_seq
 from palaver.engines.rows import Row
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, find
+from palaver.engines.sqlite.open_conversation import find
+from palaver.engines.sqlite.queries import Q
 from palaver.model import Request, Scope
 from palaver.ports.models import CounterBound
 

@@ -9,7 +9,8 @@ from palaver.core.validation import MAX_CONTENT
 from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite import text_index, turns
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, Thread, open_thread
+from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
+from palaver.engines.sqlite.queries import Q
 from palaver.errors import (
     ConversationGone,
     ConversationNotFound,
@@ -26,33 +27,33 @@ from palaver.ports.queries import AppendBatch, StreamChunk, StreamEnd
 
 
 def open_stream(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn:
-    thread = open_thread(tx, scope, conversation)
+    conv = open_conversation(tx, scope, conversation)
     draft = batch.drafts[0]
-    before = thread.turn_by_key(draft.idempotency_key) if draft.idempotency_key else None
+    before = conv.turn_by_key(draft.idempotency_key) if draft.idempotency_key else None
     if before is not None:
         if before.status == "forgotten":
             raise TurnGone(before.id)
         if (before.role, before.actor) != (draft.role, draft.actor):
             raise IdempotencyConflict(before.id)
         return before.turn(conversation)
-    turns._expect(thread, batch)
-    row = turns.add_pending(thread, draft, batch.replaces, batch.discard_after)
-    tx.run(Q.open_stream, tid=row.tid, cid=thread.cid, lease_until=tx.now + lease, length=0)
-    thread.save()
+    turns._expect(conv, batch)
+    row = turns.add_pending(conv, draft, batch.replaces, batch.discard_after)
+    tx.run(Q.open_stream, tid=row.tid, cid=conv.cid, lease_until=tx.now + lease, length=0)
+    conv.save()
     return row.turn(conversation)
 
 
 def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: StreamChunk, lease: int) -> int:
     """Add a piece, and answer with the number of the next one."""
-    thread = open_thread(tx, scope, conversation)
-    row = _pending(thread, turn)
-    expected = _extend(thread, row, piece, tx.now + lease)
-    thread.save()
+    conv = open_conversation(tx, scope, conversation)
+    row = _pending(conv, turn)
+    expected = _extend(conv, row, piece, tx.now + lease)
+    conv.save()
     return expected
 
 
-def _extend(thread: Thread, row: TurnRow, piece: StreamChunk, lease_until: int) -> int:
-    found = thread.tx.one(Q.stream, tid=row.tid)
+def _extend(conv: OpenConversation, row: TurnRow, piece: StreamChunk, lease_until: int) -> int:
+    found = conv.tx.one(Q.stream, tid=row.tid)
     assert found is not None  # a pending turn has its row in `streams`
     expected, length = found
     if piece.n > expected:
@@ -60,41 +61,41 @@ def _extend(thread: Thread, row: TurnRow, piece: StreamChunk, lease_until: int) 
     if piece.n < expected:
         return int(expected)
     if not piece.text:  # nothing to store, but its number is used up, and the writer is alive
-        thread.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=length, lease_until=lease_until)
+        conv.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=length, lease_until=lease_until)
         return int(expected) + 1
     size = len((row.content or "").encode()) + len(piece.text.encode())
     if size > MAX_CONTENT:
         raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
     end = length + len(piece.text)
-    thread.tx.run(Q.extend_turn, tid=row.tid, text=piece.text)
-    thread.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=end, lease_until=lease_until)
+    conv.tx.run(Q.extend_turn, tid=row.tid, text=piece.text)
+    conv.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=end, lease_until=lease_until)
     span, hash = {"from": length, "to": end}, chunk_hash(row.salt, piece.text)
-    thread.log("chunk", thread.tick(), actor=row.actor, turn=row.id, payload=span, content_hash=hash)
+    conv.log("chunk", conv.tick(), actor=row.actor, turn=row.id, payload=span, content_hash=hash)
     row.content = (row.content or "") + piece.text
     return int(expected) + 1
 
 
 def renew(tx: Tx, scope: Scope, conversation: str, turn: str, lease: int) -> None:
-    thread = open_thread(tx, scope, conversation)
-    tx.run(Q.renew_stream, tid=_pending(thread, turn).tid, lease_until=tx.now + lease)
+    conv = open_conversation(tx, scope, conversation)
+    tx.run(Q.renew_stream, tid=_pending(conv, turn).tid, lease_until=tx.now + lease)
 
 
 def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
-    thread = open_thread(tx, scope, conversation)
-    row = thread.kept_turn(turn)
+    conv = open_conversation(tx, scope, conversation)
+    row = conv.require_turn(turn)
     if row.status == "complete" and row.content == seal.content:
         return row.turn(conversation)  # the answer to an earlier try of this commit got lost
     _require_pending(row)
     if seal.tail is not None:
-        _extend(thread, row, seal.tail, tx.now)
+        _extend(conv, row, seal.tail, tx.now)
     if row.content != seal.content:
         raise StreamMoved(turn)
-    _complete(thread, row, seal)
-    thread.save()
-    return thread.turn(turn).turn(conversation)
+    _complete(conv, row, seal)
+    conv.save()
+    return conv.turn(turn).turn(conversation)
 
 
-def _complete(thread: Thread, row: TurnRow, seal: StreamEnd) -> None:
+def _complete(conv: OpenConversation, row: TurnRow, seal: StreamEnd) -> None:
     draft = structs.replace(
         row.draft(),
         tool_calls=seal.tool_calls,
@@ -108,7 +109,7 @@ def _complete(thread: Thread, row: TurnRow, seal: StreamEnd) -> None:
         metadata=seal.metadata or row.metadata,
     )
     hash = content_hash(row.id, draft, row.created)
-    thread.tx.run(
+    conv.tx.run(
         Q.commit_turn,
         tid=row.tid,
         tool_calls=draft.tool_calls,
@@ -122,30 +123,30 @@ def _complete(thread: Thread, row: TurnRow, seal: StreamEnd) -> None:
         metadata=draft.metadata,
         content_hash=hash,
     )
-    text_index.catch_up_with(thread, row)
-    thread.tx.run(Q.close_stream, tid=row.tid)
-    thread.log("commit", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
+    text_index.catch_up_with(conv, row)
+    conv.tx.run(Q.close_stream, tid=row.tid)
+    conv.log("commit", conv.tick(), actor=row.actor, turn=row.id, content_hash=hash)
     if row.active:
-        thread.token_count += draft.token_count - row.token_count
+        conv.token_count += draft.token_count - row.token_count
         if row.role == "user":
-            thread.refresh_preview()
+            conv.refresh_preview()
 
 
 def abort(tx: Tx, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
-    thread = open_thread(tx, scope, conversation)
-    row = thread.kept_turn(turn)
+    conv = open_conversation(tx, scope, conversation)
+    row = conv.require_turn(turn)
     if row.status == "aborted":
         return row.turn(conversation)
     _require_pending(row)
     if tail is not None:
-        _extend(thread, row, tail, tx.now)
-    _cut(thread, row)
-    return thread.turn(turn).turn(conversation)
+        _extend(conv, row, tail, tx.now)
+    _cut(conv, row)
+    return conv.turn(turn).turn(conversation)
 
 
-def _cut(thread: Thread, row: TurnRow) -> None:
-    turns.abort(thread, row)
-    thread.save()
+def _cut(conv: OpenConversation, row: TurnRow) -> None:
+    turns.abort(conv, row)
+    conv.save()
 
 
 def abort_expired_streams(tx: Tx) -> int:
@@ -154,20 +155,20 @@ def abort_expired_streams(tx: Tx) -> int:
     for tid, tenant, conversation in tx.all(Q.expired_streams, now=tx.now):
         scope = Scope(tenant, None, sight="tenant")
         try:
-            thread = open_thread(tx, scope, conversation)
+            conv = open_conversation(tx, scope, conversation)
             row = tx.one(Q.pending_turn, tid=tid)
         except (ConversationNotFound, ConversationGone):
             continue  # past its time to live: `expire` takes the stream with it
         except RowUnreadable:
             continue  # whoever opens the file for another conversation has nothing to do with it
         assert row is not None
-        _cut(thread, TurnRow(*row))
+        _cut(conv, TurnRow(*row))
         sealed += 1
     return sealed
 
 
-def _pending(thread: Thread, turn: str) -> TurnRow:
-    row = thread.kept_turn(turn)
+def _pending(conv: OpenConversation, turn: str) -> TurnRow:
+    row = conv.require_turn(turn)
     _require_pending(row)
     return row
 

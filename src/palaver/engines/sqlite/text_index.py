@@ -16,7 +16,8 @@ from palaver.core.turn_draft import decode_content, words
 from palaver.engines.rows import Row, TurnRow
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, Thread
+from palaver.engines.sqlite.open_conversation import OpenConversation
+from palaver.engines.sqlite.queries import Q
 from palaver.recall.terms import ANALYZER, passages, title_terms
 
 BATCH = 500
@@ -65,21 +66,21 @@ def index_batch(tx: Tx) -> int:
     return len(rows)
 
 
-def catch_up_with(thread: Thread, turn: TurnRow) -> None:
+def catch_up_with(conv: OpenConversation, turn: TurnRow) -> None:
     """Enter a turn that the index has passed over because it was still being written."""
-    if turn.tid <= _indexed_tid(thread.tx):
-        _enter(thread.tx, [_turn_entry(thread.cid, turn.tid, _words(thread), _text(turn))])
-        jobs.fill(thread.tx, [thread.cid])
+    if turn.tid <= _indexed_tid(conv.tx):
+        _enter(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), _text(turn))])
+        jobs.fill(conv.tx, [conv.cid])
 
 
-def index_title(thread: Thread, title: str | None) -> int | None:
+def index_title(conv: OpenConversation, title: str | None) -> int | None:
     """Enter a title, and answer where it stands."""
-    return _enter(thread.tx, [_title_entry(thread.cid, _words(thread), title)]) if title else None
+    return _enter(conv.tx, [_title_entry(conv.cid, _words(conv), title)]) if title else None
 
 
-def enter_file(thread: Thread, tid: int, first: int, stems: Sequence[str]) -> None:
+def enter_file(conv: OpenConversation, tid: int, first: int, stems: Sequence[str]) -> None:
     """Enter the words of a turn's file. They are kept beside the index: removing them must not need the file."""
-    _enter(thread.tx, [Entry(thread.cid, tid, _words(thread), stems, True, first)])
+    _enter(conv.tx, [Entry(conv.cid, tid, _words(conv), stems, True, first)])
 
 
 class Entry(NamedTuple):
@@ -130,26 +131,26 @@ def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 
-def unindex(thread: Thread, turn: TurnRow) -> None:
-    rows = thread.tx.all(Q.passages_of, tid=turn.tid)
+def unindex(conv: OpenConversation, turn: TurnRow) -> None:
+    rows = conv.tx.all(Q.passages_of, tid=turn.tid)
     if rows:
-        _remove(thread, rows, passages(_text(turn)))
+        _remove(conv, rows, passages(_text(turn)))
         terms = -sum(size for *_, size in rows)
-        thread.tx.run(Q.count_passages, cid=thread.cid, count=-len(rows), terms=terms)
+        conv.tx.run(Q.count_passages, cid=conv.cid, count=-len(rows), terms=terms)
 
 
-def unindex_title(thread: Thread, pid: int, title: str) -> None:
-    _remove(thread, thread.tx.all(Q.title_passage, pid=pid), (_title_terms(title),))
+def unindex_title(conv: OpenConversation, pid: int, title: str) -> None:
+    _remove(conv, conv.tx.all(Q.title_passage, pid=pid), (_title_terms(title),))
 
 
-def _remove(thread: Thread, rows: list[Row], derived: Sequence[str]) -> None:
-    scope = _words(thread)
+def _remove(conv: OpenConversation, rows: list[Row], derived: Sequence[str]) -> None:
+    scope = _words(conv)
     for pid, part, kept, _ in rows:
         stems = derived[part] if kept is None else kept
-        thread.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
-        thread.tx.run(Q.drop_passage, pid=pid)
-        thread.tx.removed_terms.update(stems.split(" "))
-    thread.tx.run(Q.lower_embedded_pids)
+        conv.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
+        conv.tx.run(Q.drop_passage, pid=pid)
+        conv.tx.removed_terms.update(stems.split(" "))
+    conv.tx.run(Q.lower_embedded_pids)
 
 
 # ---- signposts -----------------------------------------------------------------------------------------------------
@@ -160,17 +161,17 @@ _SEGMENT_SHIFT = 37  # fts5_dri() in fts5_index.c: the row of a leaf is its segm
 _MAIN_INDEX = b"0"
 
 
-def mend_signposts(tx: Tx) -> None:
+def rewrite_separators(tx: Tx) -> None:
     """Give every leaf that began with a removed term a signpost of the term that it begins with now."""
     terms, tx.removed_terms = sorted(tx.removed_terms), set()
     if not terms:
         return
     tx.run(Q.flush_index)
-    for segment, term, page in tx.all(Q.signposts, terms=canonical_json(terms)):
+    for segment, term, page in tx.all(Q.separators, terms=canonical_json(terms)):
         leaf = tx.one(Q.leaf, id=(segment << _SEGMENT_SHIFT) + (page >> 1))
         first = _first_term(leaf[0]) if leaf else None
         if first is not None and not first.startswith(term):
-            tx.run(Q.save_signpost, segid=segment, term=term, first=first)
+            tx.run(Q.save_separator, segid=segment, term=term, first=first)
 
 
 def _first_term(leaf: bytes) -> bytes | None:
@@ -229,5 +230,5 @@ def _title_terms(title: str) -> str:
     return " ".join(title_terms(title))
 
 
-def _words(thread: Thread) -> str:
-    return scope_words(thread.cid, thread.scope.tenant, thread.owner)
+def _words(conv: OpenConversation) -> str:
+    return scope_words(conv.cid, conv.scope.tenant, conv.owner)

@@ -7,10 +7,11 @@ from typing import Any
 from palaver.core import branches as tree
 from palaver.core.identity import canonical_json, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
-from palaver.engines.rows import TurnRow, node
+from palaver.engines.rows import TurnRow, tree_node
 from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import Q, Thread, find, open_thread, turn_row
+from palaver.engines.sqlite.open_conversation import OpenConversation, find, open_conversation, turn_row
+from palaver.engines.sqlite.queries import Q
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.model import Branch, Scope, Turn
 from palaver.ports.queries import AppendBatch, HistoryQuery
@@ -19,20 +20,20 @@ END = 2**62
 
 
 def append(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
-    thread = open_thread(tx, scope, conversation)
-    rows = [_stored_before(thread, draft) for draft in batch.drafts]
+    conv = open_conversation(tx, scope, conversation)
+    rows = [_stored_before(conv, draft) for draft in batch.drafts]
     if None in rows:
-        _expect(thread, batch)
-        rows = _add(thread, batch, rows)
-        thread.save()
+        _expect(conv, batch)
+        rows = _add(conv, batch, rows)
+        conv.save()
     return [row.turn(conversation) for row in rows if row]
 
 
-def _stored_before(thread: Thread, draft: TurnDraft) -> TurnRow | None:
+def _stored_before(conv: OpenConversation, draft: TurnDraft) -> TurnRow | None:
     """The turn that an earlier try of the same call stored."""
     if draft.idempotency_key is None:
         return None
-    row = thread.turn_by_key(draft.idempotency_key)
+    row = conv.turn_by_key(draft.idempotency_key)
     if row is None:
         return None
     if row.status == "forgotten":
@@ -42,26 +43,26 @@ def _stored_before(thread: Thread, draft: TurnDraft) -> TurnRow | None:
     return row
 
 
-def _expect(thread: Thread, batch: AppendBatch) -> None:
-    if batch.expected_seq is not None and batch.expected_seq != thread.next_seq:
-        raise AppendConflict(expected=batch.expected_seq, found=thread.next_seq)
+def _expect(conv: OpenConversation, batch: AppendBatch) -> None:
+    if batch.expected_seq is not None and batch.expected_seq != conv.next_seq:
+        raise AppendConflict(expected=batch.expected_seq, found=conv.next_seq)
 
 
-def _add(thread: Thread, batch: AppendBatch, rows: list[TurnRow | None]) -> list[TurnRow | None]:
+def _add(conv: OpenConversation, batch: AppendBatch, rows: list[TurnRow | None]) -> list[TurnRow | None]:
     if batch.replaces is not None:
-        return [replace(thread, batch.drafts[0], batch.replaces, batch.discard_after, "complete")]
+        return [replace(conv, batch.drafts[0], batch.replaces, batch.discard_after, "complete")]
     for index, draft in enumerate(batch.drafts):
         if rows[index] is None:
-            rows[index] = row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "complete")
-            thread.log("append", thread.updated, actor=draft.actor, turn=row.id, content_hash=row.content_hash)
+            rows[index] = row = conv.insert(draft, conv.tip_position + 1, conv.tip_slot, None, "complete")
+            conv.log("append", conv.updated, actor=draft.actor, turn=row.id, content_hash=row.content_hash)
     return rows
 
 
-def add_pending(thread: Thread, draft: TurnDraft, replaces: str | None, discard_after: bool) -> TurnRow:
+def add_pending(conv: OpenConversation, draft: TurnDraft, replaces: str | None, discard_after: bool) -> TurnRow:
     if replaces is not None:
-        return replace(thread, draft, replaces, discard_after, "pending")
-    row = thread.insert(draft, thread.tip_position + 1, thread.tip_slot, None, "pending")
-    thread.log("open", thread.updated, actor=draft.actor, turn=row.id, content_hash=opening_hash(row))
+        return replace(conv, draft, replaces, discard_after, "pending")
+    row = conv.insert(draft, conv.tip_position + 1, conv.tip_slot, None, "pending")
+    conv.log("open", conv.updated, actor=draft.actor, turn=row.id, content_hash=opening_hash(row))
     return row
 
 
@@ -70,81 +71,81 @@ def opening_hash(row: TurnRow) -> bytes:
     return content_hash(row.id, row.draft(), row.created)
 
 
-def replace(thread: Thread, draft: TurnDraft, id: str, discard_after: bool, status: str) -> TurnRow:
+def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bool, status: str) -> TurnRow:
     """A new version of a turn, at its place; with `discard_after` also instead of all that followed."""
-    old = thread.kept_turn(id)
+    old = conv.require_turn(id)
     if not old.active and (old.status != "aborted" or old.superseded_by != old.id):
         raise TurnSuperseded(id, by=old.superseded_by)
-    _check_place(thread, old, discard_after)
-    new = thread.next_id(draft)
+    _check_place(conv, old, discard_after)
+    new = conv.next_id(draft)
     if discard_after:
-        memory_invalidation.cut(thread, old.position)
+        memory_invalidation.cut(conv, old.position)
     else:
-        memory_invalidation.changed(thread, old)
-    for loser in _losers(thread, old, discard_after):
+        memory_invalidation.changed(conv, old)
+    for loser in _losers(conv, old, discard_after):
         if loser.status == "pending":
-            abort(thread, loser)
+            abort(conv, loser)
         else:
-            thread.shelve(loser, by=new)
+            conv.deactivate(loser, by=new)
     if old.status in ("aborted", "pending"):
-        thread.tx.run(Q.displace, cid=thread.cid, seq=old.seq, by=new)
+        conv.tx.run(Q.displace, cid=conv.cid, seq=old.seq, by=new)
     slot = None if discard_after else old.slot or old.id
-    row = thread.insert(draft, old.position, old.parent, slot, status)
-    thread.find_tip()
+    row = conv.insert(draft, old.position, old.parent, slot, status)
+    conv.find_tip()
     payload: dict[str, Any] = {"replaces": id}
     if discard_after:
         payload["discard_after"] = True
     kind, hash = ("append", row.content_hash) if status == "complete" else ("open", opening_hash(row))
     if discard_after:
-        memory_invalidation.prune(thread, old.position)
-    thread.log(kind, thread.updated, actor=draft.actor, turn=new, payload=payload, content_hash=hash)
-    thread.refresh_preview()
+        memory_invalidation.prune(conv, old.position)
+    conv.log(kind, conv.updated, actor=draft.actor, turn=new, payload=payload, content_hash=hash)
+    conv.refresh_preview()
     return row
 
 
-def _check_place(thread: Thread, old: TurnRow, discard_after: bool) -> None:
+def _check_place(conv: OpenConversation, old: TurnRow, discard_after: bool) -> None:
     """The place of an aborted turn may have been taken by somebody else meanwhile, or be in another branch."""
     if old.active:
         return
-    if rival := _taken_over(thread, old):
+    if rival := _taken_over(conv, old):
         raise TurnSuperseded(old.id, by=rival)
     if discard_after:
         return
-    holder = thread.tx.one(Q.active_at, cid=thread.cid, position=old.position)
+    holder = conv.tx.one(Q.active_at, cid=conv.cid, position=old.position)
     if holder:
         raise TurnSuperseded(old.id, by=holder[0])
 
 
-def _taken_over(thread: Thread, old: TurnRow) -> str | None:
+def _taken_over(conv: OpenConversation, old: TurnRow) -> str | None:
     """Who stands where the path led to `old`: at a place before it, in another branch. None while it leads there."""
     slot = old.parent
     while slot is not None:
-        first = turn_row(thread.tx, thread.cid, slot)  # a slot has the id of its first version
-        rows = thread.tx.all(Q.slot_nodes, cid=thread.cid, position=first.position, slot=slot)
-        if any(node(row).active for row in rows):
+        first = turn_row(conv.tx, conv.cid, slot)  # a slot has the id of its first version
+        rows = conv.tx.all(Q.slot_nodes, cid=conv.cid, position=first.position, slot=slot)
+        if any(tree_node(row).active for row in rows):
             return None
-        if holder := thread.tx.one(Q.active_at, cid=thread.cid, position=first.position):
+        if holder := conv.tx.one(Q.active_at, cid=conv.cid, position=first.position):
             return str(holder[0])
         slot = first.parent
     return None
 
 
-def _losers(thread: Thread, old: TurnRow, discard_after: bool) -> list[TurnRow]:
+def _losers(conv: OpenConversation, old: TurnRow, discard_after: bool) -> list[TurnRow]:
     if discard_after:
-        return [TurnRow(*row) for row in thread.tx.all(Q.active_from, cid=thread.cid, position=old.position)]
+        return [TurnRow(*row) for row in conv.tx.all(Q.active_from, cid=conv.cid, position=old.position)]
     return [old] if old.active else []
 
 
-def abort(thread: Thread, row: TurnRow) -> None:
+def abort(conv: OpenConversation, row: TurnRow) -> None:
     """Seal a pending turn as cut. Its text stays for the record, out of the active view."""
     hash = content_hash(row.id, row.draft(), row.created)
-    thread.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
-    thread.tx.run(Q.close_stream, tid=row.tid)
-    thread.log("abort", thread.tick(), actor=row.actor, turn=row.id, content_hash=hash)
+    conv.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
+    conv.tx.run(Q.close_stream, tid=row.tid)
+    conv.log("abort", conv.tick(), actor=row.actor, turn=row.id, content_hash=hash)
     if row.active:
-        thread.turn_count -= 1
-        thread.token_count -= row.token_count
-        thread.find_tip()
+        conv.turn_count -= 1
+        conv.token_count -= row.token_count
+        conv.find_tip()
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -206,36 +207,36 @@ def _versions(tx: Tx, cid: int, conversation: str, position: int, parent: str | 
 
 
 def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
-    thread = open_thread(tx, scope, conversation)
-    target = thread.kept_turn(id)
+    conv = open_conversation(tx, scope, conversation)
+    target = conv.require_turn(id)
     if target.active:
         return
     if target.status == "aborted":
         raise TurnSuperseded(id, by=None)
-    divergence = _divergence(thread, target)
-    memory_invalidation.cut(thread, divergence)
-    nodes = [node(row) for row in tx.all(Q.nodes_from, cid=thread.cid, position=divergence)]
+    divergence = _divergence(conv, target)
+    memory_invalidation.cut(conv, divergence)
+    nodes = [tree_node(row) for row in tx.all(Q.nodes_from, cid=conv.cid, position=divergence)]
     flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
     for one in flip.off:
-        thread.shelve(one, by=flip.by)
+        conv.deactivate(one, by=flip.by)
     for one in flip.on:
-        thread.unshelve(one)
+        conv.activate(one)
     for one, by in flip.outdone:
-        tx.run(Q.displace, cid=thread.cid, seq=one.seq, by=by)
-    thread.find_tip()
-    memory_invalidation.prune(thread, divergence)
-    thread.log("switch", thread.tick(), turn=id)
-    thread.refresh_preview()
-    thread.save()
+        tx.run(Q.displace, cid=conv.cid, seq=one.seq, by=by)
+    conv.find_tip()
+    memory_invalidation.prune(conv, divergence)
+    conv.log("switch", conv.tick(), turn=id)
+    conv.refresh_preview()
+    conv.save()
 
 
-def _divergence(thread: Thread, target: TurnRow) -> int:
+def _divergence(conv: OpenConversation, target: TurnRow) -> int:
     """The lowest position that the switch may touch: where the path to `target` leaves the active one."""
     position, slot = target.position, target.parent
     while slot is not None:
-        first = turn_row(thread.tx, thread.cid, slot)  # a slot has the id of its first version
-        rows = thread.tx.all(Q.slot_nodes, cid=thread.cid, position=first.position, slot=slot)
-        if any(node(row).active for row in rows):
+        first = turn_row(conv.tx, conv.cid, slot)  # a slot has the id of its first version
+        rows = conv.tx.all(Q.slot_nodes, cid=conv.cid, position=first.position, slot=slot)
+        if any(tree_node(row).active for row in rows):
             break
         position, slot = first.position, first.parent
     return position

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from palaver.engines.sqlite.connection import Alone, Readers
+from palaver.engines.sqlite.connection import DedicatedReader, Readers
 from palaver.engines.wakeup import Waker
 from palaver.errors import StoreClosed
 
@@ -71,17 +71,17 @@ class Hub:
             _tell(poller.get_loop(), poller.cancel)
 
     async def _poll(self) -> None:
-        alone = Alone(await asyncio.to_thread(self.readers.connect))
+        reader = DedicatedReader(await asyncio.to_thread(self.readers.connect))
         try:
-            await self._watch_file(alone)
+            await self._watch_file(reader)
         finally:
-            await alone.close()
+            await reader.close()
 
-    async def _watch_file(self, alone: Alone) -> None:
-        seen, pause = await alone.run(_data_version), QUICK
+    async def _watch_file(self, reader: DedicatedReader) -> None:
+        seen, pause = await reader.run(_data_version), QUICK
         while True:
             await asyncio.sleep(pause)
-            found = await alone.run(_data_version)
+            found = await reader.run(_data_version)
             pause = QUICK if found != seen else min(SLOW, pause * 1.25)
             if found != seen:
                 seen = found

@@ -23,7 +23,7 @@ from palaver.engines.sqlite.connection import (
     AT_ONCE_SECONDS,
     WEIGHT,
     Address,
-    Owner,
+    ForkGuard,
     Tx,
     Work,
     prepare,
@@ -71,7 +71,7 @@ class _Wake(Enum):
     UP = "up"
 
 
-class Writer(Owner):
+class Writer(ForkGuard):
     """A thread that writes. What is queued while it commits shares the next commit.
 
     Where the disk is fast and the event loop has nothing else to do, brief writes are done without it: those of one
