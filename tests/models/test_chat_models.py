@@ -21,9 +21,9 @@ from palaver.errors import (
     RateLimited,
 )
 from palaver.model import ToolCall
-from palaver.models.registry import ModelBook, open_model
+from palaver.models.registry import ModelRegistry, open_model
 from palaver.models.response_parsing import retry_after
-from palaver.models.retry import Retries, ask
+from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import (
     CallReady,
     ChatModel,
@@ -66,7 +66,7 @@ def streamed(request: pytest.FixtureRequest) -> bool:
 
 
 def opened(provider: LoopbackProvider, name: str, **options: Any) -> ChatModel:
-    return ModelBook(names=provider.models(**options)).chat(name)
+    return ModelRegistry(names=provider.models(**options)).chat(name)
 
 
 async def said(model: ChatModel, **fields: Any) -> list[ModelEvent]:
@@ -211,7 +211,7 @@ async def test_a_first_byte_that_never_comes_is_given_up(provider: LoopbackProvi
 async def test_nobody_there_is_out_of_reach(provider: LoopbackProvider, name: str) -> None:
     models = provider.models()
     gone = {**models[name], "base_url": "http://127.0.0.1:9"}
-    assert isinstance(await failure(ModelBook(names={"gone": gone}).chat("gone")), ModelUnavailable)
+    assert isinstance(await failure(ModelRegistry(names={"gone": gone}).chat("gone")), ModelUnavailable)
 
 
 async def test_the_answer_before_is_continued_by_its_id(provider: LoopbackProvider) -> None:
@@ -271,16 +271,19 @@ async def test_claude_is_told_up_to_where_a_long_prompt_stays_the_same(provider:
 # ---- asking again --------------------------------------------------------------------------------------------------
 
 
-async def asked(provider: LoopbackProvider, name: str, retries: Retries) -> tuple[str, list[dict[str, Any]]]:
+async def asked(provider: LoopbackProvider, name: str, retries: RetryPolicy) -> tuple[str, list[dict[str, Any]]]:
     model = opened(provider, name)
     record: list[dict[str, Any]] = []
-    events = [event async for event in ask(model, model.body(ModelRequest(messages=MESSAGES)), retries, record)]
+    events = [
+        event
+        async for event in stream_with_retries(model, model.body(ModelRequest(messages=MESSAGES)), retries, record)
+    ]
     return text_of(events), record
 
 
 async def test_a_busy_service_is_asked_again_and_that_is_on_record(provider: LoopbackProvider, name: str) -> None:
     provider.script(Fail(429, retry_after=0.01), Fail(500), Say("Rice."))
-    text, record = await asked(provider, name, Retries(most=2, first=0.01))
+    text, record = await asked(provider, name, RetryPolicy(most=2, first=0.01))
     assert text == "Rice."
     assert [(one["error"], one["status"]) for one in record] == [("RateLimited", 429), ("ModelUnavailable", 500)]
     assert record[0]["waited"] == 0.01
@@ -290,28 +293,28 @@ async def test_a_busy_service_is_asked_again_and_that_is_on_record(provider: Loo
 async def test_asking_again_has_an_end(provider: LoopbackProvider, name: str) -> None:
     provider.script(*[Fail(503)] * 9)
     with pytest.raises(ModelUnavailable):
-        await asked(provider, name, Retries(most=2, first=0.001))
+        await asked(provider, name, RetryPolicy(most=2, first=0.001))
     assert len(provider.received) == 3
 
 
 async def test_nobody_waits_for_minutes(provider: LoopbackProvider) -> None:
     provider.script(Fail(429, retry_after=3600))
     with pytest.raises(RateLimited):
-        await asked(provider, "chat", Retries())
+        await asked(provider, "chat", RetryPolicy())
     assert len(provider.received) == 1
 
 
 async def test_what_is_refused_is_not_asked_again(provider: LoopbackProvider) -> None:
     provider.script(Fail(400, kind="invalid_request_error"))
     with pytest.raises(ModelRefused):
-        await asked(provider, "chat", Retries())
+        await asked(provider, "chat", RetryPolicy())
     assert len(provider.received) == 1
 
 
 async def test_a_stream_that_has_begun_is_not_asked_again(provider: LoopbackProvider, name: str) -> None:
     provider.script(Say("You can eat rice.", cut_after=2))
     with pytest.raises(ModelError):
-        await asked(provider, name, Retries(first=0.001))
+        await asked(provider, name, RetryPolicy(first=0.001))
     assert len(provider.received) == 1
 
 
@@ -349,13 +352,13 @@ def test_a_missing_key_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_name_may_stand_for_another_and_a_circle_is_refused() -> None:
-    book = ModelBook(names={"fast": "small", "small": "offline", "a": "b", "b": "a"})
+    book = ModelRegistry(names={"fast": "small", "small": "offline", "a": "b", "b": "a"})
     assert book.chat("fast").name == "offline"
     assert book.chat("fast") is book.chat("fast")
     with pytest.raises(InvalidInput, match="itself"):
         book.chat("a")
     with pytest.raises(InvalidInput, match="url"):
-        ModelBook(names={"x": {"model": "openai:y", "url": "z"}}).chat("x")
+        ModelRegistry(names={"x": {"model": "openai:y", "url": "z"}}).chat("x")
 
 
 def test_settings_cannot_take_over_what_generate_decides(provider: LoopbackProvider, name: str) -> None:

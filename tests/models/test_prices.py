@@ -8,7 +8,7 @@ import pytest
 
 from palaver.errors import InvalidInput
 from palaver.models.prices import Price
-from palaver.models.registry import ModelBook
+from palaver.models.registry import ModelRegistry
 from palaver.ports.models import Usage
 
 PRICE = Price(input=1.0, cached=0.1, output=8.0)
@@ -38,12 +38,12 @@ def test_without_one_they_cost_what_others_do() -> None:
     [1, {}, {"input": 1}, {"input": 1, "output": -1}, {"input": "1", "output": 1}, {"input": 1, "output": True}],
 )
 def test_a_price_that_is_none_is_refused_when_the_model_is_opened(given: Any) -> None:
-    book = ModelBook(names={"chat": {"model": "openai:gpt-5-mini", "api_key": "none", "price": given}})
+    book = ModelRegistry(names={"chat": {"model": "openai:gpt-5-mini", "api_key": "none", "price": given}})
     with pytest.raises(InvalidInput, match="price"):
         book.chat("chat")
 
 
 def test_a_name_that_stands_for_itself_has_none() -> None:
-    book = ModelBook(names={"a": "b", "b": "a"})
+    book = ModelRegistry(names={"a": "b", "b": "a"})
     with pytest.raises(InvalidInput, match="stands for itself"):
         book.price("a")

@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.model import Request
-from palaver.models.request_log import Recording
+from palaver.models.request_log import RequestRecorder
 from palaver.ports.models import ModelEvent
 from palaver.testing import ScriptedModel
 from palaver.testing.kit import eventually
@@ -87,16 +87,16 @@ async def test_a_stop_is_not_lost_in_the_record(ticks: int) -> None:
             rows.append(row)
 
     request = Request(id="1", conversation="c", at=datetime.now(UTC), model="m", adapter="a", body={})
-    recording = Recording(Engine(), Scope(), request, str, None)  # type: ignore[arg-type]
-    recording.begin()
+    recording = RequestRecorder(Engine(), Scope(), request, str, None)  # type: ignore[arg-type]
+    recording.start()
     await asyncio.sleep(0)
-    ending = asyncio.create_task(recording.end({}, None))
+    ending = asyncio.create_task(recording.finish({}, None))
     for _ in range(ticks):
         await asyncio.sleep(0)
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
     assert ending.cancelled()
-    await recording.end({}, None)
+    await recording.finish({}, None)
     assert rows
 
 
@@ -289,7 +289,7 @@ async def test_a_short_prompt_teaches_nothing(opened: Opener, provider: Loopback
 
 async def test_the_bound_goes_up_at_once_and_comes_down_slowly(opened: Opener) -> None:
     async with opened() as store:
-        bounds = store.parts.talking.bounds
+        bounds = store.parts.generation.token_ratios
         for reported, expected in ((1_000, 1.0), (1_500, 1.5), (1_000, 1.475), (900, 1.446)):
             await bounds.learn(store.scope, "m", counted=1_000, reported=reported)
             assert await bounds.ratio(store.scope, "m") == pytest.approx(expected, abs=0.001)

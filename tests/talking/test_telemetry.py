@@ -70,5 +70,5 @@ async def test_a_failure_is_told_by_its_type(opened: Opener, provider: LoopbackP
 
 async def test_nobody_is_told_unless_asked_for(opened: Opener) -> None:
     async with opened(model="chat") as store:
-        assert store.parts.talking.telemetry.tracer is None
+        assert store.parts.generation.telemetry.tracer is None
         await store.generate("x", "Well?")

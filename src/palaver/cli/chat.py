@@ -131,8 +131,8 @@ class Session:
     @property
     def model(self) -> str:
         """Who answers: for this sitting, else as the conversation and the settings say."""
-        models = self.store.parts.talking.models
-        return models.chat(models.chosen(self.talk.info, call=self.chosen)).name
+        models = self.store.parts.generation.models
+        return models.chat(models.choose(self.talk.info, call=self.chosen)).name
 
     def greet(self) -> None:
         turns, model = self.talk.info.turn_count, self.model
@@ -207,7 +207,7 @@ class Session:
         key = (self.store.scope.tenant, self.talk.id)
 
         def stop() -> None:
-            for one in tuple(self.store.parts.talking.running.get(key, ())):
+            for one in tuple(self.store.parts.generation.running.get(key, ())):
                 one.stop()
 
         try:
@@ -272,7 +272,7 @@ class Session:
 
     async def switch_model(self, name: str) -> None:
         if name:
-            self.store.parts.talking.models.chat(name)  # one that does not exist says so now
+            self.store.parts.generation.models.chat(name)  # one that does not exist says so now
             await self.talk.update(model=name)
             self.chosen = None
         self._say("model", f"{self.model} answers.", model=self.model)

@@ -70,7 +70,7 @@ from palaver.files import kinds
 from palaver.files.sandbox import check_archive
 from palaver.files.storage import STAGED, blob_folder, blob_path
 from palaver.generation.events import Answered, GenerateEvent
-from palaver.generation.options import asked_of
+from palaver.generation.options import parse_generate_options
 from palaver.generation.run import Generation
 from palaver.generation.services import GenerationServices
 from palaver.memory import working_memory
@@ -150,7 +150,7 @@ class Conversation:
 
     @property
     def _telemetry(self) -> Telemetry:
-        return self._store.parts.talking.telemetry
+        return self._store.parts.generation.telemetry
 
     @property
     def key(self) -> str | None:
@@ -484,7 +484,7 @@ class Conversation:
         """Make the active view lead through `turn`, and through what followed it when it was last seen."""
         self._store.require(WRITE)
         await self._engine.switch(self._scope, self.id, _turn_id("turn", turn))
-        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
+        self._store.parts.generation.provider_threads.drop(self._scope.tenant, self.id)
 
     # ---- what is known of the conversation
 
@@ -518,7 +518,7 @@ class Conversation:
         another process's reader keeps old bytes in the WAL for a moment longer.
         """
         self._store.require(WRITE)
-        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
+        self._store.parts.generation.provider_threads.drop(self._scope.tenant, self.id)
         everything = isinstance(turn, _Everything)
         with self._telemetry.memory("delete_memory_store" if everything else "delete_memory", self.id):
             if isinstance(turn, _Everything):
@@ -532,7 +532,7 @@ class Conversation:
         """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
         self._store.require(WRITE)
         await self._require_owner()
-        self._store.parts.talking.chains.drop(self._scope.tenant, self.id)
+        self._store.parts.generation.provider_threads.drop(self._scope.tenant, self.id)
         await self._store.finish_removal(await self._engine.reset(self._scope, self.id))
 
     # ---- attachments
@@ -705,12 +705,12 @@ class Conversation:
         """
         self._store.require(READ)
         self._store.require(WRITE)
-        return Generation(self, self._generation_services(), asked_of(message, options)).events()
+        return Generation(self, self._generation_services(), parse_generate_options(message, options)).events()
 
     def _generation_services(self) -> GenerationServices:
         parts = self._store.parts
         return GenerationServices(
-            talking=parts.talking,
+            talking=parts.generation,
             engine=self._engine,
             scope=self._scope,
             clock=parts.clock,
@@ -729,7 +729,7 @@ class Conversation:
         """Stop the answers that are being made here, in this process. Answers how many there were."""
         self._store.require(WRITE)
         await self.refresh()
-        running = tuple(self._store.parts.talking.running.get((self._scope.tenant, self.id), ()))
+        running = tuple(self._store.parts.generation.running.get((self._scope.tenant, self.id), ()))
         for one in running:
             one.stop()
         return len(running)
@@ -786,7 +786,7 @@ class Conversation:
         """A smaller budget for a model whose provider counts more than we do."""
         if options.model is None or options.token_budget is None:
             return options
-        ratio = await self._store.parts.talking.bounds.ratio(self._scope, options.model)
+        ratio = await self._store.parts.generation.token_ratios.ratio(self._scope, options.model)
         return replace(options, token_budget=max(1, int(options.token_budget / ratio)))
 
     def recall(

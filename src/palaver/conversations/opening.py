@@ -31,7 +31,7 @@ from palaver.errors import (
 )
 from palaver.files.reader import Files
 from palaver.files.storage import open_blobs
-from palaver.generation.settings import GenerateSettings, open_talking
+from palaver.generation.settings import GenerateSettings, open_generation_context
 from palaver.memory.worker.loop import Extractor, Summarizer, Worker
 from palaver.model import (
     Scope,
@@ -120,8 +120,8 @@ async def open(
         engine = await stack.enter_async_context(open_engine(url, clock, home=scope, **options))
         if isinstance(engine, TokenEngine):
             scope = _agreed(scope, engine.scope)
-        talking = open_talking(engine, model, models, agents, workspaces, generate, telemetry)
-        stack.push_async_callback(talking.models.aclose)
+        generation = open_generation_context(engine, model, models, agents, workspaces, generate, telemetry)
+        stack.push_async_callback(generation.models.aclose)
         keeper = blobs or _blobs(url, engine, files)
         parts = Parts(
             engine=engine,
@@ -140,11 +140,11 @@ async def open(
                 embedder=embed,
                 summarizer=summarizer,
                 extractor=extractor,
-                models=talking.models,
+                models=generation.models,
                 meter=meter,
                 files=Files(engine, keeper),
             ),
-            talking=talking,
+            generation=generation,
             meter=meter,
             stream_lease=clean_seconds("stream_lease", stream_lease),
             stream_flush=clean_seconds("stream_flush", stream_flush),

@@ -40,7 +40,7 @@ from palaver.errors import (
 from palaver.files.reader import Files
 from palaver.files.storage import blob_path
 from palaver.generation.events import GenerateEvent
-from palaver.generation.settings import Talking
+from palaver.generation.settings import GenerationContext
 from palaver.memory.settings import check_settings, misplaced
 from palaver.memory.worker.loop import Worker
 from palaver.model import (
@@ -58,7 +58,7 @@ from palaver.model import (
     Turn,
     UsageLine,
 )
-from palaver.models.token_ratio import Bounds
+from palaver.models.token_ratio import TokenRatios
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, Token, TokenEngine
@@ -86,7 +86,7 @@ class Parts:
     prompter: ContextBuilder
     worker: Worker
     clock: Clock
-    talking: Talking
+    generation: GenerationContext
     callers: Callers = field(default_factory=Callers)
     held_back: dict[str, HeldBack] = field(default_factory=dict)
     unflushed: Unflushed = field(default_factory=Unflushed)
@@ -440,7 +440,7 @@ def _store_of(parts: Parts, engine: Any) -> Store:
         blobs=blobs,
         prompter=ContextBuilder(engine, recaller, parts.prompter.counter),
         worker=replace(parts.worker, engine=engine, files=Files(engine, blobs)),
-        talking=replace(parts.talking, bounds=Bounds(engine)),
+        generation=replace(parts.generation, token_ratios=TokenRatios(engine)),
     )
     return Store(own, engine.scope)
 

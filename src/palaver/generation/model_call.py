@@ -26,9 +26,9 @@ from palaver.errors import (
 )
 from palaver.generation.events import TurnOpened
 from palaver.model import Request, TokenUsage, ToolCall, Turn
-from palaver.models.request_log import Recording
-from palaver.models.response_accumulator import STOPPED, Heard
-from palaver.models.retry import ask
+from palaver.models.request_log import RequestRecorder
+from palaver.models.response_accumulator import STOPPED, ModelResponse
+from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
 from palaver.ports.models import ModelEvent, ModelRequest, Quote, ReasoningDelta, TextDelta, Thought
 
@@ -56,23 +56,25 @@ class Choice(NamedTuple):
     must_call: bool | str = False
 
 
-class Try:
+class ModelAttempt:
     """One request on its way. It is sent at once, while the turn for the reply is still being opened."""
 
     def __init__(self, generation: Generation, prompt: Prompt, choice: Choice, *, chained: bool) -> None:
         self.body = _body(generation, prompt, choice, chained)
-        self.heard = Heard()
+        self.heard = ModelResponse()
         self.tells_all = generation.asked.tell_all
         self.recording = _recording(generation, prompt, self.body)
-        self.events = ask(generation.model, self.body, generation.limits.asking, self.heard.retries)
+        self.events = stream_with_retries(
+            generation.model, self.body, generation.limits.retry_policy, self.heard.retries
+        )
         self.first = asyncio.ensure_future(_next(self.events))
-        self.recording.begin()
+        self.recording.start()
 
     async def hear(self, out: TurnStream, tell: Callable[[Any], None]) -> None:
         """Take in all of the reply."""
         event = await self.first
         while event is not None:
-            self.heard.take(event)
+            self.heard.consume(event)
             if isinstance(event, TextDelta):
                 event = TextDelta(replace_unstorable(event.text))
                 await out.write(event.text)
@@ -91,7 +93,7 @@ async def _next(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
     return await anext(events, None)
 
 
-class Round:
+class ModelCall:
     """One question to the model, and the turn that its reply becomes."""
 
     def __init__(
@@ -99,11 +101,11 @@ class Round:
     ) -> None:
         self.generation, self.prompt, self.may_call = generation, prompt, may_call
         self.choice = Choice(may_call, must_call)
-        self.current = Try(generation, prompt, self.choice, chained=prompt.previous is not None)
+        self.current = ModelAttempt(generation, prompt, self.choice, chained=prompt.previous is not None)
         self.turn: Turn | None = None  # the reply, once it is stored
 
     @property
-    def heard(self) -> Heard:
+    def heard(self) -> ModelResponse:
         return self.current.heard
 
     async def run(self) -> Turn:
@@ -132,7 +134,7 @@ class Round:
     async def _listen(self, out: TurnStream) -> None:
         """An answer that the service has lost is asked for again, once, with all of the context."""
         generation = self.generation
-        with generation.talking.telemetry.span(
+        with generation.shared.telemetry.span(
             f"chat {generation.model.name}",
             client=True,
             gen_ai__operation__name="chat",
@@ -157,9 +159,9 @@ class Round:
 
     async def _start_afresh(self, problem: ModelError) -> None:
         generation = self.generation
-        generation.talking.chains.drop(generation.services.scope.tenant, generation.talk.id)
-        await self.current.recording.end(self.heard.response(problem), None)
-        self.current = Try(generation, self.prompt, self.choice, chained=False)
+        generation.shared.provider_threads.drop(generation.services.scope.tenant, generation.talk.id)
+        await self.current.recording.finish(self.heard.to_record(problem), None)
+        self.current = ModelAttempt(generation, self.prompt, self.choice, chained=False)
 
     def _finish(self, out: TurnStream, metadata: dict[str, Any]) -> None:
         """What is stored with the end of the reply."""
@@ -188,13 +190,13 @@ class Round:
         """Close the connection, and put the call on record."""
         await self.current.hang_up()
         self.generation.services.meter.answered(self.heard.usage)
-        response = self.heard.response(problem, stopped=problem is None and self.generation.stopped)
+        response = self.heard.to_record(problem, stopped=problem is None and self.generation.stopped)
         if self.generation.price is not None:
             response["cost"] = self.generation.price.cost(self.heard.usage)
         # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
         # fail an answer that is stored, nor to hide why one failed.
         with suppress(EngineError, Gone, NotFound):
-            await self.current.recording.end(response, None if turn is None else turn.id)
+            await self.current.recording.finish(response, None if turn is None else turn.id)
 
 
 def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool) -> dict[str, Any]:
@@ -215,7 +217,7 @@ def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool)
     )
 
 
-def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> Recording:
+def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> RequestRecorder:
     services, talk = generation.services, generation.talk
     explanation = prompt.context.explanation.to_dict()
     if prompt.counted != prompt.context.tokens:
@@ -233,7 +235,7 @@ def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> 
         quoted=_quoted_elsewhere(prompt, talk.id),
     )
     bodies = generation.limits.request_bodies
-    return Recording(services.engine, services.scope, request, services.redact_record, bodies)
+    return RequestRecorder(services.engine, services.scope, request, services.redact_record, bodies)
 
 
 def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:

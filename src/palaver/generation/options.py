@@ -19,7 +19,7 @@ DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "previ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class GenerateOptions:
     """The keywords of one call of `generate`, checked."""
 
     message: Any = None
@@ -47,10 +47,10 @@ class Asked:
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
-OWN_OPTIONS = tuple(one.name for one in fields(Asked) if one.name not in ("message", "context"))
+OWN_OPTIONS = tuple(one.name for one in fields(GenerateOptions) if one.name not in ("message", "context"))
 
 
-def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
+def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateOptions:
     """What belongs to `build_context` is passed on to it, and checked there."""
     own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
     if own.get("continuity") is not None:
@@ -72,4 +72,4 @@ def asked_of(message: Any, keywords: Mapping[str, Any]) -> Asked:
                 name, f"is no option of generate; those are {known}. What the model's own API takes goes into settings="
             )
     parse_options(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
-    return Asked(message=message, context=rest, **own)
+    return GenerateOptions(message=message, context=rest, **own)

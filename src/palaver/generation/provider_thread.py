@@ -24,7 +24,7 @@ def clean_continuity(value: object) -> Continuity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class ProviderThread:
     """The last answer that the provider gave in a thread, and what the thread looked like then."""
 
     response_id: str
@@ -40,15 +40,15 @@ class Link:
 
 
 @dataclass(slots=True)
-class Chains:
+class ProviderThreads:
     """The links of one process, by tenant, conversation and agent."""
 
-    _links: OrderedDict[tuple[str, str, str], Link] = field(default_factory=OrderedDict)
+    _links: OrderedDict[tuple[str, str, str], ProviderThread] = field(default_factory=OrderedDict)
 
-    def get(self, tenant: str, conversation: str, agent: str) -> Link | None:
+    def get(self, tenant: str, conversation: str, agent: str) -> ProviderThread | None:
         return self._links.get((tenant, conversation, agent))
 
-    def put(self, tenant: str, conversation: str, agent: str, link: Link) -> None:
+    def put(self, tenant: str, conversation: str, agent: str, link: ProviderThread) -> None:
         self._links.pop((tenant, conversation, agent), None)
         self._links[tenant, conversation, agent] = link
         while len(self._links) > MOST:
@@ -61,7 +61,7 @@ class Chains:
 
 
 def still_holds(
-    link: Link, model: ChatModel, newest: Turn, context: Context, instructions: str | None, budget: int
+    link: ProviderThread, model: ChatModel, newest: Turn, context: Context, instructions: str | None, budget: int
 ) -> bool:
     """Whether nothing but `newest` has come to the thread since: no edit, nobody else, the same model and project.
 

@@ -25,15 +25,15 @@ from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import AppendConflict, BudgetTooSmall, InvalidInput, TurnSuperseded
 from palaver.generation.builtin_tools import built_in
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted, ToolDone, ToolsPlanned
-from palaver.generation.model_call import Prompt, Round
-from palaver.generation.options import Asked
-from palaver.generation.provider_thread import Continuity, Link, only_new, still_holds
+from palaver.generation.model_call import ModelCall, Prompt
+from palaver.generation.options import GenerateOptions
+from palaver.generation.provider_thread import Continuity, ProviderThread, only_new, still_holds
 from palaver.generation.services import GenerationServices
-from palaver.generation.settings import Agent, Talking
-from palaver.generation.tools import Ran, Toolbox, shortened, text_of
+from palaver.generation.settings import Agent, GenerationContext
+from palaver.generation.tools import CallOutcome, Toolbox, shortened, text_of
 from palaver.model import ToolCall, ToolResult, Turn
 from palaver.models.context_windows import default_budget
-from palaver.models.response_accumulator import STOPPED, Heard
+from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.tokens import counter_for
 from palaver.ports.conversation import Thread
 from palaver.ports.models import ChatModel, Quote, ToolSpec
@@ -51,14 +51,14 @@ TEACHING_SHARE = 4  # a prompt that takes a quarter of its budget says something
 class Generation:
     """One answer in the making. Iterate over `events()` once; `stop()` ends it early."""
 
-    def __init__(self, talk: Thread, services: GenerationServices, asked: Asked) -> None:
+    def __init__(self, talk: Thread, services: GenerationServices, asked: GenerateOptions) -> None:
         self.talk, self.services, self.asked = talk, services, asked
-        self.talking: Talking = services.talking
-        self.limits = self.talking.settings
+        self.shared: GenerationContext = services.talking
+        self.limits = self.shared.settings
         self.agent = self._agent()
-        chosen = self.talking.models.chosen(talk.info, call=asked.model, agent=asked.agent)
-        self.model: ChatModel = self.talking.models.chat(chosen)
-        self.price = self.talking.models.price(chosen)
+        chosen = self.shared.models.choose(talk.info, call=asked.model, agent=asked.agent)
+        self.model: ChatModel = self.shared.models.chat(chosen)
+        self.price = self.shared.models.price(chosen)
         self.actor = asked.agent or talk.info.agent or "assistant"
         self.instructions = asked.instructions or self.agent.instructions or self.limits.instructions
         self.toolbox = self._toolbox()
@@ -75,9 +75,9 @@ class Generation:
 
     def _agent(self) -> Agent:
         name = self.asked.agent or self.talk.info.agent or ""
-        if self.asked.agent is not None and self.asked.agent not in self.talking.agents:
-            raise InvalidInput("agent", f"{name!r} is not one of agents=: {', '.join(self.talking.agents) or 'none'}")
-        return self.talking.agents.get(name, Agent())
+        if self.asked.agent is not None and self.asked.agent not in self.shared.agents:
+            raise InvalidInput("agent", f"{name!r} is not one of agents=: {', '.join(self.shared.agents) or 'none'}")
+        return self.shared.agents.get(name, Agent())
 
     def _toolbox(self) -> Toolbox:
         given = self.asked.tools
@@ -100,7 +100,7 @@ class Generation:
         """Leaving the loop early is pressing stop; cancelling the task that is in it is giving up."""
         place = (self.services.scope.tenant, self.talk.id)
         work = asyncio.create_task(self._run(), name="palaver-generate")
-        self.talking.started(place, self)
+        self.shared.started(place, self)
         try:
             while (event := await self._events.get()) is not None:
                 yield event
@@ -114,7 +114,7 @@ class Generation:
             await asyncio.gather(work, return_exceptions=True)
             raise
         finally:
-            self.talking.ended(place, self)
+            self.shared.ended(place, self)
 
     def tell(self, event: GenerateEvent) -> None:
         self._events.put_nowait(event)
@@ -146,7 +146,7 @@ class Generation:
             async with AsyncExitStack() as stack:
                 key = self.asked.idempotency_key
                 if key is not None:
-                    lock = self.talking.lock(self.services.scope.tenant, self.talk.id, key)
+                    lock = self.shared.lock(self.services.scope.tenant, self.talk.id, key)
                     await stack.enter_async_context(lock)
                 self.tell(Answered(await self._answer()))
         finally:
@@ -159,14 +159,14 @@ class Generation:
         stored = await self._stored_answer()
         if stored is not None:
             return stored
-        self.ratio = await self.talking.bounds.ratio(self.services.scope, self.model.name)
+        self.ratio = await self.shared.token_ratios.ratio(self.services.scope, self.model.name)
         newest, number = self.question, 0
         while not self.stopped:
             prompt = await self._prompt(newest)
             if self.asked.tell_all and not number:
                 self.tell(Prompted(prompt.context))
             may_call = self.asked.may_call and number < self.limits.tool_rounds
-            round_ = Round(self, prompt, may_call, must_call=not number and self.asked.must_call)
+            round_ = ModelCall(self, prompt, may_call, must_call=not number and self.asked.must_call)
             try:
                 turn = await round_.run()
                 await self._learn(prompt, round_, newest, turn)
@@ -233,7 +233,7 @@ class Generation:
         if asked.history and self.question is not None:
             await self._take_history(self.question.text, asked.history)
 
-    async def _store_question(self, asked: Asked) -> None:
+    async def _store_question(self, asked: GenerateOptions) -> None:
         fields: dict[str, Any] = {"actor": asked.actor} if asked.actor else {}
         self.question = await self.talk.append(
             "user",
@@ -351,7 +351,7 @@ class Generation:
         """The prompt with the answer to go on from, where there is one."""
         if self.continuity == "off" or newest is None:
             return prompt
-        link = self.talking.chains.get(self.services.scope.tenant, self.talk.id, self.actor)
+        link = self.shared.provider_threads.get(self.services.scope.tenant, self.talk.id, self.actor)
         if link is None or not still_holds(link, self.model, newest, prompt.context, self.instructions, budget):
             return prompt
         if self.continuity == "with-history":
@@ -360,28 +360,28 @@ class Generation:
         new = only_new(context, newest, self.instructions)
         return prompt if new is None else replace(prompt, previous=link.response_id, new=new)
 
-    async def _learn(self, prompt: Prompt, round_: Round, newest: Turn | None, turn: Turn) -> None:
+    async def _learn(self, prompt: Prompt, round_: ModelCall, newest: Turn | None, turn: Turn) -> None:
         """What a reply teaches: how the provider counts, and where to go on from."""
         heard = round_.heard
         if heard.usage.prompt is not None and self._can_teach(prompt, round_):
-            await self.talking.bounds.learn(
+            await self.shared.token_ratios.learn(
                 self.services.scope, self.model.name, counted=prompt.counted, reported=heard.usage.prompt
             )
         # Where somebody spoke in between, the provider has not heard all that the next prompt must hold.
         is_next = newest is None or turn.seq == newest.seq + 1
         if self.continuity != "off" and heard.id is not None and not self.stopped and is_next:
             link = self._link(prompt, heard, heard.id, turn)
-            self.talking.chains.put(self.services.scope.tenant, self.talk.id, self.actor, link)
+            self.shared.provider_threads.put(self.services.scope.tenant, self.talk.id, self.actor, link)
 
-    def _can_teach(self, prompt: Prompt, round_: Round) -> bool:
+    def _can_teach(self, prompt: Prompt, round_: ModelCall) -> bool:
         """Whether the provider counted what we counted. A prompt that is far from its budget teaches nothing: what a
         provider adds to each would distort the ratio, and only near the budget does it matter."""
         same = "previous_response_id" not in round_.current.body and not _has_images(prompt.messages)
         near = prompt.counted * TEACHING_SHARE >= prompt.context.explanation.budget
         return same and near and not self._counts_characters()
 
-    def _link(self, prompt: Prompt, heard: Heard, id: str, turn: Turn) -> Link:
-        return Link(
+    def _link(self, prompt: Prompt, heard: ModelResponse, id: str, turn: Turn) -> ProviderThread:
+        return ProviderThread(
             response_id=id,
             model=self.model.name,
             project=self.model.project,
@@ -413,9 +413,9 @@ class Generation:
         if not calls:
             return None
         self.tell(ToolsPlanned(turn, calls))
-        done: dict[str, Ran] = {}
+        done: dict[str, CallOutcome] = {}
 
-        def finished(ran: Ran) -> None:
+        def finished(ran: CallOutcome) -> None:
             done[ran.call.id] = ran
             self.tell(ToolDone(ran.call, ran.content, ran.is_error))
 
@@ -431,27 +431,27 @@ class Generation:
         if turn is not None and server_calls(turn):
             await run_uncancelled(self._keep_results(turn, {}, CANCELLED_CALL))
 
-    async def _run_calls(self, calls: Sequence[ToolCall], finished: Callable[[Ran], None]) -> None:
+    async def _run_calls(self, calls: Sequence[ToolCall], finished: Callable[[CallOutcome], None]) -> None:
         names = sorted({call.name for call in calls})
-        with self.talking.telemetry.span(
+        with self.shared.telemetry.span(
             f"execute_tool {' '.join(names)}"[:200],
             gen_ai__operation__name="execute_tool",
             gen_ai__conversation__id=self.talk.id,
         ):
             await self.interruptible(self.toolbox.run(calls, self.limits.tool_timeout, finished))
 
-    async def _keep_results(self, turn: Turn, done: Mapping[str, Ran], otherwise: str) -> Turn:
+    async def _keep_results(self, turn: Turn, done: Mapping[str, CallOutcome], otherwise: str) -> Turn:
         """Store what the calls gave, and `otherwise` for those that were cut short."""
         results, files = [], []
         for call in server_calls(turn):
-            ran = done.get(call.id) or Ran(call, otherwise, True)
+            ran = done.get(call.id) or CallOutcome(call, otherwise, True)
             result, whole = await self._result(ran)
             results.append(result)
             files += whole
             self.sources += ran.sources
         return await self._store_results(turn, {"tool_results": results, "attachments": tuple(files)})
 
-    async def _result(self, ran: Ran) -> tuple[ToolResult, list[Any]]:
+    async def _result(self, ran: CallOutcome) -> tuple[ToolResult, list[Any]]:
         """What the model gets of a result, and the whole of it as a file where that is more."""
         text = text_of(ran.content)
         if len(text) <= self.limits.tool_characters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from palaver.generation.settings import Talking
+from palaver.generation.settings import GenerationContext
 from palaver.model import Scope
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.conversation import ContextSource, ConversationSearch
@@ -17,7 +17,7 @@ from palaver.telemetry import Meter
 class GenerationServices:
     """Everything that an answer needs besides its conversation and its options."""
 
-    talking: Talking
+    talking: GenerationContext
     engine: Engine
     scope: Scope
     clock: Clock

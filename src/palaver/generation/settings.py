@@ -10,10 +10,10 @@ from weakref import WeakValueDictionary
 
 from palaver.core.validation import clean_name, clean_text
 from palaver.errors import InvalidInput
-from palaver.generation.provider_thread import Chains, Continuity, clean_continuity
-from palaver.models.registry import OFFLINE, ModelBook, Named
-from palaver.models.retry import Retries
-from palaver.models.token_ratio import Bounds
+from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
+from palaver.models.registry import OFFLINE, ModelRegistry, Named
+from palaver.models.retry import RetryPolicy
+from palaver.models.token_ratio import TokenRatios
 from palaver.telemetry import Telemetry, open_telemetry
 
 if TYPE_CHECKING:
@@ -65,20 +65,20 @@ class GenerateSettings:
             raise InvalidInput("generate.tool_timeout", "must be seconds, more than 0")
 
     @property
-    def asking(self) -> Retries:
-        return Retries(most=self.retries, first=self.retry_pause, longest=self.longest_pause)
+    def retry_policy(self) -> RetryPolicy:
+        return RetryPolicy(most=self.retries, first=self.retry_pause, longest=self.longest_pause)
 
 
 @dataclass(slots=True)
-class Talking:
+class GenerationContext:
     """What all answers of one open store share."""
 
-    models: ModelBook
+    models: ModelRegistry
     settings: GenerateSettings
     agents: Mapping[str, Agent]
-    bounds: Bounds
+    token_ratios: TokenRatios
     telemetry: Telemetry
-    chains: Chains = field(default_factory=Chains)
+    provider_threads: ProviderThreads = field(default_factory=ProviderThreads)
     running: dict[tuple[str, str], set[Generation]] = field(default_factory=dict)
     _locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -96,7 +96,7 @@ class Talking:
             self.running.pop(place, None)
 
 
-def open_talking(
+def open_generation_context(
     engine: Engine,
     model: str | None,
     models: Mapping[str, Named] | None,
@@ -104,10 +104,10 @@ def open_talking(
     workspaces: Mapping[str, str] | None,
     settings: GenerateSettings | Mapping[str, Any] | None,
     telemetry: Any,
-) -> Talking:
+) -> GenerationContext:
     """From the keywords of `palaver.open`, checked."""
     known = {clean_name("agents", name): _agent(name, one) for name, one in (agents or {}).items()}
-    book = ModelBook(
+    book = ModelRegistry(
         default=model or OFFLINE,
         names=dict(models or {}),
         agents={name: agent.model for name, agent in known.items() if agent.model},
@@ -115,7 +115,7 @@ def open_talking(
     )
     if not isinstance(settings, GenerateSettings):
         settings = _value("generate", GenerateSettings, settings or {})
-    return Talking(book, settings, known, Bounds(engine), open_telemetry(telemetry))
+    return GenerationContext(book, settings, known, TokenRatios(engine), open_telemetry(telemetry))
 
 
 def _agent(name: str, given: Any) -> Agent:

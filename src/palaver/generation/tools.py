@@ -60,7 +60,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CallOutcome:
     """How a call ended: what the model gets, whether it is an error, and the sources."""
 
     call: ToolCall
@@ -180,10 +180,12 @@ class Toolbox:
     def __bool__(self) -> bool:
         return bool(self.tools)
 
-    async def run(self, calls: Sequence[ToolCall], seconds: float, done: Callable[[Ran], None]) -> list[Ran]:
+    async def run(
+        self, calls: Sequence[ToolCall], seconds: float, done: Callable[[CallOutcome], None]
+    ) -> list[CallOutcome]:
         """Run the calls, side by side where they may, and answer in their order. None of them can fail the round."""
 
-        async def one(call: ToolCall) -> Ran:
+        async def one(call: ToolCall) -> CallOutcome:
             ran = await self._run(call, self._timeout(call, seconds))
             done(ran)
             return ran
@@ -207,22 +209,22 @@ class Toolbox:
         own = self.tools[call.name].timeout if call.name in self.tools else None
         return seconds if own is None else own
 
-    async def _run(self, call: ToolCall, seconds: float) -> Ran:
+    async def _run(self, call: ToolCall, seconds: float) -> CallOutcome:
         wanted = self.tools.get(call.name)
         if wanted is None:
             known = ", ".join(self.tools) or "none"
-            return Ran(call, f"There is no tool {call.name!r}. There are: {known}.", is_error=True)
+            return CallOutcome(call, f"There is no tool {call.name!r}. There are: {known}.", is_error=True)
         if not isinstance(call.arguments, Mapping):
-            return Ran(call, "The arguments are not a JSON object.", is_error=True)
+            return CallOutcome(call, "The arguments are not a JSON object.", is_error=True)
         try:
             async with asyncio.timeout(seconds) as clock:
                 return _ran(call, await wanted.run(dict(call.arguments)))
         except TimeoutError as problem:
             if not clock.expired():  # its own, of something inside of it
                 return _failed(call, problem)
-            return Ran(call, f"The tool took longer than {seconds:g} s and was stopped.", is_error=True)
+            return CallOutcome(call, f"The tool took longer than {seconds:g} s and was stopped.", is_error=True)
         except msgspec.ValidationError as problem:
-            return Ran(call, f"The arguments are not valid: {str(problem)[:MAX_ERROR]}", is_error=True)
+            return CallOutcome(call, f"The arguments are not valid: {str(problem)[:MAX_ERROR]}", is_error=True)
         except asyncio.CancelledError as problem:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # this call is being stopped, and not something inside of it
@@ -248,7 +250,7 @@ def _flat(given: Iterable[Any], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
             raise InvalidInput("tools", f"must be functions, tools or names of built-in ones, not {type(one).__name__}")
 
 
-def _ran(call: ToolCall, value: Any) -> Ran:
+def _ran(call: ToolCall, value: Any) -> CallOutcome:
     """What cannot be stored, such as what is no JSON, is an error of the tool, and becomes one here."""
     output = value if isinstance(value, ToolOutput) else ToolOutput(content=value)
     content = output.content
@@ -260,12 +262,12 @@ def _ran(call: ToolCall, value: Any) -> Ran:
     else:
         clean_json("result", content)
     encode_sources(output.sources, MAX_CONTENT)
-    return Ran(call, content, output.is_error, tuple(output.sources))
+    return CallOutcome(call, content, output.is_error, tuple(output.sources))
 
 
-def _failed(call: ToolCall, problem: BaseException) -> Ran:
+def _failed(call: ToolCall, problem: BaseException) -> CallOutcome:
     words = replace_unstorable(str(problem)[:MAX_ERROR])
-    return Ran(call, f"The tool failed: {type(problem).__name__}: {words}", is_error=True)
+    return CallOutcome(call, f"The tool failed: {type(problem).__name__}: {words}", is_error=True)
 
 
 def text_of(content: Any) -> str:

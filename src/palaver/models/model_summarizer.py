@@ -11,8 +11,8 @@ from palaver.core.turn_draft import preview
 from palaver.core.validation import replace_unstorable
 from palaver.errors import BadModelResponse
 from palaver.model import Summary, Turn
-from palaver.models.response_accumulator import Heard
-from palaver.models.retry import Retries, ask
+from palaver.models.response_accumulator import ModelResponse
+from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import ChatModel, Counter, ModelRequest, TextDelta
 
 MAX_TITLE = 80  # characters
@@ -38,13 +38,13 @@ Told = Callable[[str, dict[str, Any], dict[str, Any]], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class ModelWriter:
+class ModelSummarizer:
     """A Summarizer, and one who finds titles, over a chat model."""
 
     model: ChatModel
     counter: Counter
     told: Told
-    retries: Retries = field(default_factory=Retries)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
 
     @property
     def name(self) -> str:
@@ -68,22 +68,22 @@ class ModelWriter:
         messages = ({"role": "system", "content": order}, {"role": "user", "content": quoted})
         body = self.model.body(ModelRequest(messages=messages))
         pieces: list[str] = []
-        heard = Heard()
+        heard = ModelResponse()
         try:
-            async for event in ask(self.model, body, self.retries, heard.retries):
-                heard.take(event)
+            async for event in stream_with_retries(self.model, body, self.retries, heard.retries):
+                heard.consume(event)
                 if isinstance(event, TextDelta):
                     pieces.append(event.text)
             if not "".join(pieces).strip():
                 raise BadModelResponse(self.name, "gave an empty answer")
         except BaseException as problem:  # passed on; the call is on record, also when it took too long
-            await self.told(purpose, body, heard.response(problem))
+            await self.told(purpose, body, heard.to_record(problem))
             raise
-        await self.told(purpose, body, heard.response(None))
+        await self.told(purpose, body, heard.to_record(None))
         return replace_unstorable("".join(pieces)).strip()
 
 
-def checked_summary(text: Any, budget: int, counter: Counter) -> str:
+def check_summary(text: Any, budget: int, counter: Counter) -> str:
     """What somebody else wrote as a summary: words that can be stored, and no more of them than it may weigh."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError("a summary must be text, and not empty")

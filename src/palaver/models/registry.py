@@ -19,7 +19,7 @@ Named = str | Mapping[str, Any] | ChatModel
 
 
 @dataclass(slots=True)
-class ModelBook:
+class ModelRegistry:
     """Which models there are, and which one answers.
 
     `names` are the application's own: each stands for another name, for a mapping (model, base_url, api_key, timeout,
@@ -32,7 +32,7 @@ class ModelBook:
     workspaces: Mapping[str, str] = field(default_factory=dict)
     _open: dict[str, ChatModel] = field(default_factory=dict)
 
-    def chosen(self, info: ConversationInfo, *, call: str | None = None, agent: str | None = None) -> str:
+    def choose(self, info: ConversationInfo, *, call: str | None = None, agent: str | None = None) -> str:
         """The name of the model that answers here: by call, conversation, agent, workspace, settings, in that order."""
         return (
             call

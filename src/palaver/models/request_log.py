@@ -19,7 +19,7 @@ LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, 
 
 
 @dataclass(slots=True)
-class Recording:
+class RequestRecorder:
     """One call. Its row is written at the end, and before that unless it is over at once: a crash leaves a trace."""
 
     engine: Engine
@@ -31,12 +31,12 @@ class Recording:
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _ready: Request | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """It is on its way. Nobody waits for the row, and the first word does not wait for the looking for secrets."""
         if self._begun is None:
             self._begun = asyncio.create_task(self._put_soon(), name="palaver-request")
 
-    async def end(self, response: Mapping[str, Any], turn: str | None) -> None:
+    async def finish(self, response: Mapping[str, Any], turn: str | None) -> None:
         """Here is what came of it."""
         self._ended.set()
         if self._begun is not None:

@@ -16,7 +16,7 @@ STOP_SEQUENCE = "stop_sequence"  # in the metadata of an answer: what the model 
 
 
 @dataclass(slots=True)
-class Heard:
+class ModelResponse:
     """What the model has said so far."""
 
     began: float = field(default_factory=time.perf_counter)
@@ -31,7 +31,7 @@ class Heard:
     sequence: str | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
 
-    def take(self, event: ModelEvent) -> None:
+    def consume(self, event: ModelEvent) -> None:
         if self.first is None and not isinstance(event, Started):
             self.first = time.perf_counter()
         if isinstance(event, Started):
@@ -66,7 +66,7 @@ class Heard:
         first = None if self.first is None else round(self.first - self.began, 4)
         return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
 
-    def response(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
+    def to_record(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
         """What came back, without a word of it."""
         usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
         status = getattr(problem, "status", None)

@@ -13,7 +13,7 @@ from palaver.ports.models import ChatModel, ModelEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
+class RetryPolicy:
     """How often, and how long to wait: twice as long each time, or as long as the service asks for.
 
     A service that wants to be left alone for longer than `longest` seconds is not waited for.
@@ -33,8 +33,8 @@ class Retries:
         return min(self.longest, self.first * float(2**attempt) * random.uniform(0.8, 1.2))
 
 
-async def ask(
-    model: ChatModel, body: dict[str, Any], retries: Retries, record: list[dict[str, Any]]
+async def stream_with_retries(
+    model: ChatModel, body: dict[str, Any], retries: RetryPolicy, record: list[dict[str, Any]]
 ) -> AsyncGenerator[ModelEvent]:
     """The events of the first try that gets an answer. `record` gets one entry for each that did not."""
     attempt = 0

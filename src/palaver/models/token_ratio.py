@@ -14,7 +14,7 @@ SLOWLY = 0.05  # of the way down, for each answer that weighed less than the bou
 
 
 @dataclass(slots=True)
-class Bounds:
+class TokenRatios:
     """The bounds of one open store. A bound goes up at once, and comes down slowly."""
 
     engine: Engine

@@ -66,7 +66,7 @@ class Services:
     @property
     def models(self) -> frozenset[str]:
         """The models that callers may name: those that whoever runs this server has named."""
-        book = self.store.parts.talking.models
+        book = self.store.parts.generation.models
         return frozenset({book.default, *book.names, *book.agents.values(), *book.workspaces.values()})
 
     def begin_shutdown(self) -> None:

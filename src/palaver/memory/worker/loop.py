@@ -32,10 +32,10 @@ from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS, Compaction, oldes
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Fact, Request, Scope, Summary, Turn, WorkingMemory
-from palaver.models.model_summarizer import ModelWriter, checked_summary, plain_title
+from palaver.models.model_summarizer import ModelSummarizer, check_summary, plain_title
 from palaver.models.offline import summarizer as offline
-from palaver.models.registry import OFFLINE, ModelBook
-from palaver.models.request_log import Recording
+from palaver.models.registry import OFFLINE, ModelRegistry
+from palaver.models.request_log import RequestRecorder
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine
 from palaver.ports.jobs import Job
@@ -113,7 +113,7 @@ class Worker:
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
-    models: ModelBook | None = None
+    models: ModelRegistry | None = None
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     in_background: bool = False  # beside others that answer somebody
@@ -284,11 +284,11 @@ class Worker:
             pass  # the first line will do
         return plain_title(turns)
 
-    def _model_writer(self, scope: Scope, info: ConversationInfo, name: str | None) -> ModelWriter | None:
+    def _model_writer(self, scope: Scope, info: ConversationInfo, name: str | None) -> ModelSummarizer | None:
         """Who writes for this conversation: the model of that name, or its own. None: nobody but the rules."""
         if self.models is None:
             return None
-        chosen = name or self.models.chosen(info)
+        chosen = name or self.models.choose(info)
         model, price = self.models.chat(chosen), self.models.price(chosen)
         if model.adapter == OFFLINE:
             return None
@@ -305,12 +305,12 @@ class Worker:
             )
             usage = Usage(**response["usage"])
             cost = {} if price is None else {"cost": price.cost(usage)}
-            recording = Recording(self.engine, scope, request, self.cached_redactor, None)
-            await recording.end({**response, **cost}, None)
+            recording = RequestRecorder(self.engine, scope, request, self.cached_redactor, None)
+            await recording.finish({**response, **cost}, None)
             self.meter.answered(usage)
 
         at = self.clock.now()
-        return ModelWriter(model, self.counter, told)
+        return ModelSummarizer(model, self.counter, told)
 
     # ---- embedding
 
@@ -452,13 +452,13 @@ class Worker:
         try:
             writer = self._writer(scope, info) or stand_in
         except PalaverError:  # no key, no such model, a missing extra
-            named = Compaction.of(info.settings).summarizer_model or (self.models and self.models.chosen(info))
+            named = Compaction.of(info.settings).summarizer_model or (self.models and self.models.choose(info))
             return self.redactor.redact(await write(stand_in)).text, f"{stand_in.name} (in place of {named})"
         try:
             async with asyncio.timeout(SUMMARIZER_SECONDS):  # before 3.12, wait_for may swallow a cancellation
                 text, name = await write(writer), writer.name
             if writer is not stand_in:
-                text = checked_summary(text, SUMMARY_TOKENS, self.counter)
+                text = check_summary(text, SUMMARY_TOKENS, self.counter)
         except Exception:  # a provider's client may raise anything, and no chat may wait for it
             if writer is stand_in:
                 raise

@@ -31,7 +31,7 @@ from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPl
 from palaver.generation.run import is_dead, server_calls
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, SYSTEM, WRITE, Turn
-from palaver.models.registry import KINDS, ModelBook
+from palaver.models.registry import KINDS, ModelRegistry
 from palaver.ports.models import ChatModel
 from palaver.server.auth import Caller
 from palaver.server.compat.history_diff import Plan, is_at_the_end, planned
@@ -95,7 +95,7 @@ async def conversation_known(store: Store, name: str) -> Conversation | None:
 
 def model_named(services: Services, ask: Ask) -> str | None:
     """The configured model that a client means: by our name for it, or by the provider's. None: whichever is chosen."""
-    book = services.store.parts.talking.models
+    book = services.store.parts.generation.models
     if not ask.model:
         return None
     if ask.model in services.models:
@@ -112,7 +112,7 @@ def model_named(services: Services, ask: Ask) -> str | None:
     )
 
 
-def _stands_for(book: ModelBook, name: str) -> str:
+def _stands_for(book: ModelRegistry, name: str) -> str:
     """The provider's own name behind one of ours."""
     for _ in range(len(book.names) + 1):
         known = book.names.get(name)
@@ -312,7 +312,7 @@ class Exchanges:
     def _check_model(self, ask: Ask) -> None:
         """One that is not there, or that cannot do what is asked of it, leaves nothing behind."""
         if (name := model_named(self.services, ask)) is not None:
-            settings_for(ask, self.services.store.parts.talking.models.chat(name).adapter)
+            settings_for(ask, self.services.store.parts.generation.models.chat(name).adapter)
 
     @staticmethod
     def _is_bound(ask: Ask, name: str | None) -> bool:
@@ -373,8 +373,8 @@ class Exchanges:
         return {key: value for key, value in options.items() if value is not None}
 
     def _model(self, talk: Conversation, name: str | None) -> ChatModel:
-        book = self.services.store.parts.talking.models
-        chosen = book.chosen(talk.info, call=name)
+        book = self.services.store.parts.generation.models
+        chosen = book.choose(talk.info, call=name)
         if chosen not in self.services.models and not self.services.settings.any_model:
             raise Refused(404, "The model of this conversation is not configured here", code="model_not_found")
         return book.chat(chosen)
@@ -479,9 +479,9 @@ class Exchanges:
     # ---- without memory
 
     def _relayed(self, ask: Ask) -> Exchange:
-        name = model_named(self.services, ask) or self.services.store.parts.talking.models.default
-        model = self.services.store.parts.talking.models.chat(name)
-        retries = self.services.store.parts.talking.settings.asking
+        name = model_named(self.services, ask) or self.services.store.parts.generation.models.default
+        model = self.services.store.parts.generation.models.chat(name)
+        retries = self.services.store.parts.generation.settings.retry_policy
         now = int(self.store.parts.clock.now().timestamp())
         events = passed_on(model, model.body(request_of(ask, model)), retries, self.store.parts.clock.now())
         return Exchange(new_id(), ask, now, answer=self.services.answers.relay(events))

@@ -13,8 +13,8 @@ from palaver.core.identity import new_id
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.run import CLIENT_CALLS
 from palaver.model import TokenUsage, Turn
-from palaver.models.response_accumulator import Heard
-from palaver.models.retry import Retries, ask
+from palaver.models.response_accumulator import ModelResponse
+from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
 from palaver.server.compat.history_diff import data_of
 from palaver.server.compat.request import Ask, Part, arguments_text, bad, result_text, settings_for, thoughts_of
@@ -68,13 +68,13 @@ def _part(part: Part, adapter: str) -> Part:
 
 
 async def passed_on(
-    model: ChatModel, body: dict[str, Any], retries: Retries, now: datetime
+    model: ChatModel, body: dict[str, Any], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
     """What a model says, without memory."""
-    heard = Heard()
-    async with aclosing(ask(model, body, retries, heard.retries)) as events:
+    heard = ModelResponse()
+    async with aclosing(stream_with_retries(model, body, retries, heard.retries)) as events:
         async for event in events:
-            heard.take(event)
+            heard.consume(event)
             if isinstance(event, TextDelta | ReasoningDelta | Thought):
                 yield event
     yield Answered(

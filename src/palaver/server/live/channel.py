@@ -128,7 +128,7 @@ class Channel:
     def _stop_answers(self) -> None:
         """Somebody has asked, perhaps another process: the answers that are made here end with what came."""
         place = (self.store.scope.tenant, self.conversation)
-        for one in tuple(self.store.parts.talking.running.get(place, ())):
+        for one in tuple(self.store.parts.generation.running.get(place, ())):
             one.stop()
 
     def text_ahead(self, teller: Teller) -> list[Frame]:

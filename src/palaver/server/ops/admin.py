@@ -93,7 +93,7 @@ async def key_log(request: Request, store: StoreOf, after: After = 0, limit: Lim
 
 async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
     """Who you are here, what is there, and where the limits are."""
-    settings, book = services.settings, services.store.parts.talking.models
+    settings, book = services.settings, services.store.parts.generation.models
     scope = caller.scope
     return Reply(
         {
@@ -119,6 +119,6 @@ async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
             },
             "models": {"default": book.default, "names": sorted(services.models)},
             "policies": sorted(POLICIES),
-            "agents": sorted(services.store.parts.talking.agents),
+            "agents": sorted(services.store.parts.generation.agents),
         }
     )

@@ -76,8 +76,8 @@ def _options(services: Services, store: Store, talk: Conversation, body: schemas
         store.require(SYSTEM)
     if "settings" in options:
         options["settings"] = {name: one for name, one in options["settings"].items() if one is not None}
-    book = store.parts.talking.models
-    chosen = book.chosen(talk.info, call=options.get("model"), agent=options.get("agent"))
+    book = store.parts.generation.models
+    chosen = book.choose(talk.info, call=options.get("model"), agent=options.get("agent"))
     if chosen not in services.models and not services.settings.any_model:
         raise InvalidInput("model", f"must be one of {', '.join(sorted(services.models))}")
     return options

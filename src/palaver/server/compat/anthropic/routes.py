@@ -42,7 +42,7 @@ async def count_message_tokens(request: Request, store: StoreOf) -> Response:
     talk = await conversation_known(store, name) if name else None
     if talk is None:
         return Reply({"input_tokens": responses.counted(ask, count)})
-    budget = store.parts.talking.settings.token_budget or BUDGET
+    budget = store.parts.generation.settings.token_budget or BUDGET
     context = await talk.build_context(
         budget, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )
