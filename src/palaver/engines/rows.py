@@ -1,33 +1,60 @@
-"""From rows to values."""
+"""From rows to values, and back: what both engines share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from palaver.core.branches import Node
-from palaver.core.identity import moment
+from palaver.core.identity import canonical_json, from_json, moment
 from palaver.core.turn_draft import TurnDraft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
 from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
 
 Row = tuple[Any, ...]
-# What the making of a value raises when its row was damaged: not JSON, or JSON of another form, or no such time.
+# Raised while a value is made from a damaged row: not JSON, JSON of another shape, or a time out of range.
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, OverflowError)
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _mapping = msgspec.json.Decoder(dict[str, Any]).decode
 _mappings = msgspec.json.Decoder(tuple[dict[str, Any], ...]).decode
 
 
-def scope_params(scope: Scope) -> dict[str, Any]:
-    """The parameters of the predicate `allowed`."""
+def scope_params(scope: Scope) -> dict[str, str | None]:
+    """Return the parameters of the predicate `allowed`."""
     return {"tenant": scope.tenant, "user": scope.user, "sight": scope.sight, "workspace": scope.workspace}
 
 
+def scope_to_json(scope: Scope) -> str:
+    """Encode a scope without its tenant, which is the row's."""
+    rights = sorted(scope.rights)
+    return canonical_json({"user": scope.user, "rights": rights, "sight": scope.sight, "workspace": scope.workspace})
+
+
+def scope_from_json(tenant: str, text: str) -> Scope:
+    fields = from_json(text)
+    return Scope(tenant, fields["user"], frozenset(fields["rights"]), fields["sight"], fields["workspace"])
+
+
+def to_json_or_none(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else canonical_json(value)
+
+
+def from_json_or_none(text: str | None) -> Any:
+    return None if text is None else from_json(text)
+
+
 def waiting_seconds(oldest: int | None, now: int) -> float:
-    """For how many seconds the oldest job has waited; one from before the clock was set back, for none."""
+    """Return how long the oldest job has waited; 0 for one created before the clock was set back."""
     return 0.0 if oldest is None else max(0.0, (now - oldest) / 1_000_000)
+
+
+def is_current_message(turn: Turn, viewer: str | None) -> bool:
+    """True for a turn that a context can be for: a user's, or for one agent of several, what another one said."""
+    if viewer is None:
+        return turn.role == "user"
+    return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
 
 
 def conversation_info(row: Row) -> ConversationInfo:
@@ -61,7 +88,7 @@ def conversation_info(row: Row) -> ConversationInfo:
 
 
 class TurnRow(msgspec.Struct):
-    """A row of `turns`, in the order of `turn_columns`."""
+    """A row of `turns`, with its columns in the order of `turn_columns`."""
 
     tid: int
     id: str
@@ -93,7 +120,7 @@ class TurnRow(msgspec.Struct):
     created: int
 
     def draft(self) -> TurnDraft:
-        """What was handed in, as far as it is stored."""
+        """Return the draft that this row was stored from."""
         return TurnDraft(
             id=self.id,
             role=self.role,
@@ -117,7 +144,7 @@ class TurnRow(msgspec.Struct):
         )
 
     def turn(self, conversation: str) -> Turn:
-        """By place, in the order of the fields: half the time of names, and a context is made of hundreds."""
+        # Positional arguments take half the time of keywords, and a context is made from hundreds of turns.
         try:
             return Turn(
                 self.id,
@@ -133,7 +160,7 @@ class TurnRow(msgspec.Struct):
                 decode_results(self.tool_results) if self.tool_results else (),
                 decode_attachments(self.attachments, self.id) if self.attachments else (),
                 _mappings(self.sources) if self.sources else (),
-                usage(self.prompt_tokens, self.completion_tokens),
+                token_usage(self.prompt_tokens, self.completion_tokens),
                 self.token_count,
                 self.model,
                 self.adapter,
@@ -151,7 +178,7 @@ class TurnRow(msgspec.Struct):
 
 
 def turn_name(id: object, seq: object) -> str:
-    """What `verify` calls it."""
+    """Return the name of a turn in reports of `verify`."""
     return f"turn {id} (seq {seq})"
 
 
@@ -159,7 +186,7 @@ def event_name(n: object) -> str:
     return f"event {n}"
 
 
-def usage(prompt: int | None, completion: int | None) -> TokenUsage | None:
+def token_usage(prompt: int | None, completion: int | None) -> TokenUsage | None:
     return None if prompt is None and completion is None else TokenUsage(prompt, completion)
 
 

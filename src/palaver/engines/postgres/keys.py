@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaver.core.identity import canonical_json, from_json, micros, moment
+from palaver.core.identity import canonical_json, micros, moment
 from palaver.engines.postgres.rows import event_of, hexed
 from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json, unhex
 from palaver.engines.postgres.watch import Hub
+from palaver.engines.rows import scope_from_json, scope_to_json
 from palaver.model import ApiKey, Event, LogSeal, Scope, Tip, UsageLine
 from palaver.ports.engine import KEY_ID
 
@@ -23,7 +24,7 @@ class ServingVerbs(Caller):
         row = {
             "hash": hexed(hash),
             "name": key.name,
-            "scope": _scope_text(key.scope),
+            "scope": scope_to_json(key.scope),
             "created": micros(key.created),
             "expires_at": None if key.expires_at is None else micros(key.expires_at),
         }
@@ -97,18 +98,11 @@ class ServingVerbs(Caller):
         return [_seal(row, conversation) for row in rows]
 
 
-def _scope_text(scope: Scope) -> str:
-    rights = sorted(scope.rights)
-    return canonical_json({"user": scope.user, "rights": rights, "sight": scope.sight, "workspace": scope.workspace})
-
-
 def _key(row: Row) -> ApiKey:
-    fields = from_json(row["scope"])
-    rights = frozenset(fields["rights"])
     return ApiKey(
         id=_hex(row["hash"])[:KEY_ID],
         name=row["name"],
-        scope=Scope(row["tenant"], fields["user"], rights, fields["sight"], fields["workspace"]),
+        scope=scope_from_json(row["tenant"], row["scope"]),
         created=moment(row["created"]),
         expires_at=None if row["expires_at"] is None else moment(row["expires_at"]),
         revoked_at=None if row["revoked_at"] is None else moment(row["revoked_at"]),

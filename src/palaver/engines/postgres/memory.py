@@ -8,7 +8,7 @@ from palaver.core.identity import from_json, micros, moment
 from palaver.engines.postgres.rows import turn as stored_turn
 from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
-from palaver.engines.rows import TurnRow, conversation_info
+from palaver.engines.rows import TurnRow, conversation_info, is_current_message
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
@@ -26,7 +26,7 @@ class MemoryVerbs(Caller):
         more = {"viewer": limits.viewer, "summarised": limits.summarised}
         (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)
         tail = turns_of(row["tail"], conversation)
-        current = next((turn for turn in reversed(tail) if _is_current(turn, limits.viewer)), None)
+        current = next((turn for turn in reversed(tail) if is_current_message(turn, limits.viewer)), None)
         if row["current"] is not None:
             current = turn_of(from_json(row["current"]), conversation)
         return ContextSnapshot(
@@ -114,12 +114,6 @@ def turn_of(values: list[Any], conversation: str) -> Turn:
 
 def turns_of(text: str | None, conversation: str) -> tuple[Turn, ...]:
     return tuple(turn_of(values, conversation) for values in from_json(text or "[]"))
-
-
-def _is_current(turn: Turn, viewer: str | None) -> bool:
-    if viewer is None:
-        return turn.role == "user"
-    return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
 
 
 def _info(row: Row) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from palaver.core.identity import canonical_json, from_json, micros, moment
+from palaver.core.identity import micros, moment
 from palaver.engines.postgres.rpc import Caller, Row
 from palaver.engines.postgres.transports import as_json
+from palaver.engines.rows import from_json_or_none, to_json_or_none
 from palaver.model import Request, Scope
 from palaver.ports.models import CounterBound
 
@@ -36,19 +36,11 @@ class RequestVerbs(Caller):
 
 def _stored(request: Request) -> dict[str, Any]:
     values = {name: getattr(request, name) for name in NAMES}
-    texts = {name: _text(getattr(request, name)) for name in JSON}
+    texts = {name: to_json_or_none(getattr(request, name)) for name in JSON}
     return {**values, **texts, "at": micros(request.at), "quoted": request.quoted}
 
 
 def _request(conversation: str, row: Row) -> Request:
     values = {name: row[name] for name in NAMES}
-    texts = {name: _value(row[name]) for name in JSON}
+    texts = {name: from_json_or_none(row[name]) for name in JSON}
     return Request(conversation=conversation, at=moment(row["at"]), **values, **texts)
-
-
-def _text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else canonical_json(value)
-
-
-def _value(text: str | None) -> Any:
-    return None if text is None else from_json(text)

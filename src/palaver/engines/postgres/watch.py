@@ -8,19 +8,15 @@ process. A lost notification costs time and never an event: readers go on from a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
-from itertools import chain
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
 from palaver.core.identity import canonical_json, digest, from_json
 from palaver.engines.postgres.transports import address
-from palaver.engines.wakeup import Waker
-from palaver.errors import StoreClosed
+from palaver.engines.wakeup import JOBS, WakeupHub
 
-JOBS = "*jobs*"  # the name under which a worker waits for work
 CHANNEL = "palaver"
 GATHER = 0.005  # seconds
 QUICK, SLOW, SAFE = 0.05, 1.0, 5.0  # seconds between two looks: after news, in silence, and beside notifications
@@ -28,41 +24,25 @@ BATCH = 200  # names in one notification, which may have 8,000 bytes
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
-class Hub:
-    """Who waits for which conversation. It listens only while somebody waits."""
+class Hub(WakeupHub):
+    """The subscribers of this process, which also tells other processes of commits."""
 
     def __init__(self, url: str | None) -> None:
+        super().__init__()
         self.url = url
-        self._wakers: dict[str, set[Waker]] = {}
         self._gathered: set[str] = set()
         self._announcer: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
         self._pause = QUICK
         self._voice: Any = None
-        self._closed = False
 
-    @asynccontextmanager
-    async def watch(self, conversation: str) -> AsyncIterator[Waker]:
-        if self._closed:
-            raise StoreClosed
-        waker = Waker()
-        name = _name(conversation)
-        self._wakers.setdefault(name, set()).add(waker)
-        if conversation != JOBS and (self._listener is None or self._listener.done()):
-            self._listener = asyncio.create_task(self._listen(), name="palaver-watch")
-        try:
-            yield waker
-        finally:
-            self._wakers[name].discard(waker)
-            if not self._wakers[name]:
-                del self._wakers[name]
-            if not self._wakers.keys() - {JOBS}:
-                await self._deafen()
+    def _name(self, conversation: str) -> str:
+        """Return a hash: anyone who may connect to the database can listen to notifications."""
+        return conversation if conversation == JOBS else digest((conversation,)).hex()[:24]
 
     def committed(self, conversation: str) -> None:
-        """Something was stored: those here hear of it now, those elsewhere soon."""
-        name = _name(conversation)
-        self._wake((name, JOBS))
+        """Wake subscribers here now, and those in other processes soon."""
+        name = self._name(conversation)
+        self.wake((name, JOBS))
         self._pause = QUICK  # where there is news, there may be more
         if self.url is not None:
             self._gathered.add(name)
@@ -70,30 +50,15 @@ class Hub:
                 self._announcer = asyncio.create_task(self._announce(), name="palaver-notify")
 
     async def close(self) -> None:
-        """Those who wait are told."""
-        self._closed = True
-        for waker in chain(*self._wakers.values()):
-            waker.close()
-        await self._deafen()
+        await super().close()
         if self._announcer is not None:
             await asyncio.gather(self._announcer, return_exceptions=True)
         if self._voice is not None:
             with suppress(*FAILURES):
                 await self._voice.close()
 
-    async def _deafen(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
-
-    def _wake(self, names: Iterable[str]) -> None:
-        for name in names:
-            for waker in self._wakers.get(name, ()):
-                waker.set()
-
     def _wake_all(self) -> None:
-        self._wake([name for name in self._wakers if name != JOBS])
+        self.wake([name for name in self._wakers if name != JOBS])
 
     async def _announce(self) -> None:
         while self._gathered:
@@ -107,7 +72,7 @@ class Hub:
             except FAILURES:
                 return  # readers elsewhere look now and then anyway
 
-    async def _listen(self) -> None:
+    async def _follow(self) -> None:
         """Hear what others announce; where that is not to be had, look again and again, less often in silence."""
         self._pause = QUICK
         while True:
@@ -123,7 +88,7 @@ class Hub:
             raise ConnectionError
         connection = await _connect(self.url)
         try:
-            await connection.add_listener(CHANNEL, lambda *told: self._wake(from_json(told[-1])))
+            await connection.add_listener(CHANNEL, lambda *told: self.wake(from_json(told[-1])))
             while not connection.is_closed():
                 self._wake_all()  # what was committed before we listened, or was lost
                 await asyncio.sleep(SAFE)
@@ -135,8 +100,3 @@ class Hub:
 async def _connect(url: str | None) -> Any:
     assert url is not None
     return await asyncpg.connect(address(url)[0], statement_cache_size=0, timeout=10)
-
-
-def _name(conversation: str) -> str:
-    """A conversation, to those who know it: anybody who may connect can listen."""
-    return conversation if conversation == JOBS else digest((conversation,)).hex()[:24]

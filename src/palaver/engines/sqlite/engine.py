@@ -32,7 +32,7 @@ from palaver.engines.sqlite import (
 )
 from palaver.engines.sqlite.connection import Address, DedicatedReader, Readers, Tx, Work, translated
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.watch import Hub
+from palaver.engines.sqlite.watch import FileWatcher
 from palaver.engines.sqlite.writer import Writer
 from palaver.errors import ConversationNotFound, EngineUnavailable
 from palaver.model import (
@@ -105,13 +105,13 @@ class SQLiteEngine:
         self.address, self.clock = address, clock
         self._last_append = 0.0
         self.readers = Readers(address, clock)
-        self.hub = Hub(self.readers)
+        self.hub = FileWatcher(self.readers)
         self.writer = Writer(
             address,
             clock,
             setup=text_index.check,
             chores=text_index.index_batch,
-            committed=self.hub.committed,
+            committed=self.hub.wake,
         )
         self.readers.warm()
 

@@ -12,7 +12,7 @@ from palaver.engines.rows import waiting_seconds
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import find
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.watch import JOBS
+from palaver.engines.wakeup import JOBS
 from palaver.memory.compaction import Compaction
 from palaver.model import Scope
 from palaver.ports.jobs import Health, Job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaver.core.identity import canonical_json, event_hash, from_json, genesis, micros, moment
-from palaver.engines.rows import Row, event_from_row, scope_params
+from palaver.core.identity import canonical_json, event_hash, genesis, micros, moment
+from palaver.engines.rows import Row, event_from_row, scope_from_json, scope_params, scope_to_json
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import open_conversation
 from palaver.engines.sqlite.queries import Q
@@ -23,7 +23,7 @@ def put_key(tx: Tx, scope: Scope, key: ApiKey, hash: bytes) -> None:
         tenant=scope.tenant,
         hash=hash,
         name=key.name,
-        scope=_scope_text(key.scope),
+        scope=scope_to_json(key.scope),
         created=micros(key.created),
         expires_at=None if key.expires_at is None else micros(key.expires_at),
     )
@@ -50,18 +50,12 @@ def revoke_key(tx: Tx, scope: Scope, id: str) -> ApiKey | None:
     return None
 
 
-def _scope_text(scope: Scope) -> str:
-    rights = sorted(scope.rights)
-    return canonical_json({"user": scope.user, "rights": rights, "sight": scope.sight, "workspace": scope.workspace})
-
-
 def _key(row: Row, tenant: str) -> ApiKey:
     hash, name, scope, created, expires_at, revoked_at = row
-    fields = from_json(scope)
     return ApiKey(
         id=hash.hex()[:KEY_ID],
         name=name,
-        scope=Scope(tenant, fields["user"], frozenset(fields["rights"]), fields["sight"], fields["workspace"]),
+        scope=scope_from_json(tenant, scope),
         created=moment(created),
         expires_at=None if expires_at is None else moment(expires_at),
         revoked_at=None if revoked_at is None else moment(revoked_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import micros, moment
-from palaver.engines.rows import Row, TurnRow, scope_params
+from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite import memory_invalidation as memory_invalidation
 from palaver.engines.sqlite.connection import Tx
@@ -66,17 +66,11 @@ def _characters(turn: TurnRow) -> int:
 
 def _current(tx: Tx, cid: int, conversation: str, viewer: str | None, tail: Sequence[Turn]) -> Turn | None:
     for turn in reversed(tail):
-        if _is_current(turn, viewer):
+        if is_current_message(turn, viewer):
             return turn
     name = Q.newest_user_turn if viewer is None else Q.newest_other_turn
     row = tx.one(name, cid=cid, **({} if viewer is None else {"viewer": viewer}))
     return TurnRow(*row).turn(conversation) if row else None
-
-
-def _is_current(turn: Turn, viewer: str | None) -> bool:
-    if viewer is None:
-        return turn.role == "user"
-    return turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
 
 
 def _head(tx: Tx, cid: int) -> Row:

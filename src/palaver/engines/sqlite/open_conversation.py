@@ -13,7 +13,7 @@ from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, pre
 from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.watch import JOBS
+from palaver.engines.wakeup import JOBS
 from palaver.errors import (
     AttachmentNotFound,
     ConversationGone,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from palaver.core.identity import canonical_json, from_json, micros, moment, stamped_seq
-from palaver.engines.rows import Row
+from palaver.core.identity import micros, moment, stamped_seq
+from palaver.engines.rows import Row, from_json_or_none, to_json_or_none
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import find
 from palaver.engines.sqlite.queries import Q
@@ -19,7 +16,7 @@ DELETIONS = ("forget", "reset", "retire")
 def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
     """Store it, or add the response to the one that is there. What was forgotten meanwhile does not come back."""
     cid, _, _, next_seq, *_ = find(tx, scope, conversation)
-    body = None if _was_cut(tx, scope, cid, request) else _text(request.body)
+    body = None if _was_cut(tx, scope, cid, request) else to_json_or_none(request.body)
     rows = tx.all(
         Q.add_request,
         cid=cid,
@@ -31,8 +28,8 @@ def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int |
         adapter=request.adapter,
         next_seq=next_seq,
         body=body,
-        explanation=_text(request.explanation),
-        response=_text(request.response),
+        explanation=to_json_or_none(request.explanation),
+        response=to_json_or_none(request.response),
     )
     if body is None:
         return
@@ -58,10 +55,6 @@ def _was_cut(tx: Tx, scope: Scope, cid: int, request: Request) -> bool:
     )
 
 
-def _text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else canonical_json(value)
-
-
 def listed(tx: Tx, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int) -> list[Request]:
     cid = find(tx, scope, conversation)[0]
     rows = tx.all(Q.requests, cid=cid, turn=turn, before=before, limit=limit)
@@ -78,14 +71,10 @@ def _request(conversation: str, row: Row) -> Request:
         at=moment(at),
         model=model,
         adapter=adapter,
-        body=_value(body),
-        explanation=_value(explanation),
-        response=_value(response),
+        body=from_json_or_none(body),
+        explanation=from_json_or_none(explanation),
+        response=from_json_or_none(response),
     )
-
-
-def _value(text: str | None) -> Any:
-    return None if text is None else from_json(text)
 
 
 # ---- deleting ------------------------------------------------------------------------------------------------------
