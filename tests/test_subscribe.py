@@ -216,7 +216,7 @@ async def test_one_who_saw_it_by_its_details_is_cut_off_when_those_are_deleted(t
     await talk.update(participants=["bob"], workspace="w")
     scopes = {
         "participant": Scope("acme", "bob"),
-        "workspace": Scope("acme", "eve", sight="workspace", workspace="w"),
+        "workspace": Scope("acme", "eve", visibility="workspace", workspace="w"),
     }
     theirs = await talk._store.scoped(scopes[reader]).get(talk.id)
     async with asyncio.timeout(PATIENCE), aclosing(theirs.subscribe()) as events:

@@ -10,8 +10,9 @@
 Names are loaded where they are first used, so that `import palaver` costs next to nothing.
 """
 
+import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from palaver import errors as errors
 from palaver.errors import *  # noqa: F403
@@ -42,18 +43,17 @@ if TYPE_CHECKING:
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ConversationInfo as ConversationInfo
+    from palaver.model import ConversationMatch as ConversationMatch
     from palaver.model import Event as Event
     from palaver.model import Fact as Fact
     from palaver.model import File as File
     from palaver.model import FileQuote as FileQuote
     from palaver.model import FileText as FileText
-    from palaver.model import Found as Found
-    from palaver.model import Hit as Hit
     from palaver.model import Image as Image
-    from palaver.model import Match as Match
     from palaver.model import Note as Note
     from palaver.model import Page as Page
     from palaver.model import Reasoning as Reasoning
+    from palaver.model import RecallHit as RecallHit
     from palaver.model import Request as Request
     from palaver.model import Scope as Scope
     from palaver.model import Stats as Stats
@@ -63,11 +63,15 @@ if TYPE_CHECKING:
     from palaver.model import ToolCall as ToolCall
     from palaver.model import ToolResult as ToolResult
     from palaver.model import Turn as Turn
+    from palaver.model import TurnMatch as TurnMatch
     from palaver.model import Upload as Upload
     from palaver.model import Verified as Verified
     from palaver.model import WorkingMemory as WorkingMemory
     from palaver.ports.models import ReasoningDelta as ReasoningDelta
     from palaver.ports.models import TextDelta as TextDelta
+
+    # Old names, for one more release.
+    Found, Match, Hit = ConversationMatch, TurnMatch, RecallHit
 
 __version__ = "0.1.0"
 
@@ -78,9 +82,9 @@ _HOMES = {
     "palaver.core.pagination": ("group_by_date",),
     "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
-        "Attachment", "Branch", "ConversationInfo", "Event", "Fact", "File", "FileQuote", "FileText", "Found", "Hit",
-        "Image", "Match", "Note", "Page", "Reasoning", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage",
-        "ToolCall", "ToolResult", "Turn", "Upload", "Verified", "WorkingMemory",
+        "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "Event", "Fact", "File", "FileQuote",
+        "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats", "Summary", "Text",
+        "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified", "WorkingMemory",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
@@ -90,20 +94,27 @@ _HOMES = {
     "palaver.generation.settings": ("Agent", "GenerateSettings"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip
+_RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
 
 __all__ = [*_HOME_OF, *_ERRORS]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return import_module("palaver.sync")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'palaver' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker must not believe that any name is here
+
+    def __getattr__(name: str) -> object:
+        if name == "sync":
+            return import_module("palaver.sync")
+        if name in _RENAMED:
+            message = f"palaver.{name} is deprecated: use palaver.{_RENAMED[name]}"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            return __getattr__(_RENAMED[name])
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'palaver' has no attribute {name!r}")
+        value = getattr(import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 Role = Literal["user", "assistant", "system", "tool"]
 Status = Literal["pending", "complete", "aborted", "forgotten"]
-Sight = Literal["own", "workspace", "tenant"]
+Visibility = Literal["own", "workspace", "tenant"]
 
 ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
 
@@ -226,7 +227,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class TurnMatch:
     """A turn that a search found; `terms` are the query's stems that it holds."""
 
     turn: Turn
@@ -234,7 +235,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class RecallHit:
     """What recall found: a turn or a fact, its score and what that is made of. `quote` is from a file of the turn."""
 
     score: float
@@ -245,11 +246,11 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ConversationMatch:
     """A conversation that a search found, with its best turns. `in_title` is true when the title matched."""
 
     conversation: ConversationInfo
-    matches: tuple[Match, ...]
+    matches: tuple[TurnMatch, ...]
     in_title: bool = False
 
 
@@ -427,24 +428,58 @@ class Fact:
     created: datetime | None = None
 
 
-# ---- who is asking -------------------------------------------------------------------------------------------------
+# ---- scopes --------------------------------------------------------------------------------------------------------
 
-READ, WRITE, SYSTEM, ADMIN = "read", "write", "system", "admin"
+Right = Literal["read", "write", "system", "admin"]
+READ: Final = "read"
+WRITE: Final = "write"
+SYSTEM: Final = "system"
+ADMIN: Final = "admin"
+RIGHTS: tuple[Right, ...] = (READ, WRITE, SYSTEM, ADMIN)
+USUAL_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, SYSTEM})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Scope:
-    """Who is asking, and what they may do.
+    """The identity and the rights with which a store is used.
 
-    A scope with a user sees the conversations which that user owns or takes part in. `sight` widens it to a workspace
-    or to the tenant. `admin` lets it act for other owners. A scope without a user is the application itself.
+    A scope with a user sees the conversations that this user owns or takes part in; a scope without a user is the
+    application itself.
+
+    - `rights`: `read`, `write`, `system` (append turns with the role `system`), `admin` (act for other owners).
+    - `visibility`: `own`, or everything in one `workspace`, or everything of the `tenant`.
+    - `workspace`: the workspace that `visibility="workspace"` shows.
     """
 
-    tenant: str = "default"
-    user: str | None = None
-    rights: frozenset[str] = frozenset({READ, WRITE, SYSTEM})
-    sight: Sight = "own"
-    workspace: str | None = None
+    tenant: str
+    user: str | None
+    rights: frozenset[Right]
+    visibility: Visibility
+    workspace: str | None
+
+    def __init__(
+        self,
+        tenant: str = "default",
+        user: str | None = None,
+        rights: frozenset[Right] = USUAL_RIGHTS,
+        visibility: Visibility = "own",
+        workspace: str | None = None,
+        *,
+        sight: Visibility | None = None,
+    ) -> None:
+        """Make a scope. `sight` is the old name of `visibility`."""
+        if sight is not None:
+            warn_renamed("Scope(sight=…)", "visibility")
+            visibility = sight
+        values = {"tenant": tenant, "user": user, "rights": rights, "visibility": visibility, "workspace": workspace}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def sight(self) -> Visibility:
+        """Deprecated: use `visibility`."""
+        warn_renamed("Scope.sight", "visibility")
+        return self.visibility
 
     @classmethod
     def of(cls, tenant: str, user: str | None) -> Scope:
@@ -467,3 +502,22 @@ class ApiKey:
 
     def works(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+# ---- old names -----------------------------------------------------------------------------------------------------
+
+RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit", "Sight": "Visibility"}
+
+
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warn about the use of an old public name, at the line of the caller. Old names are kept for one release."""
+    warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel=stacklevel)
+
+
+if not TYPE_CHECKING:  # a type checker must not believe that any name is here
+
+    def __getattr__(name: str) -> object:
+        if name not in RENAMED:
+            raise AttributeError(f"module 'palaver.model' has no attribute {name!r}")
+        warn_renamed(f"palaver.model.{name}", RENAMED[name])
+        return globals()[RENAMED[name]]

@@ -111,7 +111,7 @@ class AsPeople(AsApplication):
 
 
 def token_of(project: Project, scope: Scope) -> str:
-    known = {"palaver_rights": ",".join(scope.rights), "palaver_sight": scope.sight}
+    known = {"palaver_rights": ",".join(scope.rights), "palaver_sight": scope.visibility}
     if scope.workspace is not None:
         known["palaver_workspace"] = scope.workspace
     who = {} if scope.user is None else {"sub": scope.user}

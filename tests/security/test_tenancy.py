@@ -27,8 +27,8 @@ STRANGERS = {
     "another user who may act for others, but sees only their own": Scope(
         "acme", "eve", frozenset({"read", "write", "system", "admin"})
     ),
-    "another user with sight of another workspace": Scope("acme", "eve", sight="workspace", workspace="elsewhere"),
-    "another user with sight of no workspace": Scope("acme", "eve", sight="workspace"),
+    "another user with sight of another workspace": Scope("acme", "eve", visibility="workspace", workspace="elsewhere"),
+    "another user with sight of no workspace": Scope("acme", "eve", visibility="workspace"),
     "nobody, with a sight of their own": Scope("acme", None),
 }
 
@@ -267,7 +267,7 @@ async def gets_another_one(store: Store, v: Victim) -> None:
 
 
 async def brings_in_a_copy_of_its_own(store: Store, v: Victim) -> None:
-    if "admin" not in store.scope.rights or store.scope.sight != "tenant":
+    if "admin" not in store.scope.rights or store.scope.visibility != "tenant":
         with pytest.raises(palaver.PalaverError):
             await store.restore(v.records, {v.file.id: WORD.encode()})
         return
@@ -389,12 +389,12 @@ async def test_what_concerns_the_whole_conversation_is_not_for_participants(vict
 
 async def test_sight_of_a_workspace_or_of_the_tenant_shows_what_is_there_and_no_more(victim: Victim) -> None:
     private = await victim.store.conversation("private", title=WORD)
-    sales = victim.store.scoped(Scope("acme", "eve", sight="workspace", workspace="sales"))
+    sales = victim.store.scoped(Scope("acme", "eve", visibility="workspace", workspace="sales"))
     assert await sees(sales, victim.talk.id)
     with pytest.raises(palaver.ConversationNotFound):
         await sales.get(private.id)
     assert len((await sales.conversations()).items) == 1
-    tenant = victim.store.scoped(Scope("acme", "eve", sight="tenant"))
+    tenant = victim.store.scoped(Scope("acme", "eve", visibility="tenant"))
     assert len((await tenant.conversations()).items) == 2
     await victim.talk.update(workspace="elsewhere")
     assert not await sees(sales, victim.talk.id)
@@ -406,7 +406,7 @@ async def test_acting_for_another_owner_needs_the_admin_right(victim: Victim) ->
         await victim.store.scoped(eve).conversation("shared-key", owner="ada")
     with pytest.raises(palaver.PermissionDenied):
         await victim.store.scoped(eve).conversation("no-such-key", owner="ada")
-    admin = victim.store.scoped(replace(eve, rights=eve.rights | {"admin"}, sight="tenant"))
+    admin = victim.store.scoped(replace(eve, rights=eve.rights | {"admin"}, visibility="tenant"))
     assert (await admin.conversation("shared-key", owner="ada")).id == victim.talk.id
     assert (await victim.store.conversation("shared-key", owner="ada")).id == victim.talk.id
 

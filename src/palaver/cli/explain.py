@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palaver.context.inputs import Context
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
-    from palaver.model import Hit, Turn
+    from palaver.model import RecallHit, Turn
 
 PANEL = "Remember"
 WIDTH = 60  # cells of the bar
@@ -236,7 +236,7 @@ async def recall(
         note(waiting)
 
 
-def _hit_wire(hit: Hit) -> dict[str, Any]:
+def _hit_wire(hit: RecallHit) -> dict[str, Any]:
     return {
         "score": hit.score,
         "parts": dict(hit.parts),
@@ -246,7 +246,7 @@ def _hit_wire(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _show_hits(hits: Iterable[Hit], query: str) -> None:
+def _show_hits(hits: Iterable[RecallHit], query: str) -> None:
     from palaver.recall.terms import terms
 
     stems, found = frozenset(terms(query)), False
@@ -257,7 +257,7 @@ def _show_hits(hits: Iterable[Hit], query: str) -> None:
         say("Nothing found.")
 
 
-def _hit_lines(hit: Hit, stems: frozenset[str]) -> list[str | Text]:
+def _hit_lines(hit: RecallHit, stems: frozenset[str]) -> list[str | Text]:
     from rich.text import Text
 
     score = Text(f"{hit.score:.2f} = {made_of(hit.parts) or 'nothing in it fits'}", "dim")

@@ -9,9 +9,9 @@ import typer
 from palaver.cli.app import Call, app, command
 from palaver.cli.database import creating, existing
 from palaver.cli.output import emit, say, table, wire
-from palaver.conversations.api_keys import RIGHTS, check_key_log, create_key, key_log, list_keys, revoke_key
+from palaver.conversations.api_keys import check_key_log, create_key, key_log, list_keys, revoke_key
 from palaver.errors import InvalidInput
-from palaver.model import ADMIN, READ, WRITE, Scope, Sight
+from palaver.model import ADMIN, READ, RIGHTS, WRITE, Scope, Visibility
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -22,7 +22,7 @@ group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: cr
 app.add_typer(group, name="keys", rich_help_panel=PANEL)
 
 Rights = Annotated[list[str] | None, typer.Option("--right", help=f"One of {', '.join(RIGHTS)}; may be repeated.")]
-SIGHTS: tuple[Sight, ...] = ("own", "workspace", "tenant")
+VISIBILITIES: tuple[Visibility, ...] = ("own", "workspace", "tenant")
 
 
 def _as_administrator(store: Store) -> Store:
@@ -51,8 +51,8 @@ async def create(
     usual = (READ, WRITE) if call.user else (READ, WRITE, ADMIN)  # the application acts for all of its users
     rights = frozenset({READ}) if read_only else frozenset(right or usual)
     seen = sight or ("own" if call.user else "tenant")
-    if seen not in SIGHTS:
-        raise InvalidInput("sight", f"must be one of {', '.join(SIGHTS)}")
+    if seen not in VISIBILITIES:
+        raise InvalidInput("sight", f"must be one of {', '.join(VISIBILITIES)}")
     async with creating(call, embedder="none") as store:
         secret, key = await create_key(
             _as_administrator(store),
@@ -93,7 +93,7 @@ async def list_(call: Call) -> None:
             key.name,
             key.scope.user or "",
             ", ".join(one for one in RIGHTS if one in key.scope.rights),
-            key.scope.sight,
+            key.scope.visibility,
             "works" if key.works(now) else "revoked" if key.revoked_at else "expired",
         )
         for key in found

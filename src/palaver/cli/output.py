@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # rich is loaded by the commands that draw something, not by 
     from rich.console import Console
     from rich.text import Text
 
-    from palaver.model import Event, Match, Turn
+    from palaver.model import Event, Turn, TurnMatch
 
 ROLE_STYLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold magenta", "tool": "bold yellow"}
 EXCERPT = 240  # characters of a turn that a list shows
@@ -88,7 +88,7 @@ def wire(value: Any) -> Any:
     return data
 
 
-def match_wire(match: Match) -> dict[str, Any]:
+def match_wire(match: TurnMatch) -> dict[str, Any]:
     from palaver.recall.terms import spans
 
     return {
@@ -249,7 +249,7 @@ def marked(text: str, stems: frozenset[str]) -> Text:
     return piece
 
 
-def show_match(match: Match) -> None:
+def show_match(match: TurnMatch) -> None:
     """A heading, and the place with the words that were found."""
     say(heading(match.turn), marked(match.turn.text, frozenset(match.terms)), "")
 

@@ -28,7 +28,7 @@ from palaver.model import ROLES
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
-    from palaver.model import ConversationInfo, Found
+    from palaver.model import ConversationInfo, ConversationMatch
 
 PANEL = "Read"
 EVERYTHING = 100_000
@@ -183,7 +183,7 @@ async def _search_conversations(call: Call, store: Store, words: str, limit: int
     return len(found)
 
 
-def _show_found(found: Found) -> None:
+def _show_found(found: ConversationMatch) -> None:
     from rich.text import Text
 
     info = found.conversation

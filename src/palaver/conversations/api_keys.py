@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 from palaver.core.identity import canonical_json, event_hash, genesis, micros
 from palaver.core.validation import clean_limit, clean_name, optional_name
 from palaver.errors import InvalidInput, VerificationFailed
-from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Event, Scope, Sight
+from palaver.model import ADMIN, READ, RIGHTS, WRITE, ApiKey, Event, Scope, Visibility
 from palaver.ports.engine import KEY_ID
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
 
 PREFIX = "plv."
-RIGHTS = (READ, WRITE, SYSTEM, ADMIN)
 MAX_DAYS = 36_500
 MAX_LOG = 10_000  # events in one call
 
@@ -33,7 +32,7 @@ async def create_key(
     *,
     user: str | None = None,
     rights: frozenset[str] = frozenset({READ, WRITE}),
-    sight: Sight = "own",
+    sight: Visibility = "own",
     workspace: str | None = None,
     days: float | None = None,
 ) -> tuple[str, ApiKey]:
@@ -46,13 +45,14 @@ async def create_key(
         raise InvalidInput("days", f"must be more than 0 and at most {MAX_DAYS:,}")
     if sight == "workspace" and workspace is None:
         raise InvalidInput("workspace", "is needed with a sight of one workspace")
+    granted = frozenset(one for one in RIGHTS if one in rights)
     tenant = store.scope.tenant
     secret = PREFIX + _encoded(tenant) + "." + secrets.token_urlsafe(32)
     now = store.parts.clock.now()
     key = ApiKey(
         id=hash_of(secret).hex()[:KEY_ID],
         name=clean_name("name", name),
-        scope=Scope(tenant, optional_name("user", user), rights, sight, optional_name("workspace", workspace)),
+        scope=Scope(tenant, optional_name("user", user), granted, sight, optional_name("workspace", workspace)),
         created=now,
         expires_at=None if days is None else now + timedelta(days=days),
     )

@@ -84,11 +84,11 @@ from palaver.model import (
     Event,
     Fact,
     FileText,
-    Hit,
-    Match,
+    RecallHit,
     Request,
     Summary,
     Turn,
+    TurnMatch,
     Upload,
     Verified,
     WorkingMemory,
@@ -467,7 +467,7 @@ class Conversation:
         self._store.require(READ)
         return await self._engine.turn(self._scope, self.id, _turn_id("turn", turn))
 
-    async def search(self, text: str, limit: int = 10) -> list[Match]:
+    async def search(self, text: str, limit: int = 10) -> list[TurnMatch]:
         """Turns of the active view that hold words of `text`; those that hold the most of them first."""
         self._store.require(READ)
         stems = tuple(dict.fromkeys(terms(clean_text("text", text))))[:64]
@@ -822,7 +822,7 @@ class Conversation:
         since: int | None,
         until: int | None,
         include_facts: bool,
-    ) -> list[Hit]:
+    ) -> list[RecallHit]:
         if not text.strip() or not k:
             return []
         with self._telemetry.memory("search_memory", self.id) as span:
@@ -839,7 +839,7 @@ class Conversation:
         since: int | None,
         until: int | None,
         include_facts: bool,
-    ) -> list[Hit]:
+    ) -> list[RecallHit]:
         recaller = self._store.parts.prompter.recaller
         ranking = await recaller.rank(self._scope, where, text[:MAX_QUERY], k, since=since, until=until)
         totals = ranking.scores.total
@@ -848,7 +848,7 @@ class Conversation:
         tids = {i: int(ranking.profile.tid[i]) for i in turns}
         quotes = await recaller.quotes(self._scope, {tids[i]: turn for i, turn in turns.items()}, text)
         hits = [
-            Hit(score=float(totals[i]), turn=turns[i], quote=quotes.get(tids[i]), parts=ranking.scores.parts(i))
+            RecallHit(score=float(totals[i]), turn=turns[i], quote=quotes.get(tids[i]), parts=ranking.scores.parts(i))
             for i in best
             if i in turns
         ]
@@ -998,13 +998,13 @@ class Conversation:
 class Recall:
     """A recall under way: `hits = await talk.recall(…)`, or `async for hit in talk.recall(…)`."""
 
-    def __init__(self, look: Callable[[], Coroutine[Any, Any, list[Hit]]]) -> None:
+    def __init__(self, look: Callable[[], Coroutine[Any, Any, list[RecallHit]]]) -> None:
         self._look = look
 
-    def __await__(self) -> Generator[Any, None, list[Hit]]:
+    def __await__(self) -> Generator[Any, None, list[RecallHit]]:
         return self._look().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[Hit]:
+    async def __aiter__(self) -> AsyncIterator[RecallHit]:
         for hit in await self._look():
             yield hit
 
@@ -1058,10 +1058,10 @@ def _clean_threshold(value: object) -> float | None:
     return value
 
 
-def _fitting_facts(facts: Sequence[tuple[Fact, dict[str, float]]], threshold: float | None) -> list[Hit]:
+def _fitting_facts(facts: Sequence[tuple[Fact, dict[str, float]]], threshold: float | None) -> list[RecallHit]:
     """Facts that hold a word of the question, or stand out by their meaning."""
     fitting = [(fact, parts) for fact, parts in facts if parts["lexical"] or parts["dense"] >= NEAR]
-    hits = [Hit(score=sum(parts.values()), fact=fact, parts=parts) for fact, parts in fitting]
+    hits = [RecallHit(score=sum(parts.values()), fact=fact, parts=parts) for fact, parts in fitting]
     return [hit for hit in hits if hit.score >= (threshold or 0.0)]
 
 

@@ -48,8 +48,8 @@ from palaver.model import (
     READ,
     WRITE,
     ConversationInfo,
+    ConversationMatch,
     Event,
-    Found,
     Page,
     Request,
     Scope,
@@ -224,7 +224,7 @@ class Store:
         items = tuple(found[:limit])
         return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
 
-    async def search(self, text: str, *, limit: int = 20) -> list[Found]:
+    async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Conversations with these words in their title or text. The last word may be the beginning of one."""
         self.require(READ)
         text = clean_text("text", text)
@@ -494,7 +494,7 @@ def clean_scope(scope: Scope) -> Scope:
     clean_name("tenant", scope.tenant)
     optional_name("user", scope.user)
     optional_name("workspace", scope.workspace)
-    if scope.sight not in ("own", "workspace", "tenant"):
+    if scope.visibility not in ("own", "workspace", "tenant"):
         raise InvalidInput("sight", "must be own, workspace or tenant")
     if not isinstance(scope.rights, frozenset):
         raise InvalidInput("rights", "must be a frozenset of rights")

@@ -23,13 +23,15 @@ _mappings = msgspec.json.Decoder(tuple[dict[str, Any], ...]).decode
 
 def scope_params(scope: Scope) -> dict[str, str | None]:
     """Return the parameters of the predicate `allowed`."""
-    return {"tenant": scope.tenant, "user": scope.user, "sight": scope.sight, "workspace": scope.workspace}
+    return {"tenant": scope.tenant, "user": scope.user, "sight": scope.visibility, "workspace": scope.workspace}
 
 
 def scope_to_json(scope: Scope) -> str:
     """Encode a scope without its tenant, which is the row's."""
     rights = sorted(scope.rights)
-    return canonical_json({"user": scope.user, "rights": rights, "sight": scope.sight, "workspace": scope.workspace})
+    return canonical_json(
+        {"user": scope.user, "rights": rights, "sight": scope.visibility, "workspace": scope.workspace}
+    )
 
 
 def scope_from_json(tenant: str, text: str) -> Scope:

@@ -12,7 +12,17 @@ from typing import Any, Protocol, Self
 
 from palaver.context.inputs import Bound, Context
 from palaver.context.options import Options
-from palaver.model import Attachment, ConversationInfo, FileText, Found, Hit, TokenUsage, ToolCall, ToolResult, Turn
+from palaver.model import (
+    Attachment,
+    ConversationInfo,
+    ConversationMatch,
+    FileText,
+    RecallHit,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
 
 
 class TurnStream(Protocol):
@@ -92,7 +102,7 @@ class TurnSource(Protocol):
 
     async def history(self, limit: int = 50, *, after: Turn | str | None = None) -> list[Turn]: ...
 
-    def recall(self, query: str, k: int = 10, *, include_facts: bool = True) -> Awaitable[list[Hit]]: ...
+    def recall(self, query: str, k: int = 10, *, include_facts: bool = True) -> Awaitable[list[RecallHit]]: ...
 
     async def attachment(self, attachment: Attachment | str) -> Attachment: ...
 
@@ -124,4 +134,4 @@ class ContextSource(Protocol):
 class ConversationSearch(Protocol):
     """Finds conversations by their words, within what the scope may see."""
 
-    async def __call__(self, text: str, *, limit: int = 20) -> list[Found]: ...
+    async def __call__(self, text: str, *, limit: int = 20) -> list[ConversationMatch]: ...

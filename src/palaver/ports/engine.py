@@ -16,19 +16,19 @@ from palaver.model import (
     Attachment,
     Branch,
     ConversationInfo,
+    ConversationMatch,
     Event,
     Fact,
     FileQuote,
     FileText,
-    Found,
     LogSeal,
-    Match,
     Request,
     Scope,
     Stats,
     Summary,
     Tip,
     Turn,
+    TurnMatch,
     UsageLine,
 )
 from palaver.ports.blobs import Blobs
@@ -72,11 +72,11 @@ class ConversationStore(Protocol):
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo: ...
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo: ...
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]: ...
-    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         """Find conversations whose title or turns contain every stem."""
         ...
 
-    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
         """Find the turns of one conversation that contain any of the stems."""
         ...
 

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from palaver.conversations import api_keys
 from palaver.conversations.store import Store, clean_scope
 from palaver.errors import InvalidInput
-from palaver.model import ADMIN, READ, SYSTEM, WRITE, ApiKey, Scope, Sight, Upload
+from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
 from palaver.ports.engine import KEY_ID
 from palaver.server.errors import Refused
 from palaver.server.settings import ServerSettings, is_loopback
@@ -188,14 +188,14 @@ class Authenticator:
         user = claims["sub"]
         if not isinstance(tenant, str) or not tenant or not user:
             raise unauthorized(f"This JWT names no {self.settings.jwt_tenant_claim}")
-        rights = str(granted.get("palaver_rights") or "read,write").split(",")
+        rights = [one.strip() for one in str(granted.get("palaver_rights") or "read,write").split(",")]
         sight = granted.get("palaver_sight")
         workspace = granted.get("palaver_workspace")
         return Scope(
             tenant,
             str(user),
-            frozenset(one.strip() for one in rights) & {READ, WRITE, SYSTEM, ADMIN},
-            cast(Sight, sight) if sight in ("own", "workspace", "tenant") else "own",
+            frozenset(one for one in RIGHTS if one in rights),
+            cast(Visibility, sight) if sight in ("own", "workspace", "tenant") else "own",
             workspace if isinstance(workspace, str) else None,
         )
 
@@ -238,7 +238,7 @@ class Authenticator:
             "exp": time.time() + seconds,
             "name": caller.name,
             "key": caller.key,
-            "scope": [scope.tenant, scope.user, scope.sight, scope.workspace],
+            "scope": [scope.tenant, scope.user, scope.visibility, scope.workspace],
             **more,
         }
         return jwt.encode(claims, self.settings.ticket_secret, algorithm="HS256")
@@ -255,8 +255,8 @@ class Authenticator:
         if claims.get("for") != (None if is_for_events else line):
             raise unauthorized("This ticket is for something else")
         tenant, user, sight, workspace = claims["scope"]
-        rights = frozenset({READ, WRITE} if line.startswith("PUT ") else {READ})
-        scope = Scope(tenant, user, rights, sight, workspace)
+        rights: set[Right] = {READ, WRITE} if line.startswith("PUT ") else {READ}
+        scope = Scope(tenant, user, frozenset(rights), sight, workspace)
         caller = Caller(scope, claims["name"], claims["key"], claims.get("until"))
         await self.still_allowed(caller)
         return caller

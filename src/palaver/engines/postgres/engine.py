@@ -28,14 +28,14 @@ from palaver.model import (
     Attachment,
     Branch,
     ConversationInfo,
+    ConversationMatch,
     Event,
     FileQuote,
     FileText,
-    Found,
-    Match,
     Scope,
     Stats,
     Turn,
+    TurnMatch,
 )
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
@@ -146,12 +146,12 @@ class PostgresEngine(MemoryVerbs, RecallVerbs, RequestVerbs, ServingVerbs, Outbo
         )
         return [rows.info(row) for row in found]
 
-    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         query = _query(search, " & ")
         limits = {"candidates": CANDIDATES, "shown": MATCHES, "most": search.limit}
         return [_found(row, search) for row in await self.read("search", scope, query=query, **limits)]
 
-    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
         id = search.conversation
         assert id is not None
         query = _query(search, " | ")
@@ -494,18 +494,18 @@ def _query(search: SearchQuery, joiner: str) -> str:
     return joiner.join(stems)
 
 
-def _found(row: Mapping[str, Any], search: SearchQuery) -> Found:
+def _found(row: Mapping[str, Any], search: SearchQuery) -> ConversationMatch:
     info = rows.info(rows.decoded(row["conversation"]))
     turns = [rows.turn(one, info.id) for one in rows.decoded(row["turns"]) or ()]
-    return Found(info, tuple(_match(turn, search) for turn in turns), in_title=row["in_title"])
+    return ConversationMatch(info, tuple(_match(turn, search) for turn in turns), in_title=row["in_title"])
 
 
-def _match(turn: Turn, search: SearchQuery) -> Match:
+def _match(turn: Turn, search: SearchQuery) -> TurnMatch:
     held = set(terms(turn.text))
     wanted = [stem for stem in search.stems if stem in held]
     if search.prefix:
         wanted += sorted({term for term in held if term.startswith(search.prefix)} - set(wanted))
-    return Match(turn, tuple(wanted))
+    return TurnMatch(turn, tuple(wanted))
 
 
 # ---- carrying ------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Caller:
             {
                 "tenant": scope.tenant,
                 "user": scope.user,
-                "sight": scope.sight,
+                "sight": scope.visibility,
                 "workspace": scope.workspace,
                 "rights": ",".join(scope.rights),
                 "now": micros(self.clock.now()),

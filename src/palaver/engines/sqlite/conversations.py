@@ -11,7 +11,7 @@ from palaver.engines.sqlite.open_conversation import MINUTE, OpenConversation, f
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, rewrite_separators, tenant_word, unindex_title
 from palaver.errors import ConversationNotFound, UpdateConflict
-from palaver.model import ConversationInfo, Found, Match, Scope
+from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
 from palaver.ports.queries import ConversationChanges, ConversationSpec, Listing, SearchQuery
 from palaver.recall.terms import terms
 
@@ -152,7 +152,7 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
 # ---- searching -----------------------------------------------------------------------------------------------------
 
 
-def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[Found]:
+def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[ConversationMatch]:
     """Conversations with a title or a turn that holds every stem; title matches first, then the most recent."""
     by_conversation: dict[int, list[Row]] = {}
     for row in _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND "):
@@ -162,16 +162,16 @@ def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[Found]:
     return found[: query.limit]
 
 
-def _found(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> Found:
+def _found(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> ConversationMatch:
     turns = list(dict.fromkeys(tid for _, tid in rows if tid is not None))[:MATCHES]
-    return Found(
+    return ConversationMatch(
         info(tx, cid),
         tuple(_match(tx, tid, query) for tid in turns),
         in_title=any(tid is None for _, tid in rows),
     )
 
 
-def matches(tx: Tx, scope: Scope, query: SearchQuery) -> list[Match]:
+def matches(tx: Tx, scope: Scope, query: SearchQuery) -> list[TurnMatch]:
     """Turns of one conversation that hold any stem; those with the most different ones first, then the latest."""
     assert query.conversation is not None
     cid = find(tx, scope, query.conversation)[0]
@@ -189,11 +189,11 @@ def _passages(tx: Tx, scope: Scope, query: SearchQuery, where: str, joiner: str)
     return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **scope_params(scope))
 
 
-def _match(tx: Tx, tid: int, query: SearchQuery) -> Match:
+def _match(tx: Tx, tid: int, query: SearchQuery) -> TurnMatch:
     row = tx.one(Q.turn_by_tid, tid=tid)
     assert row is not None
     turn = TurnRow(*row[:-1]).turn(row[-1])
-    return Match(turn, _held(turn.text, query))
+    return TurnMatch(turn, _held(turn.text, query))
 
 
 def _held(text: str, query: SearchQuery) -> tuple[str, ...]:

@@ -40,19 +40,19 @@ from palaver.model import (
     Attachment,
     Branch,
     ConversationInfo,
+    ConversationMatch,
     Event,
     Fact,
     FileQuote,
     FileText,
-    Found,
     LogSeal,
-    Match,
     Request,
     Scope,
     Stats,
     Summary,
     Tip,
     Turn,
+    TurnMatch,
     UsageLine,
 )
 from palaver.ports.clock import Clock
@@ -138,11 +138,11 @@ class SQLiteEngine:
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
 
-    async def search(self, scope: Scope, search: SearchQuery) -> list[Found]:
+    async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         await self.index_all()
         return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
 
-    async def matches(self, scope: Scope, search: SearchQuery) -> list[Match]:
+    async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
         await self.index_all()
         return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
 

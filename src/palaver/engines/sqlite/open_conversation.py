@@ -223,7 +223,7 @@ def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:
 def find(tx: Tx, scope: Scope, id: str) -> Row:
     """The conversation's row, or the reason why there is none. Every verb comes through here."""
     try:
-        rows = tx.db.execute(FIND, (id, scope.tenant, scope.sight, scope.user, scope.workspace, tx.now)).fetchall()
+        rows = tx.db.execute(FIND, (id, scope.tenant, scope.visibility, scope.user, scope.workspace, tx.now)).fetchall()
     except UnicodeDecodeError:
         raise RowUnreadable("conversation", id) from None
     if rows:

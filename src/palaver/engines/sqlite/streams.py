@@ -153,7 +153,7 @@ def abort_expired_streams(tx: Tx) -> int:
     """Cut the streams whose writer has been silent for longer than its lease, whoever's they are."""
     sealed = 0
     for tid, tenant, conversation in tx.all(Q.expired_streams, now=tx.now):
-        scope = Scope(tenant, None, sight="tenant")
+        scope = Scope(tenant, None, visibility="tenant")
         try:
             conv = open_conversation(tx, scope, conversation)
             row = tx.one(Q.pending_turn, tid=tid)

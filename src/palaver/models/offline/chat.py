@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from palaver.errors import InvalidInput
-from palaver.model import Hit, Turn
+from palaver.model import RecallHit, Turn
 from palaver.ports.models import Cited, Finished, ModelEvent, ModelRequest, Quote, Started, TextDelta
 from palaver.recall.terms import spans, terms
 
@@ -53,14 +53,14 @@ class OfflineChat:
         yield Finished("stop")
 
 
-def quotes_of(question: str, hits: Sequence[Hit]) -> tuple[Quote, ...]:
+def quotes_of(question: str, hits: Sequence[RecallHit]) -> tuple[Quote, ...]:
     """Which of the turns that recall found are worth quoting: neither earlier quotations, nor mere questions."""
     stems = frozenset(terms(question))
     good = [hit for hit in hits if hit.turn is not None and _passes(hit, stems) and not is_echo(hit.turn)]
     return tuple(_quote(hit.turn, hit.score, stems) for hit in good[:QUOTES] if hit.turn is not None)
 
 
-def _passes(hit: Hit, stems: frozenset[str]) -> bool:
+def _passes(hit: RecallHit, stems: frozenset[str]) -> bool:
     return hit.parts.get("lexical", 0.0) >= LEXICAL or hit.parts.get("dense", 0.0) >= DENSE
 
 

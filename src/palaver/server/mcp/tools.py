@@ -91,7 +91,7 @@ async def _hits(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
     return [_hit("", one) for one in hits]
 
 
-def _hit(conversation: str, hit: model.Hit) -> schemas.Hit:
+def _hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
     score = round(hit.score, 3)
     if hit.turn is not None:
         return schemas.Hit(**schemas.said(hit.turn, spoken(hit.turn)).model_dump(), score=score)
@@ -119,7 +119,7 @@ async def search_conversations(store: Store, given: schemas.SearchConversations)
     return tell(kept, tell(kept).cost(count))
 
 
-def _matches(one: model.Found) -> list[schemas.Match]:
+def _matches(one: model.ConversationMatch) -> list[schemas.Match]:
     info = one.conversation
     in_title = schemas.Match(
         conversation=info.id, key=info.key, title=info.title, who=None, turn=None, when=info.updated,

@@ -102,7 +102,7 @@ async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
                 "tenant": scope.tenant,
                 "user": scope.user,
                 "rights": sorted(scope.rights),
-                "sight": scope.sight,
+                "sight": scope.visibility,
                 "workspace": scope.workspace,
             },
             "auth": {"required": settings.needs_auth, "jwt": settings.has_jwt},

@@ -14,12 +14,12 @@ from palaver.model import (
     Attachment,
     Branch,
     ConversationInfo,
+    ConversationMatch,
     Event,
-    Found,
-    Hit,
-    Match,
+    RecallHit,
     Request,
     Turn,
+    TurnMatch,
 )
 from palaver.recall.terms import spans
 
@@ -65,13 +65,13 @@ def event(value: Event) -> dict[str, Any]:
     return data
 
 
-def match(value: Match) -> dict[str, Any]:
+def match(value: TurnMatch) -> dict[str, Any]:
     """`spans` say where in the text the words stand, for a reader who marks them."""
     found = spans(value.turn.text, frozenset(value.terms))
     return {"turn": turn(value.turn), "terms": list(value.terms), "spans": [list(span) for span in found]}
 
 
-def found(value: Found) -> dict[str, Any]:
+def found(value: ConversationMatch) -> dict[str, Any]:
     return {
         "conversation": conversation(value.conversation),
         "in_title": value.in_title,
@@ -79,7 +79,7 @@ def found(value: Found) -> dict[str, Any]:
     }
 
 
-def hit(value: Hit) -> dict[str, Any]:
+def hit(value: RecallHit) -> dict[str, Any]:
     return {
         "score": value.score,
         "parts": dict(value.parts),

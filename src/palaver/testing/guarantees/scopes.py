@@ -109,11 +109,11 @@ async def sight_can_be_wider(db: Database) -> None:
         await store.conversation("lab", owner="ada", workspace="lab")
         await store.conversation("shop", owner="ada", workspace="shop")
         await store.conversation("none", owner="ada")
-        scope = Scope("default", "bob", sight="workspace", workspace="lab")
+        scope = Scope("default", "bob", visibility="workspace", workspace="lab")
         assert await visible(store.scoped(scope)) == {"lab"}
-        assert await visible(store.scoped(Scope("default", "bob", sight="tenant"))) == {"lab", "shop", "none"}
-        assert await visible(store.scoped(Scope("default", "bob", sight="workspace"))) == set()
-        assert await visible(store.scoped(Scope("other", "bob", sight="tenant"))) == set()
+        assert await visible(store.scoped(Scope("default", "bob", visibility="tenant"))) == {"lab", "shop", "none"}
+        assert await visible(store.scoped(Scope("default", "bob", visibility="workspace"))) == set()
+        assert await visible(store.scoped(Scope("other", "bob", visibility="tenant"))) == set()
 
 
 @guarantee

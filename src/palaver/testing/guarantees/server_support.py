@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from palaver.audit.seals import check_seals, check_tip, seal_everything
 from palaver.conversations.api_keys import check_key_log, create_key, hash_of, key_log, list_keys, revoke_key
 from palaver.errors import InvalidInput, PermissionDenied, TurnNotFound, VerificationFailed
-from palaver.model import READ, WRITE, Scope
+from palaver.model import READ, WRITE, Right, Scope
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 async def a_key_is_found_by_its_hash_in_its_own_tenant(db: Database) -> None:
     """A key is found inside the tenant that it names, with the scope it was given, and nowhere else."""
     async with db.open() as store:
-        rights = frozenset({READ})
+        rights: frozenset[Right] = frozenset({READ})
         secret, made = await create_key(store, "phone", user="ada", rights=rights, days=1)
         found = await store.engine.api_key(store.scope.tenant, hash_of(secret))
         assert found == made
