@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -509,9 +510,17 @@ class ApiKey:
 RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit", "Sight": "Visibility"}
 
 
-def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn about the use of an old public name, at the line of the caller. Old names are kept for one release."""
-    warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel=stacklevel)
+def warn_renamed(old: str, new: str) -> None:
+    """Warn about the use of an old public name, at the caller's line. Old names are kept for one release."""
+    warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel=caller_level())
+
+
+def caller_level() -> int:
+    """The `stacklevel`, for the function that calls this one, of the nearest frame outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("palaver", "contextlib"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 if not TYPE_CHECKING:  # a type checker must not believe that any name is here

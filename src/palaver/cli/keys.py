@@ -144,5 +144,8 @@ async def log(
 
 
 def _shown(key: ApiKey) -> dict[str, object]:
+    """A key as the commands print it. Its scope has the field names that programs read since the first version."""
     data: dict[str, object] = wire(key)
+    scope = key.scope
+    data["scope"] = {**wire(scope), "sight": scope.visibility}
     return data

@@ -686,8 +686,8 @@ class Conversation:
     async def generate(self, message: Any = None, **options: Any) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
-        Options: model, agent, actor, tools, client_tools, may_call, must_call, instructions, history, attachments,
-        metadata, idempotency_key, question, token_budget, continuity, settings, stream, tell_all, marks, thoughts,
+        Options: model, agent, actor, tools, client_tools, tool_choice, instructions, history, attachments, metadata,
+        idempotency_key, question, token_budget, continuity, settings, stream, all_events, answer_metadata, reasoning,
         replaces; and those of `build_context`, but for viewer, query and filter_participants. Without a message it
         answers the thread as it stands. See docs/generate.md.
         """
@@ -699,7 +699,7 @@ class Conversation:
 
     def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
         """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered;
-        with `tell_all` also Prompted and TurnOpened.
+        with `all_events` also Prompted and TurnOpened.
 
         Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
         """

@@ -33,9 +33,7 @@ from palaver.files.reader import Files
 from palaver.files.storage import open_blobs
 from palaver.generation.settings import GenerateSettings, open_generation_context
 from palaver.memory.worker.loop import Extractor, Summarizer, Worker
-from palaver.model import (
-    Scope,
-)
+from palaver.model import Scope, warn_renamed
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -63,7 +61,7 @@ async def open(
     blobs: Blobs | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    counter: Counter | None = None,
+    token_counter: Counter | None = None,
     embedder: Embedder | str | None = "auto",
     model: str | None = None,
     models: Mapping[str, Any] | None = None,
@@ -85,6 +83,7 @@ async def open(
     read_url: str | None = None,
     key: str | None = None,
     token: Token | None = None,
+    counter: Counter | None = None,
 ) -> AsyncIterator[Store]:
     """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
 
@@ -102,7 +101,10 @@ async def open(
     names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
     """
     scope = clean_scope(scope or Scope.of(tenant, user))
-    clock, ids, counter = clock or SystemClock(), ids or new_id, counter or BpeCounter()
+    if counter is not None:
+        warn_renamed("palaver.open(counter=…)", "token_counter")
+    counter = token_counter or counter or BpeCounter()
+    clock, ids = clock or SystemClock(), ids or new_id
     embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:
         if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):

@@ -62,7 +62,7 @@ class ModelAttempt:
     def __init__(self, generation: Generation, prompt: Prompt, choice: Choice, *, chained: bool) -> None:
         self.body = _body(generation, prompt, choice, chained)
         self.heard = ModelResponse()
-        self.tells_all = generation.asked.tell_all
+        self.tells_all = generation.asked.all_events
         self.recording = _recording(generation, prompt, self.body)
         self.events = stream_with_retries(
             generation.model, self.body, generation.limits.retry_policy, self.heard.retries
@@ -118,7 +118,7 @@ class ModelCall:
         )
         try:
             async with out:
-                if generation.asked.tell_all and out.turn is not None:
+                if generation.asked.all_events and out.turn is not None:
                     generation.tell(TurnOpened(out.turn))
                 await generation.interruptible(self._listen(out))
                 self._finish(out, metadata)

@@ -5,17 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from palaver.context.builder import parse_options
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity
-from palaver.model import Turn
+from palaver.model import Turn, warn_renamed
 from palaver.ports.models import ToolSpec
 
 CONTEXT_OPTIONS = frozenset(inspect.signature(parse_options).parameters)
 DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
+
+
+class NamedTool(TypedDict):
+    """The one tool that a model must call."""
+
+    name: str
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool
+RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "reasoning"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +39,7 @@ class GenerateOptions:
     actor: str | None = None  # who says the message
     tools: Sequence[Any] | None = None
     client_tools: Sequence[ToolSpec] = ()  # run by whoever asks: a call of one ends the answer
-    may_call: bool = True
-    must_call: bool | str = False  # some tool, or that one; in the first round
+    tool_choice: ToolChoice = "auto"
     instructions: str | None = None
     history: Sequence[Mapping[str, Any]] | None = None
     attachments: Sequence[Any] = ()
@@ -40,11 +49,22 @@ class GenerateOptions:
     continuity: Continuity | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
-    thoughts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)  # before calls that are stored
-    tell_all: bool = False  # also what the model is given, which turn its words go to, and its thoughts when finished
-    marks: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
+    # reasoning before calls that are stored, by the id of the first call
+    reasoning: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    all_events: bool = False  # also Prompted, TurnOpened and finished blocks of reasoning
+    answer_metadata: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the model may call a tool."""
+        return self.tool_choice != "none"
+
+    @property
+    def must_call(self) -> bool | str:
+        """Whether the model must call a tool in the first round, or the name of the tool that it must call."""
+        return self.tool_choice["name"] if isinstance(self.tool_choice, Mapping) else self.tool_choice == "required"
 
 
 OWN_OPTIONS = tuple(one.name for one in fields(GenerateOptions) if one.name not in ("message", "context"))
@@ -52,7 +72,10 @@ OWN_OPTIONS = tuple(one.name for one in fields(GenerateOptions) if one.name not 
 
 def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateOptions:
     """What belongs to `build_context` is passed on to it, and checked there."""
+    keywords = _with_new_names(keywords)
     own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
+    if "tool_choice" in own:
+        _check_tool_choice(own["tool_choice"])
     if own.get("continuity") is not None:
         clean_continuity(own["continuity"])
     if own.get("agent") is not None:
@@ -73,3 +96,32 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
             )
     parse_options(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
     return GenerateOptions(message=message, context=rest, **own)
+
+
+def tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
+    """The choice that these two flags stand for."""
+    if not may_call:
+        return "none"
+    if isinstance(must_call, str):
+        return {"name": must_call}
+    return "required" if must_call else "auto"
+
+
+def _with_new_names(keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keywords with deprecated names replaced, each with a warning."""
+    given = dict(keywords)
+    for old, new in RENAMED.items():
+        if old in given:
+            warn_renamed(f"generate({old}=…)", new)
+            given[new] = given.pop(old)
+    if "may_call" in given or "must_call" in given:
+        warn_renamed("generate(may_call=…, must_call=…)", "tool_choice")
+        given["tool_choice"] = tool_choice_of(given.pop("may_call", True), given.pop("must_call", False))
+    return given
+
+
+def _check_tool_choice(given: object) -> None:
+    if given in ("auto", "none", "required"):
+        return
+    if not isinstance(given, Mapping) or set(given) != {"name"} or not isinstance(given["name"], str):
+        raise InvalidInput("tool_choice", 'must be "auto", "none", "required" or {"name": "<name of a tool>"}')

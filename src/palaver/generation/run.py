@@ -67,7 +67,7 @@ class Generation:
         self.bound: Bound | None = None
         self.history = ClientHistory()
         self.sources: list[Mapping[str, Any]] = []
-        self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {id: tuple(t) for id, t in asked.thoughts.items()}
+        self.thoughts: dict[str, tuple[Mapping[str, Any], ...]] = {id: tuple(t) for id, t in asked.reasoning.items()}
         self.ratio = 1.0
         self.stopped = False
         self._phase: asyncio.Task[None] | None = None
@@ -163,7 +163,7 @@ class Generation:
         newest, number = self.question, 0
         while not self.stopped:
             prompt = await self._prompt(newest)
-            if self.asked.tell_all and not number:
+            if self.asked.all_events and not number:
                 self.tell(Prompted(prompt.context))
             may_call = self.asked.may_call and number < self.limits.tool_rounds
             round_ = ModelCall(self, prompt, may_call, must_call=not number and self.asked.must_call)
@@ -192,7 +192,7 @@ class Generation:
     @property
     def answer_metadata(self) -> dict[str, Any]:
         answers = {} if self.question is None else {"answers": self.question.id}
-        return {**self.asked.marks, **answers}
+        return {**self.asked.answer_metadata, **answers}
 
     # ---- the question
 

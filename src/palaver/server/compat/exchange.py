@@ -28,6 +28,7 @@ from palaver.errors import (
     TurnSuperseded,
 )
 from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
+from palaver.generation.options import tool_choice_of
 from palaver.generation.run import is_dead, server_calls
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, SYSTEM, WRITE, Turn
@@ -362,13 +363,12 @@ class Exchanges:
             "model": name,
             "instructions": ask.instructions,
             "client_tools": ask.tools,
-            "may_call": ask.may_call,
-            "must_call": ask.must_call,
+            "tool_choice": tool_choice_of(ask.may_call, ask.must_call),
             "settings": settings_for(ask, model.adapter),
             "history": [{"role": one.role, "content": one.text} for one in unknown if one.role != "tool" and one.text],
-            "thoughts": thoughts_of(ask.said),
-            "tell_all": True,
-            "marks": {INPUT: input.id},
+            "reasoning": thoughts_of(ask.said),
+            "all_events": True,
+            "answer_metadata": {INPUT: input.id},
         }
         return {key: value for key, value in options.items() if value is not None}
 
