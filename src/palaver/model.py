@@ -390,7 +390,9 @@ class WorkingMemory:
     """What matters in a conversation now, in a form that people and agents can read and edit.
 
     `instructions` are standing instructions and preferences, taken only from participants' own user turns.
-    `through_seq` is the position of the last turn that was read, inclusive; -1 when none was.
+    `through_seq` is the position of the last turn that was read, inclusive; -1 when none was. `extractor_failure` is
+    the name of the extractor and the type of its error when it failed at its latest call: notes and facts come from the
+    rules alone then.
     """
 
     summary: str = ""
@@ -404,6 +406,7 @@ class WorkingMemory:
     stakeholders: tuple[Note, ...] = ()
     instructions: tuple[Note, ...] = ()
     through_seq: int = -1
+    extractor_failure: str | None = None
 
 
 MEMORY_LISTS = (

@@ -258,10 +258,10 @@ async def test_what_changes_while_it_is_being_summarised_is_not_in_the_summary(t
 
 @pytest.mark.parametrize("writer", [Broken(), Stuck()], ids=["broken", "stuck"])
 async def test_a_summariser_that_fails_or_hangs_is_stood_in_for_and_the_summary_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Any
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, writer: Any
 ) -> None:
-    monkeypatch.setattr("palaver.memory.worker.loop.SUMMARIZER_SECONDS", 0.01)
     async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
+        store.parts.worker.model_seconds = 0.01
         talk = await store.conversation()
         await talk_on(talk, 25 * FAN_OUT + 50, "We decided to paint door number {n} green.")
         await store.settle()
@@ -269,6 +269,9 @@ async def test_a_summariser_that_fails_or_hangs_is_stood_in_for_and_the_summary_
         assert {one.level for one in found} == {0, 1}
         assert all(one.text and f"in place of {writer.name}" in one.model for one in found)
         assert (await store.stats()).storage["outbox"] == []
+    logged = [record.getMessage() for record in caplog.records if record.name == "palaver.worker"]
+    assert any(f"summarizer {writer.name} failed" in one and talk.id in one for one in logged)
+    assert "paint" not in "".join(logged), "types and ids, never content"
 
 
 class Says:

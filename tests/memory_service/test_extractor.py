@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import palaver
 from palaver.model import Turn
 
-from .helpers import url
+from .helpers import talk_on, url
 
 
 class Proposer:
@@ -70,3 +72,40 @@ async def test_whatever_a_model_raises_the_rules_go_on(tmp_path):
     extractor = Proposer(RuntimeError("an error of some client"))
     assert await extracted(tmp_path, extractor) == []
     assert extractor.calls == 1
+
+
+async def test_an_extractor_that_fails_leaves_a_mark_in_working_memory_and_a_line_in_the_log(tmp_path, caplog):
+    extractor = Proposer(RuntimeError("quotes: seven bees"), facts(TRUE))
+    async with palaver.open(url(tmp_path), user="ada", embedder=None, worker=False, extractor=extractor) as store:
+        talk = await store.conversation("garden")
+        await talk.append("user", "There are seven bees on the roof, Ada counted them.")
+        assert await talk.extract_facts() == []
+        assert (await talk.working_memory()).extractor_failure == "scripted: RuntimeError"
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "palaver.worker"]
+        assert "scripted" in line
+        assert "RuntimeError" in line
+        assert talk.id in line
+        assert "bees" not in line, "types and ids, never content"
+
+        assert len(await talk.extract_facts()) == 1
+        assert (await talk.working_memory()).extractor_failure is None, "it works again"
+
+
+@pytest.mark.parametrize("with_facts", [True, False], ids=["facts", "notes"])
+async def test_the_background_leaves_the_same_mark(tmp_path, with_facts):
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, extractor=Unavailable()) as store:
+        talk = await store.conversation("garden", settings={"facts": with_facts})
+        await talk_on(talk, 60)
+        await store.settle()
+        memory = await talk.working_memory()
+        assert memory.through_seq > 0, "the rules have read on"
+        assert memory.extractor_failure == "unavailable: ConnectionError"
+
+
+class Unavailable:
+    """An extractor whose provider cannot be reached."""
+
+    name = "unavailable"
+
+    async def extract(self, turns: Sequence[Turn], schema: Mapping[str, Any]) -> str:
+        raise ConnectionError(turns[0].text)

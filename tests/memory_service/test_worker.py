@@ -11,7 +11,8 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.memory.worker.loop import LEASE, TRIES
+from palaver.memory.worker.loop import LEASE
+from palaver.memory.worker.services import TRIES
 from palaver.memory.worker.throttle import BackgroundThrottle, CooperativePause
 from palaver.testing import FakeClock, HashEmbedder
 from palaver.testing.kit import eventually
@@ -279,7 +280,7 @@ async def test_between_two_summaries_the_worker_lets_writers_go_first(
             written.append(len(await talk.summaries()))
 
         monkeypatch.setattr(BackgroundThrottle, "let_writers_go_first", give_way)
-        while await worker.run_one(politely=True):
+        while await worker.run_one(give_way=True):
             pass
         level_0 = spans(await talk.summaries())
         assert len(level_0) > 2

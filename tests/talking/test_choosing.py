@@ -209,13 +209,11 @@ async def test_a_summary_costs_what_its_tokens_cost(opened: Opener, provider: Lo
         assert request.response["cost"] == 3
 
 
-async def test_a_summariser_that_takes_too_long_is_on_record(
-    opened: Opener, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("palaver.memory.worker.loop.SUMMARIZER_SECONDS", 0.2)
+async def test_a_summariser_that_takes_too_long_is_on_record(opened: Opener, provider: LoopbackProvider) -> None:
     never = threading.Event()
     provider.script(Say("They decided.", hold=never))
     async with opened(model="offline") as store:
+        store.parts.worker.model_seconds = 0.2
         talk = await summarised(store, model="chat")
         never.set()
         (request,) = await talk.requests()

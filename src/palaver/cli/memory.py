@@ -136,6 +136,12 @@ def _show_memory(known: WorkingMemory) -> None:
             say(Text(name, "bold"), *(_note_line(index, one) for index, one in enumerate(notes)))
     if not known.summary and not any(notes for _, notes in lists):
         say("Nothing noted.")
+    _show_failure(known)
+
+
+def _show_failure(known: WorkingMemory) -> None:
+    if known.extractor_failure:
+        say(f"The extractor failed ({known.extractor_failure}): notes and facts come from the rules alone.")
 
 
 def _note_line(index: int, one: Note) -> str:
@@ -168,6 +174,7 @@ async def facts(
         if extract:
             await talk.extract_facts()
         known = await talk.facts(include_invalidated=everything)
+        memory = await talk.working_memory()
     if call.as_json:
         for fact in known:
             emit(wire(fact))
@@ -176,6 +183,8 @@ async def facts(
         table(columns, [_fact_row(fact) for fact in known], wide="object")
     else:
         say("No facts." if extract else "No facts. --extract looks for some.")
+    if not call.as_json:
+        _show_failure(memory)
 
 
 def _fact_row(fact: Fact) -> list[str]:

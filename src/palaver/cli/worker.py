@@ -88,7 +88,7 @@ async def left(store: Store) -> Left:
 
 
 def embedder_name(store: Store) -> str:
-    from palaver.memory.worker.loop import NO_EMBEDDER
+    from palaver.memory.worker.jobs.embed import NO_EMBEDDER
 
     embedder = store.parts.worker.embedder
     return NO_EMBEDDER if embedder is None else embedder.name

@@ -917,15 +917,12 @@ class Conversation:
         return await self._engine.facts(self._scope, self.id, include_invalidated)
 
     async def extract_facts(self) -> list[Fact]:
-        """Extract facts from the turns that no summary covers yet, and return the new ones."""
+        """Extract facts from the turns that no summary covers yet, and return the new ones.
+
+        When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why.
+        """
         self._store.require(WRITE)
-        worker = self._store.parts.worker
-        while True:  # until the thread did not change in between
-            found = await self._engine.unsummarised(self._scope, self.id, MAX_EXTRACT)
-            clean = [worker.clean(turn) for turn in found.turns]
-            stored = await worker.store_facts(self._scope, self.id, clean, found)
-            if stored is not None:
-                return stored
+        return await self._store.parts.worker.extract_facts(self._scope, self.id, MAX_EXTRACT)
 
     async def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. False when there is none."""

@@ -32,7 +32,7 @@ from palaver.errors import (
 from palaver.files.reader import Files
 from palaver.files.storage import open_blobs
 from palaver.generation.settings import GenerateSettings, open_generation_context
-from palaver.memory.worker.loop import Extractor, Summarizer, Worker
+from palaver.memory.worker.loop import Worker
 from palaver.model import Scope, warn_renamed
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
@@ -40,7 +40,7 @@ from palaver.models.tokens import BpeCounter
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, Token, TokenEngine
-from palaver.ports.models import Counter, Embedder
+from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
 from palaver.recall.service import RecallService
 from palaver.telemetry import Meter
 

@@ -40,14 +40,14 @@ class Round:
     async def go(self) -> None:
         """What a writer that died has left, then every job that is due."""
         self.seen = self.engine.writes
-        engine, tenant = self.worker.engine, self.store.scope.tenant
-        await engine.abort_expired_streams()
+        tenant = self.store.scope.tenant
+        await self.worker.engine.abort_expired_streams()
         if not self.begun:
             await self.worker.replace_superseded(tenant)
             self.begun = True
         while await self.worker.run_one(tenant):
             pass
-        self.due = await engine.next_job(tenant)
+        self.due = await self.worker.next_due(tenant)
 
 
 def round_of(store: Store, engine: TokenEngine) -> Round:

@@ -13,7 +13,7 @@ Strategy = Literal["rolling", "hierarchical", "never"]
 STRATEGIES: tuple[Strategy, ...] = ("rolling", "hierarchical", "never")
 KEEP_TURNS = 4  # the last exchange and the one before it stay, unless nothing is to be kept
 FAN_OUT = 4  # summaries of one level that become one of the next
-SPAN_TURNS = 25  # at least so many turns per summary, unless the budget asks for less
+SPAN_TURNS = 25  # that one summary may cover, or half of `trigger_turns` where that is more
 SUMMARY_TOKENS = 160  # what one summary may weigh
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from palaver.model import (
-    ToolCall,
-)
+from palaver.model import Summary, ToolCall, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +147,31 @@ class Embedder(Protocol):
     dimensions: int
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+
+class Summarizer(Protocol):
+    """Writes summaries. When it fails or is too slow, the offline summariser writes in its place."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        """Summarise turns in about `budget` tokens."""
+        ...
+
+    async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
+        """Summarise summaries, oldest first, in about `budget` tokens."""
+        ...
+
+
+class Extractor(Protocol):
+    """Proposes facts and notes from turns. Proposals that the turns do not support are dropped."""
+
+    name: str
+
+    async def extract(self, turns: Sequence[Turn], schema: Mapping[str, Any]) -> str:
+        """Return JSON that follows the schema."""
+        ...
 
 
 class ChatModel(Protocol):

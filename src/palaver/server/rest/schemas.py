@@ -592,6 +592,7 @@ class WorkingMemory(Shown):
     stakeholders: list[Note]
     instructions: list[Note]
     through_seq: int
+    extractor_failure: str | None = None
 
 
 class NewNote(Given):

@@ -1,0 +1,161 @@
+"""Notes and facts from turns: found by rules, and by the application's extractor where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from palaver.errors import InvalidInput
+from palaver.memory import working_memory
+from palaver.memory.worker.services import TRIES, JobServices, log
+from palaver.model import Fact, Scope, Turn, WorkingMemory
+from palaver.ports.memory import FactsDraft, MemoryDraft, Unsummarised
+
+if TYPE_CHECKING:
+    from palaver.memory.facts import FactDraft
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(Generic[T]):
+    """The checked answer of the extractor; None without one. `failure` is its name and the type of its error."""
+
+    value: T | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Reads the turns of one conversation into working memory and facts."""
+
+    services: JobServices
+    scope: Scope
+    conversation: str
+
+    async def update_working_memory(self) -> None:
+        """Read the summarised turns into working memory, and into facts where the conversation has them turned on.
+
+        Reading continues where working memory stopped, so that nothing is left out after a worker was killed.
+        """
+        for _ in range(TRIES):
+            found = await self._unsummarised(0)
+            before = _stored_memory(found)
+            if before.through_seq >= found.position - 1 or await self._read_turns(found, before):
+                return
+
+    async def _read_turns(self, found: Unsummarised, before: WorkingMemory) -> bool:
+        """Read the turns after `before`. False when the thread changed since it was read."""
+        span = await self.services.engine.span(self.scope, self.conversation, before.through_seq + 1, found.position)
+        turns = [self.services.clean(turn) for turn in span]
+        failure = None
+        if found.info.settings.get("facts"):
+            facts = await self._store_facts(turns, found)
+            if facts.value is None:
+                return False
+            failure = facts.failure
+        notes = await self._note(before, turns)
+        after = replace(notes.value or before, extractor_failure=failure or notes.failure)
+        return await self._put_memory(replace(after, through_seq=found.position - 1), found, found.revision)
+
+    async def extract_facts(self, tokens: int) -> list[Fact]:
+        """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
+        while True:  # until the thread does not change in between
+            found = await self._unsummarised(tokens)
+            stored = await self._store_facts([self.services.clean(turn) for turn in found.turns], found)
+            if stored.value is not None:
+                await self._mark_failure(stored.failure)
+                return stored.value
+
+    async def _store_facts(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
+        """Store facts in the place of those that they contradict. Its value is None when the thread changed since."""
+        from palaver.memory.facts import extract, reconcile
+
+        proposal = await self._propose_facts(turns)
+        result = reconcile(found.facts, [*extract(turns), *(proposal.value or [])])
+        new = {id(draft): self._fact(draft) for draft in result.new}
+        for _, draft in result.invalidated:
+            new.setdefault(id(draft), self._fact(draft))
+        if not new:
+            return Proposal([], proposal.failure)
+        replaced = tuple((old.id, new[id(draft)].id) for old, draft in result.invalidated)
+        facts = FactsDraft(new=tuple(new.values()), replaced=replaced, revision=found.revision)
+        return Proposal(await self.services.engine.put_facts(self.scope, self.conversation, facts), proposal.failure)
+
+    async def _propose_facts(self, turns: Sequence[Turn]) -> Proposal[list[FactDraft]]:
+        from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts
+
+        return await self._ask_extractor(turns, FACTS_SCHEMA, lambda raw, by: validate_model_facts(raw, turns, by=by))
+
+    async def _note(self, before: WorkingMemory, turns: Sequence[Turn]) -> Proposal[WorkingMemory]:
+        """Return the working memory after the rules, and then the extractor, have read the turns."""
+        read = await asyncio.to_thread(working_memory.update, before, turns, self.services.pause())
+        schema = working_memory.WORKING_MEMORY_SCHEMA
+        proposal = await self._ask_extractor(
+            turns, schema, lambda raw, by: working_memory.validate_model_memory(raw, turns, read, by=by)
+        )
+        return Proposal(proposal.value or read, proposal.failure)
+
+    async def _ask_extractor(
+        self, turns: Sequence[Turn], schema: Mapping[str, object], check: Callable[[str, str], T]
+    ) -> Proposal[T]:
+        """Ask the extractor and check its answer; ask once more when the answer is not JSON."""
+        extractor = self.services.extractor
+        if extractor is None or not turns:
+            return Proposal()
+        problem: Exception
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(self.services.model_seconds):
+                    raw = await extractor.extract(turns, schema)
+                return Proposal(check(raw, f"model:{extractor.name}"))
+            except InvalidInput as invalid:
+                problem = invalid
+            except Exception as failed:  # a provider's client may raise anything
+                problem = failed
+                break
+        return self._failed(extractor.name, problem)
+
+    def _failed(self, extractor: str, problem: Exception) -> Proposal[T]:
+        kind = type(problem).__name__
+        log.warning("extractor %s failed (%s) in conversation %s", extractor, kind, self.conversation)
+        return Proposal(failure=f"{extractor}: {kind}")
+
+    async def _mark_failure(self, failure: str | None) -> None:
+        """Store in working memory that the extractor failed, or that it works again."""
+        for _ in range(TRIES):
+            found = await self._unsummarised(0)
+            memory = _stored_memory(found)
+            marked = replace(memory, extractor_failure=failure)
+            if marked == memory or await self._put_memory(marked, found, None):
+                return
+
+    async def _unsummarised(self, tokens: int) -> Unsummarised:
+        return await self.services.engine.unsummarised(self.scope, self.conversation, tokens)
+
+    async def _put_memory(self, memory: WorkingMemory, found: Unsummarised, revision: int | None) -> bool:
+        draft = MemoryDraft(
+            memory=working_memory.to_json(memory),
+            through_seq=memory.through_seq,
+            before=found.working_memory,
+            revision=revision,
+        )
+        return await self.services.engine.put_working_memory(self.scope, self.conversation, draft)
+
+    def _fact(self, draft: FactDraft) -> Fact:
+        return Fact(
+            id=self.services.ids(),
+            subject=draft.subject,
+            predicate=draft.predicate,
+            object=draft.object,
+            source_turn=draft.source_turn,
+            confidence=draft.confidence,
+            valid_from=draft.valid_from,
+            by=draft.by,
+        )
+
+
+def _stored_memory(found: Unsummarised) -> WorkingMemory:
+    return working_memory.from_json(found.working_memory) if found.working_memory else WorkingMemory()

@@ -1,0 +1,21 @@
+"""The job `files`: extracts the text of attached files, so that recall finds it."""
+
+from __future__ import annotations
+
+from palaver.memory.worker.services import JobServices
+from palaver.model import Scope
+from palaver.ports.jobs import Job
+
+BATCH = 10
+
+
+async def run(services: JobServices, job: Job, give_way: bool) -> None:
+    """Extract and store the text of every attached file that was not read yet."""
+    assert job.conversation is not None
+    assert services.files is not None
+    scope = Scope.of(job.tenant, None)
+    info = await services.engine.conversation(scope, job.conversation)
+    while unread := await services.engine.unread_files(scope, job.conversation, BATCH):
+        for file in unread:
+            text = await services.files.words(scope, job.conversation, file, services.clean_words(info))
+            await services.engine.put_file_text(scope, job.conversation, text)

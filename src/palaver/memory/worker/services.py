@@ -1,0 +1,80 @@
+"""The services that jobs use: the database, models, redaction and the throttle of one worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from palaver.core.concurrency import Pause, no_pause
+from palaver.files.reader import Files
+from palaver.memory.worker.throttle import BackgroundThrottle
+from palaver.model import ConversationInfo, Turn
+from palaver.models.registry import ModelRegistry
+from palaver.ports.clock import Clock, Ids
+from palaver.ports.engine import Engine
+from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
+from palaver.redaction.apply import redacted_calls, redacted_results
+from palaver.redaction.cached import CachedRedactor
+from palaver.redaction.redactor import Redactor
+from palaver.telemetry import Meter
+
+log = logging.getLogger("palaver.worker")  # types and ids only: a message of an exception may quote a conversation
+
+TRIES = 6  # of a job before it is set aside, and of a write that is refused because the conversation has changed
+
+
+@dataclass(slots=True)
+class JobServices:
+    """What the jobs of one worker share.
+
+    `model_seconds` is how long a summariser, an extractor or a model that writes titles may take.
+    """
+
+    engine: Engine
+    counter: Counter
+    ids: Ids
+    clock: Clock
+    chosen_redactor: Redactor | None = None
+    embedder: Embedder | None = None
+    summarizer: Summarizer | None = None
+    extractor: Extractor | None = None
+    models: ModelRegistry | None = None
+    meter: Meter = field(default_factory=Meter)
+    files: Files | None = None
+    model_seconds: float = 60.0
+    in_background: bool = False  # in a process that serves requests at the same time
+    cached_redactor: CachedRedactor = field(init=False)
+    throttle: BackgroundThrottle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.throttle = BackgroundThrottle(self.engine)
+        self.cached_redactor = CachedRedactor(lambda: self.redactor.redact)
+
+    @property
+    def redactor(self) -> Redactor:
+        """The application's redactor, or the rules, which are loaded at the first use."""
+        if self.chosen_redactor is None:
+            from palaver.redaction.redactor import RuleRedactor
+
+            self.chosen_redactor = RuleRedactor()
+        return self.chosen_redactor
+
+    def pause(self) -> Pause:
+        """Return the pause between two steps of work in a thread."""
+        return self.throttle.pause() if self.in_background else no_pause
+
+    def clean(self, turn: Turn) -> Turn:
+        """Redact the turn: secrets must not reach anything that is derived from it."""
+        redact = self.redactor.redact
+        text = self.cached_redactor(turn.text)  # read twice: for the summary, and for working memory
+        results = tuple(redacted_results(turn.tool_results, redact))
+        calls = tuple(redacted_calls(turn.tool_calls, redact))
+        content = turn.content if text == turn.text else text
+        return structs.replace(turn, content=content, tool_results=results, tool_calls=calls)
+
+    def clean_words(self, info: ConversationInfo) -> Callable[[str], str]:
+        """Return the function that redacts the text of a file, if the conversation has `redact` set."""
+        return (lambda text: self.redactor.redact(text).text) if info.settings.get("redact") else str
