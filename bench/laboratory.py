@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from bench.datasets import Question, Talk
 from bench.evidence import Answered, found, mean
+from palaver.context.pack import Candidate, pick
 from palaver.memory.standing_instructions import standing
 from palaver.models.tokens import BpeCounter
 from palaver.recall.query import Query, parse
-from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
+from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score
 from palaver.recall.terms import passages, segments
 from palaver.recall.turn_arrays import Profile, Row
 
@@ -119,11 +120,18 @@ class System:
         cosines = desk.cosines(query, self.weights) if self.dense else None
         return score(desk.profile, query, desk.lexical(query, self.real_tf), cosines, self.weights)
 
-    def pick(self, desk: Desk, scores: Scores, order: NDArray[np.int64], budget: int) -> list[int]:
-        if not self.header_per_turn:
-            return pick(desk.profile, scores, order, budget, HEADER)
-        dated = replace(desk.profile, tokens=desk.profile.tokens + np.int32(HEADER))
-        return pick(dated, scores, order, budget, 0)
+    def pick(self, desk: Desk, order: NDArray[np.int64], budget: int) -> list[int]:
+        """The turns that a block of `budget` tokens quotes, chosen as a context does."""
+        about, ranked = desk.profile, order.tolist()
+        candidates = [
+            Candidate(
+                i if self.header_per_turn else int(about.session[i]), about.has_assistant and about.standing[i] == 2
+            )
+            for i in ranked
+        ]
+        tokens = about.tokens[order].tolist()
+        chosen = pick(candidates, tokens.__getitem__, budget, standing_room=budget // 10, header_cost=HEADER)
+        return [ranked[place] for place in chosen]
 
 
 class Last(System):
@@ -167,7 +175,7 @@ def answer(desk: Desk, question: Question, system: System, budgets: Sequence[int
     result = Answered(desk.talk.data, question.kind, question.headline, found(names, question.gold))
     gold = {i for i, said in enumerate(desk.talk.turns) if said.name in question.gold}
     for budget in budgets:
-        result.figures[f"EIC@{budget}"] = float(gold.issubset(system.pick(desk, scores, order, budget)))
+        result.figures[f"EIC@{budget}"] = float(gold.issubset(system.pick(desk, order, budget)))
     return result
 
 

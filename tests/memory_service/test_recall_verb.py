@@ -15,7 +15,9 @@ import palaver
 from palaver import Conversation, Scope, Store
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.ports.recall import ProfileRows, RecallScope
-from palaver.recall import scoring
+from palaver.recall import ranking
+from palaver.recall.scoring import Scores
+from palaver.recall.service import RecallLimits
 from palaver.testing import HashEmbedder
 
 from .helpers import talk_on, url
@@ -77,16 +79,16 @@ async def test_a_recall_ranks_what_was_there_when_it_looked(both: Store, monkeyp
     await said(talk, "warm up")
     at_it, go_on = threading.Event(), threading.Event()
 
-    def slowly(*args: Any, **options: Any) -> scoring.Scores:
+    def slowly(*args: Any, **options: Any) -> Scores:
         at_it.set()
         assert go_on.wait(20)
         return score(*args, **options)
 
-    score = scoring.score
-    monkeypatch.setattr(scoring, "score", slowly)
+    score = ranking.score
+    monkeypatch.setattr(ranking, "score", slowly)
     early = asyncio.create_task(said(talk, "peanuts", k=50))
     assert await asyncio.to_thread(at_it.wait, 20)
-    monkeypatch.setattr(scoring, "score", score)
+    monkeypatch.setattr(ranking, "score", score)
     await talk.append("user", "Peanuts, again.")
     assert "Peanuts, again." in await said(talk, "peanuts")
     go_on.set()
@@ -123,8 +125,8 @@ async def test_edits_do_not_pile_up_in_what_is_remembered(tmp_path: Path) -> Non
         for n in range(10):
             last = await talk.append("user", f"{PEANUTS} {n}", replaces=last)
             await said(talk, "peanuts")
-        (matrix,) = store.parts.prompter.recaller._matrices.values()
-        assert [len(block.tids) for block in matrix.blocks] == [5]
+        (vectors,) = store.parts.prompter.recaller._vectors.values()
+        assert [len(block.tids) for block in vectors.blocks] == [5]
 
 
 async def test_a_stream_that_is_being_written_hides_nothing_that_came_after_it(both: Store) -> None:
@@ -278,11 +280,9 @@ async def test_recall_goes_on_when_the_last_vector_is_gone(tmp_path: Path) -> No
         assert "And walnuts." in await said(one, "walnuts", scope="tenant")
 
 
-async def test_many_turns_that_have_no_vector_yet_are_found_by_their_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("palaver.recall.service.MANY", 10)
+async def test_many_turns_that_have_no_vector_yet_are_found_by_their_words(tmp_path: Path) -> None:
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        store.parts.prompter.recaller.limits = RecallLimits(all_vectors=10)
         talk = await store.conversation("t")
         await talk_on(talk, 30)
         await talk.append("user", PEANUTS)

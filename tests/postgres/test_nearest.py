@@ -8,7 +8,7 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.recall import service
+from palaver.recall.service import RecallLimits
 from palaver.testing import HashEmbedder
 
 WORDS = (
@@ -26,9 +26,7 @@ async def fill(store: Store, turns: int) -> palaver.Conversation:
 
 
 @pytest.mark.parametrize("scope", ["conversation", "tenant"])
-async def test_the_nearest_are_ranked_as_if_all_were_looked_at(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, scope: str
-) -> None:
+async def test_the_nearest_are_ranked_as_if_all_were_looked_at(postgres_url: str, scope: str) -> None:
     questions = [
         "bread and pepper in the garden",
         "a falcon over the glacier",
@@ -37,8 +35,8 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(
     ]
     found = {}
     for many in (10_000, 100):
-        monkeypatch.setattr(service, "MANY", many)
         async with palaver.open(postgres_url, embedder=HashEmbedder(384), worker=False) as store:
+            store.parts.prompter.recaller.limits = RecallLimits(all_vectors=many)
             talk = await fill(store, 600) if many > 600 else await store.conversation("long")
             hits = [await talk.recall(question, k=10, scope=scope) for question in questions]
             found[many] = [{hit.turn.id for hit in each if hit.turn} for each in hits]
@@ -46,13 +44,10 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(
     assert min(shared) >= 9, shared
 
 
-async def test_when_the_index_finds_too_little_every_vector_is_looked_at(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_when_the_index_finds_too_little_every_vector_is_looked_at(postgres_url: str) -> None:
     """An embedder whose vectors have a length that no index is for."""
-    monkeypatch.setattr(service, "MANY", 100)
-    monkeypatch.setattr(service, "NEAREST", 250)
     async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
+        store.parts.prompter.recaller.limits = RecallLimits(all_vectors=100, nearest=250)
         talk = await fill(store, 200)
         ranking = await store.parts.prompter.recaller.rank(
             store.scope, palaver.ports.RecallScope(conversation=talk.id), "owl", 1_000

@@ -22,8 +22,6 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Hits = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 
-STANDING_SHARE = 0.1
-SMALLEST = 8  # tokens: nothing worth having is shorter
 LEAST = float(np.finfo(np.float32).min)
 TINY = 1e-6  # where all cosines are the same
 FEW = 32  # turns: fewer say little about a scope
@@ -225,44 +223,3 @@ def rank(
     if k is not None and k < len(fit):
         fit = fit[total[fit] >= np.partition(total[fit], len(fit) - k)[len(fit) - k]] if k > 0 else fit[:0]
     return fit[np.argsort(-total[fit], kind="stable")][:k]
-
-
-def pick(profile: Profile, scores: Scores, order: Indices, budget: int, header_cost: int) -> list[int]:
-    """Which of the turns in `order` to quote in `budget` tokens, in the order in which they were chosen.
-
-    Standing instructions come first, in a tenth of the budget, where an assistant takes part. Then every turn that
-    still fits is taken, whole. The first turn of a session also costs a header.
-    """
-    purse = _Purse(profile, header_cost)
-    if profile.has_assistant:
-        purse.spend(order[profile.standing[order] == 2], int(STANDING_SHARE * budget))
-    purse.spend(order, budget)
-    return purse.chosen
-
-
-class _Purse:
-    def __init__(self, profile: Profile, header_cost: int) -> None:
-        self.profile, self.header_cost = profile, header_cost
-        self.chosen: list[int] = []
-        self.opened: set[int] = set()
-        self.spent = 0
-
-    def spend(self, order: Indices, limit: int) -> None:
-        """Take what fits, walking down the order; what is surely too long is skipped without a look."""
-        taken = set(self.chosen)
-        for start in range(0, len(order), 256):
-            left = limit - self.spent
-            if left < SMALLEST:
-                return
-            part = order[start : start + 256]
-            for i in part[self.profile.tokens[part] <= left].tolist():
-                if i not in taken:
-                    self._take(i, limit)
-
-    def _take(self, i: int, limit: int) -> None:
-        session = int(self.profile.session[i])
-        cost = int(self.profile.tokens[i]) + (0 if session in self.opened else self.header_cost)
-        if self.spent + cost <= limit:
-            self.chosen.append(i)
-            self.opened.add(session)
-            self.spent += cost

@@ -1,4 +1,4 @@
-"""Which turns belong together: sessions, neighbours, and who speaks how early in a session. Pure."""
+"""Which turns belong together: sessions, neighbours, and how early in a session a person speaks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HOUR = 3_600_000_000  # microseconds
-FEW = 32  # turns: so many are added one by one
+FEW = 32  # up to this many new turns are added one by one; more than that, and all links are computed again
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 
 
 class Places(NamedTuple):
-    """Where turns stand, and whether their words count."""
+    """Where turns are in their conversations, and whether they can be recalled."""
 
     conversation: Codes
     position: Ints
@@ -27,9 +27,12 @@ class Places(NamedTuple):
 
 
 class Links(NamedTuple):
-    """`session` names stretches without a pause of an hour inside one conversation. `before` and `after` are the
-    indices of the searchable neighbours in the same session, -1 where there is none. `nth` counts the turns of people
-    in their session from 0; it is -1 for every other turn."""
+    """The session and the neighbours of each turn.
+
+    `session` numbers stretches of one conversation without a pause of an hour. `before` and `after` are the indices of
+    the searchable neighbours in the same session, -1 if there is none. `nth` counts the turns of people in their
+    session from 0; it is -1 for every other turn.
+    """
 
     session: Codes
     before: Ints
@@ -37,95 +40,99 @@ class Links(NamedTuple):
     nth: Codes
 
 
-def linked(places: Places) -> Links:
-    """The links of all these turns."""
+def link_turns(places: Places) -> Links:
+    """Compute the links of all these turns."""
     n = len(places.created)
     links = Links(np.empty(n, np.int32), np.full(n, -1), np.full(n, -1), np.full(n, -1, np.int32))
-    order = _order(places)
+    order = _sort_by_position(places)
     conversation, created = places.conversation[order], places.created[order]
     starts = np.ones(n, bool)
     starts[1:] = (conversation[1:] != conversation[:-1]) | (np.abs(np.diff(created)) >= HOUR)
     links.session[order] = np.cumsum(starts) - 1
-    _join(links, order[places.searchable[order]])
-    _number(links, order[(places.searchable & ~places.assistant)[order]])
+    _join_neighbours(links, order[places.searchable[order]])
+    _count_people(links, order[(places.searchable & ~places.assistant)[order]])
     return links
 
 
-def _join(links: Links, heard: Ints) -> None:
-    together = links.session[heard[1:]] == links.session[heard[:-1]]
-    links.before[heard[1:][together]] = heard[:-1][together]
-    links.after[heard[:-1][together]] = heard[1:][together]
+def _join_neighbours(links: Links, searchable: Ints) -> None:
+    together = links.session[searchable[1:]] == links.session[searchable[:-1]]
+    links.before[searchable[1:][together]] = searchable[:-1][together]
+    links.after[searchable[:-1][together]] = searchable[1:][together]
 
 
-def _number(links: Links, people: Ints) -> None:
+def _count_people(links: Links, people: Ints) -> None:
     session = links.session[people]
     links.nth[people] = np.arange(len(people)) - np.searchsorted(session, session)
 
 
-def _order(places: Places) -> Ints:
-    """The indices in order of conversation and position; nearly always they are so already."""
+def _sort_by_position(places: Places) -> Ints:
+    """Return the indices in order of conversation and position; they nearly always are in order."""
     conversation, position = places.conversation, places.position
-    later = conversation[1:] > conversation[:-1]
-    if bool((later | ((conversation[1:] == conversation[:-1]) & (position[1:] > position[:-1]))).all()):
+    is_later = conversation[1:] > conversation[:-1]
+    if bool((is_later | ((conversation[1:] == conversation[:-1]) & (position[1:] > position[:-1]))).all()):
         return np.arange(len(conversation))
     return np.lexsort((position, conversation))
 
 
-# ---- a few more ----------------------------------------------------------------------------------------------------
+# ---- a few more turns ----------------------------------------------------------------------------------------------
 
 
-def followed(known: Links, places: Places) -> Links:
-    """The links of all these turns, of which the first are known: most often, a few came to the end of a
-    conversation."""
+def extend_links(known: Links, places: Places) -> Links:
+    """Compute the links of all these turns, given those of the first ones.
+
+    Most often a few turns were added at the end of a conversation; these are linked one by one.
+    """
     n, more = len(known.session), len(places.created) - len(known.session)
     if more > FEW:
-        return linked(places)
+        return link_turns(places)
     links = Links(*(np.concatenate((column, np.full(more, -1, column.dtype))) for column in known))
     end: _End | None = None
     for i in (n + np.lexsort((places.position[n:], places.conversation[n:]))).tolist():
         if end is None or places.conversation[end.last] != places.conversation[i]:
             end = _end_of(int(places.conversation[i]), known, places)
         if end.last >= 0 and places.position[i] <= places.position[end.last]:
-            return linked(places)  # it belongs in between
-        _add(i, links, places, end)
+            return link_turns(places)  # it belongs between known turns
+        _append(i, links, places, end)
     return links
 
 
 @dataclass(slots=True)
 class _End:
-    """The end of a conversation: its last turn, the last one heard in that session, and how many people spoke there."""
+    """The end of a conversation: its last turn, the last searchable one of that session, and how often people spoke."""
 
     last: int
-    heard: int
+    searchable: int
     people: int
 
 
 def _end_of(conversation: int, known: Links, places: Places) -> _End:
-    mine = np.flatnonzero(places.conversation[: len(known.session)] == conversation)
-    if not len(mine):
+    own = np.flatnonzero(places.conversation[: len(known.session)] == conversation)
+    if not len(own):
         return _End(-1, -1, 0)
-    last = _latest(mine, places)
-    there = mine[known.session[mine] == known.session[last]]
-    return _End(last, _latest(there[places.searchable[there]], places), int((known.nth[there] >= 0).sum()))
+    last = _latest(own, places)
+    session = own[known.session[own] == known.session[last]]
+    searchable = session[places.searchable[session]]
+    return _End(last, _latest(searchable, places), int((known.nth[session] >= 0).sum()))
 
 
 def _latest(indices: Ints, places: Places) -> int:
     return int(indices[places.position[indices].argmax()]) if len(indices) else -1
 
 
-def _add(i: int, links: Links, places: Places, end: _End) -> None:
+def _append(i: int, links: Links, places: Places, end: _End) -> None:
+    """Link turn `i` to the end of its conversation, which it becomes."""
     if end.last >= 0 and abs(places.created[i] - places.created[end.last]) < HOUR:
         links.session[i] = links.session[end.last]
     else:
         links.session[i] = links.session.max() + 1
-        end.heard, end.people = -1, 0
+        end.searchable, end.people = -1, 0
     end.last = i
     if not places.searchable[i]:
         return
-    links.before[i] = end.heard
-    if end.heard >= 0:
-        links.after[end.heard] = i
-    end.heard = i
+    links.before[i] = end.searchable
+    if end.searchable >= 0:
+        links.after[end.searchable] = i
+    end.searchable = i
     if not places.assistant[i]:
         links.nth[i] = end.people
         end.people += 1

@@ -1,22 +1,26 @@
-"""What the ranking knows of every turn in a scope, as arrays. Pure.
+"""Everything that the ranking needs to know about the turns of a scope, as arrays. Pure.
 
-A turn is named by its index, which stays the same when newer turns are added.
+A turn is identified by its index, which stays the same when newer turns are added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palaver.recall.sessions import Codes, Flags, Ints, Links, Places, followed, linked
+from palaver.recall.sessions import Codes, Flags, Ints, Links, Places, extend_links, link_turns
+
+# A turn as the engine reads it: number, conversation, position, created, tokens, role, actor, standing, status.
+StoredRow = tuple[int, int, int, int, int, str, str, int, str]
+SPEAKER_TOKENS = 3  # of "actor: " before a quoted line
 
 
 class Row(NamedTuple):
-    """One turn, as the engine hands it over."""
+    """One turn, as the arrays hold it."""
 
     tid: int
     conversation: int
@@ -29,9 +33,21 @@ class Row(NamedTuple):
     searchable: bool  # a complete turn of a user or an assistant, with text
 
 
+class _Columns(NamedTuple):
+    tid: Ints
+    conversation: Codes
+    position: Ints
+    created: Ints
+    tokens: Codes
+    assistant: Flags
+    searchable: Flags
+    actor: Codes
+    standing: NDArray[np.int8]
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The turns of a scope, best given in order of conversation and position. It never changes."""
+    """The turns of a scope; building it is fastest in order of conversation and position. Immutable."""
 
     tid: Ints
     conversation: Codes
@@ -49,24 +65,23 @@ class Profile:
         return len(self.tid)
 
     @classmethod
-    def build(cls, rows: Iterable[tuple[Any, ...]]) -> Profile:
-        """The profile of these turns (see `Row` for what a tuple holds)."""
-        columns = _columns(rows, ())
-        return cls(**columns, links=linked(_places(columns)))
+    def build(cls, rows: Iterable[Row]) -> Profile:
+        columns, actors = _columns(rows, ())
+        return cls(*columns, actors, link_turns(_places(columns)))
 
-    def extended(self, rows: Iterable[tuple[Any, ...]]) -> Profile:
-        """With more turns. They get the next indices, wherever in the scope they belong."""
-        columns = _columns(rows, self.actors)
-        for name in columns.keys() - {"actors"}:
-            columns[name] = np.concatenate((getattr(self, name), columns[name]))
-        return Profile(**columns, links=followed(self.links, _places(columns)))
+    def extend(self, rows: Iterable[Row]) -> Profile:
+        """Add turns. They get the next indices, wherever in the scope they belong."""
+        new, actors = _columns(rows, self.actors)
+        old = _Columns(*(getattr(self, name) for name in _Columns._fields))
+        columns = _Columns(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
+        return Profile(*columns, actors, extend_links(self.links, _places(columns)))
 
-    def marked(self, places: Ints, standing: Sequence[int]) -> Profile:
-        """With these marks at these indices."""
-        if not len(places):
+    def mark(self, indices: Ints, standing: Sequence[int]) -> Profile:
+        """Set the marks of standing instructions at these indices."""
+        if not len(indices):
             return self
         marks = self.standing.copy()
-        marks[places] = standing
+        marks[indices] = standing
         return replace(self, standing=marks)
 
     @property
@@ -90,25 +105,69 @@ class Profile:
         return self.links.nth
 
 
-def _places(columns: dict[str, Any]) -> Places:
-    return Places(*(columns[name] for name in Places._fields))
+@dataclass(frozen=True, slots=True)
+class IndexedProfile:
+    """A profile that finds turns by their numbers, with the engine's stamp of when it was read."""
+
+    profile: Profile
+    stamp: tuple[int, ...]
+    through: int
+    order: Ints  # the indices in order of the turns' numbers
+    sorted_tids: Ints
+    conversations: list[int]
+
+    @classmethod
+    def of(cls, profile: Profile, stamp: tuple[int, ...], through: int) -> IndexedProfile:
+        order = profile.tid.argsort(kind="stable")
+        conversations = np.unique(profile.conversation).tolist()
+        return cls(profile, stamp, through, order, profile.tid[order], conversations)
+
+    def update(self, stored: Iterable[StoredRow], stamp: tuple[int, ...], through: int) -> IndexedProfile:
+        """Add the turns that are not in the profile yet, and set the marks of those that are."""
+        rows = {row.tid: row for row in map(read_row, stored)}
+        indices, is_known = self.find(np.array(list(rows), np.int64))
+        pairs = list(zip(rows.values(), is_known.tolist(), strict=True))
+        profile = self.profile.mark(indices, [row.standing for row, known in pairs if known])
+        if is_known.all():
+            return replace(self, profile=profile, stamp=stamp, through=through)
+        return IndexedProfile.of(profile.extend([row for row, known in pairs if not known]), stamp, through)
+
+    def find(self, tids: Ints) -> tuple[Ints, Flags]:
+        """Return the indices of those turns that are in the profile, and which of `tids` are."""
+        if not len(self.sorted_tids):
+            return self.order[:0], np.zeros(len(tids), bool)
+        places = self.sorted_tids.searchsorted(tids)
+        places[places == len(self.sorted_tids)] = 0
+        is_known = self.sorted_tids[places] == tids
+        return self.order[places[is_known]], is_known
 
 
-def _columns(rows: Iterable[tuple[Any, ...]], actors: tuple[str, ...]) -> dict[str, Any]:
-    """The arrays of these rows, and the actors: those that were known, and the new ones."""
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
-    tid, conversation, position, created, tokens, role, actor, standing, searchable = columns
-    codes = {name: code for code, name in enumerate(actors)}
+def read_row(stored: StoredRow) -> Row:
+    """Convert a stored row. Only complete turns of users and assistants that have text can be recalled."""
+    tid, conversation, position, created, tokens, role, actor, standing, status = stored
+    searchable = status == "complete" and role in ("user", "assistant") and tokens > 0
+    return Row(tid, conversation, position, created, tokens + SPEAKER_TOKENS, role, actor, standing, searchable)
+
+
+def _places(columns: _Columns) -> Places:
+    return Places(columns.conversation, columns.position, columns.created, columns.assistant, columns.searchable)
+
+
+def _columns(rows: Iterable[Row], actors: tuple[str, ...]) -> tuple[_Columns, tuple[str, ...]]:
+    """Return the rows as arrays, and the actors: the known ones first, then new ones."""
+    transposed: list[tuple[object, ...]] = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
+    tid, conversation, position, created, tokens, role, actor, standing, searchable = transposed
+    codes: dict[object, int] = {name: code for code, name in enumerate(actors)}
     coded = [codes.setdefault(name, len(codes)) for name in actor]
-    return {
-        "tid": np.array(tid, np.int64),
-        "conversation": np.array(conversation, np.int32),
-        "position": np.array(position, np.int64),
-        "created": np.array(created, np.int64),
-        "tokens": np.array(tokens, np.int32),
-        "assistant": np.array([one == "assistant" for one in role], bool),
-        "searchable": np.array(searchable, bool),
-        "actor": np.array(coded, np.int32),
-        "standing": np.array(standing, np.int8),
-        "actors": tuple(codes),
-    }
+    columns = _Columns(
+        tid=np.array(tid, np.int64),
+        conversation=np.array(conversation, np.int32),
+        position=np.array(position, np.int64),
+        created=np.array(created, np.int64),
+        tokens=np.array(tokens, np.int32),
+        assistant=np.array([one == "assistant" for one in role], bool),
+        searchable=np.array(searchable, bool),
+        actor=np.array(coded, np.int32),
+        standing=np.array(standing, np.int8),
+    )
+    return columns, tuple(str(name) for name in codes)

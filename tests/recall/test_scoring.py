@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.recall.query import parse
-from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, pick, rank, score
+from palaver.recall.ranking import Ranking
+from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score
 from palaver.recall.sessions import HOUR
 from palaver.recall.terms import passages
 from palaver.recall.turn_arrays import Profile, Row
+from palaver.recall.vectors import Nearness
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 JULY = int(datetime(2023, 7, 3, tzinfo=UTC).timestamp() * 1e6)
@@ -182,36 +184,13 @@ def test_the_first_k_are_the_first_k(totals: list[int], k: int) -> None:
     assert rank(scores, k).tolist() == rank(scores).tolist()[:k]
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 400), st.sampled_from(["user", "assistant"]), st.integers(0, 2), st.booleans())),
-    st.integers(0, 2000),
-    st.integers(0, 20),
-)
-def test_what_is_picked_fits_and_nothing_that_fits_is_left(
-    turns: list[tuple[int, str, int, bool]], budget: int, header: int
-) -> None:
-    at, rows = 0, []
-    for i, (tokens, role, standing, pause) in enumerate(turns):
-        at += HOUR if pause else 1
-        rows.append(Row(i, 0, i, at, tokens, role, role, standing if role == "user" else 0, True))
-    about = Profile.build(rows)
-    scores = Scores(np.arange(len(rows), dtype=np.float32))
-    chosen = pick(about, scores, rank(scores), budget, header)
-    sessions = {int(about.session[i]) for i in chosen}
-    spent = int(about.tokens[chosen].sum()) + header * len(sessions)
-    assert len(set(chosen)) == len(chosen)
-    assert spent <= budget
-    for i in set(range(len(rows))) - set(chosen):
-        cost = rows[i].tokens + (0 if int(about.session[i]) in sessions else header)
-        assert cost > budget - spent or budget - spent < 8
-
-
-def test_a_standing_instruction_gets_in_before_better_turns() -> None:
-    turns: list[Turn] = [("user", "u", "always"), ("assistant", "a", "ok"), *people(*"abcdefgh")]
-    about = profile(turns, tokens=10, standing={0: 2})
-    scores = Scores(np.arange(len(turns), dtype=np.float32))
-    assert pick(about, scores, rank(scores), 100, 0)[0] == 0
-    assert 0 not in pick(profile(people(*"abcdefgh"), standing={0: 2}), scores, rank(scores)[2:], 50, 0)
+def test_there_are_standing_instructions_only_where_an_assistant_takes_part() -> None:
+    alone = people(*"abcdefgh")
+    turns: list[Turn] = [*alone, ("assistant", "a", "ok")]
+    for said, expected in ((turns, [6, 2]), (alone, [])):
+        about = profile(said, standing={2: 2, 4: 1, 6: 2})
+        scores = Scores(np.arange(len(said), dtype=np.float32))
+        assert Ranking(about, scores, rank(scores), "", Nearness()).standing(5) == expected
 
 
 # ---- cost ----------------------------------------------------------------------------------------------------------
@@ -235,7 +214,7 @@ def test_a_hundred_thousand_turns_score_in_a_blink() -> None:
     for _ in range(5):
         start = time.perf_counter()
         scores = score(about, query, words, cosines)
-        pick(about, scores, rank(scores, 2000), 4000, 8)
+        rank(scores, 2000)
         taken.append(time.perf_counter() - start)
     assert min(taken) < 0.15
 

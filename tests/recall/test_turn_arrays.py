@@ -33,14 +33,14 @@ def test_neighbours_are_searchable_and_in_the_same_session() -> None:
 
 def test_actors_are_coded() -> None:
     found = Profile.build([row(0, 0, 0, 0), row(1, 0, 1, 1, "assistant")])
-    found = found.extended([row(2, 0, 2, 2), row(3, 1, 0, 3)])
+    found = found.extend([row(2, 0, 2, 2), row(3, 1, 0, 3)])
     assert [found.actors[code] for code in found.actor] == ["user 0", "assistant 0", "user 0", "user 1"]
 
 
 def test_an_empty_scope() -> None:
     found = Profile.build([])
     assert len(found) == 0
-    found = found.extended([]).extended([row(0, 0, 0, 0)])
+    found = found.extend([]).extend([row(0, 0, 0, 0)])
     assert len(found) == 1
     assert found.session.tolist() == [0]
 
@@ -64,7 +64,7 @@ def test_extending_is_the_same_as_building(moments: list[tuple[int, int, str]], 
     for start, end in itertools.pairwise([0, *sorted(cuts), len(rows)]):
         before = grown
         kept = [column.copy() for column in before.links]
-        grown = grown.extended(rows[start:end])
+        grown = grown.extend(rows[start:end])
         assert all(np.array_equal(one, other) for one, other in zip(kept, before.links, strict=True))
     for name in ("tid", "before", "after", "nth", "actor"):
         assert np.array_equal(getattr(whole, name), getattr(grown, name)), name
@@ -76,6 +76,6 @@ def test_extending_is_the_same_as_building(moments: list[tuple[int, int, str]], 
 
 def test_many_more_turns_are_the_same_too() -> None:
     rows = [row(n, n % 3, n, n * HOUR // 7) for n in range(3 * FEW)]
-    whole, grown = Profile.build(rows), Profile.build(rows[:FEW]).extended(rows[FEW:])
+    whole, grown = Profile.build(rows), Profile.build(rows[:FEW]).extend(rows[FEW:])
     assert np.array_equal(whole.after, grown.after)
     assert np.array_equal(whole.session, grown.session)

@@ -1,0 +1,125 @@
+"""Vectors of passages, and how near they are to a question. Pure; the arrays are cached by the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from palaver.recall.scoring import DEFAULT, Floats, Indices, Lexical, aim, attained
+from palaver.recall.sessions import Ints
+from palaver.recall.turn_arrays import IndexedProfile
+
+
+def decode(halves: Sequence[bytes], dimensions: int) -> Floats:
+    """Decode stored vectors, one row each; `dimensions` is for the case that there are none."""
+    if not halves:
+        return np.zeros((0, dimensions), np.float32)
+    return np.frombuffer(b"".join(halves), np.float16).astype(np.float32).reshape(len(halves), -1)
+
+
+class VectorBlock(NamedTuple):
+    """Some vectors, and the numbers of their turns."""
+
+    tids: Ints
+    vectors: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationVectors:
+    """The vectors of one conversation, in blocks.
+
+    Each block is much larger than the next, so that adding a few vectors copies little.
+    """
+
+    blocks: tuple[VectorBlock, ...]
+    total: Floats  # the sum of the vectors
+    stamp: tuple[int, ...]
+
+    @classmethod
+    def empty(cls, dimensions: int) -> ConversationVectors:
+        return cls((), np.zeros(dimensions, np.float32), ())
+
+    @property
+    def count(self) -> int:
+        return sum(len(block.tids) for block in self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(block.vectors.nbytes) for block in self.blocks)
+
+    def add(self, block: VectorBlock, stamp: tuple[int, ...]) -> ConversationVectors:
+        blocks = [*self.blocks, block] if len(block.tids) else list(self.blocks)
+        while len(blocks) > 1 and 2 * len(blocks[-1].tids) > len(blocks[-2].tids):
+            blocks[-2:] = [_join(*blocks[-2:])]
+        return ConversationVectors(tuple(blocks), self.total + block.vectors.sum(axis=0), stamp)
+
+
+def _join(one: VectorBlock, other: VectorBlock) -> VectorBlock:
+    return VectorBlock(np.concatenate((one.tids, other.tids)), np.concatenate((one.vectors, other.vectors)))
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSample:
+    """Some of the vectors of a scope that has too many to read, and how many passages it had then."""
+
+    vectors: Floats
+    passages: int
+
+
+class Nearness(NamedTuple):
+    """The question as a vector, and its cosine with each turn of the profile; NaN for a turn without a vector.
+
+    Where only the nearest turns were looked at, `sample` holds the cosines of some others.
+    """
+
+    question: Floats | None = None
+    cosines: Floats | None = None
+    sample: Floats | None = None
+
+    def distribution(self) -> Floats | None:
+        """Return cosines that are typical of the scope."""
+        if self.sample is not None or self.cosines is None:
+            return self.sample
+        return self.cosines[~np.isnan(self.cosines)]
+
+
+def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVectors], question: Floats) -> Nearness:
+    """Compare the question with every vector of the scope; a turn has the cosine of its nearest passage."""
+    question = _aim_at(question, vectors)
+    best = np.full(len(known.profile), np.nan, np.float32)
+    for block in (block for one in vectors for block in one.blocks):
+        indices, is_known = known.find(block.tids)
+        np.fmax.at(best, indices, (block.vectors @ question)[is_known])
+    return Nearness(question, best)
+
+
+def _aim_at(question: Floats, vectors: Sequence[ConversationVectors]) -> Floats:
+    count = sum(one.count for one in vectors)
+    if not count:
+        return question
+    total = sum((one.total for one in vectors[1:]), vectors[0].total)
+    return aim(question, (total / count).astype(question.dtype), count)
+
+
+def aim_at_sample(question: Floats, sample: VectorSample) -> Floats:
+    return aim(question, sample.vectors.mean(axis=0), sample.passages)
+
+
+def compare_with_nearest(
+    known: IndexedProfile, found: Sequence[tuple[int, float]], sample: VectorSample, question: Floats
+) -> Nearness:
+    """Use the cosines that the engine found (turn, cosine), and those of the sample."""
+    best = np.full(len(known.profile), np.nan, np.float32)
+    indices, is_known = known.find(np.array([tid for tid, _ in found], np.int64))
+    np.fmax.at(best, indices, np.array([cosine for _, cosine in found], np.float32)[is_known])
+    return Nearness(question, best, sample.vectors @ question)
+
+
+def best_by_words(n: int, lexical: Lexical, most: int) -> Indices:
+    """Return the indices of the turns that hold most of the question's words, best first."""
+    share = attained(n, lexical, DEFAULT)
+    matching = np.flatnonzero(share)
+    return matching[np.argsort(-share[matching], kind="stable")[:most]]
