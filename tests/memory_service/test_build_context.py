@@ -12,7 +12,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
-from palaver.context.render import text_of
+from palaver.context.render import message_text
 from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.models.tokens import BpeCounter
 from palaver.testing import FakeClock, HashEmbedder
@@ -454,7 +454,7 @@ async def test_files_are_named_shown_and_quoted_and_no_budget_is_exceeded() -> N
                 continue
             parts = [part for message in context.messages for part in message["content"] if isinstance(part, dict)]
             images = sum(part["type"] == "image" for part in parts)
-            real = sum(count(text_of(message)) + OVERHEAD_TOKENS for message in context.messages)
+            real = sum(count(message_text(message)) + OVERHEAD_TOKENS for message in context.messages)
             assert real + images * IMAGE_TOKENS <= context.tokens <= budget
             seen |= {"image"} if images else set()
             seen |= {word for word in ("[attached: a long name", "[from a long name") if word in context.text}

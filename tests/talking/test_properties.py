@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import palaver
 from palaver import ToolCall
-from palaver.context.render import text_of
+from palaver.context.render import message_text
 from palaver.models.anthropic import AnthropicMessages
 from palaver.models.openai.chat import OpenAIChat
 from palaver.models.openai.responses import OpenAIResponses
@@ -66,7 +66,7 @@ class Watched(ScriptedModel):
         check_chat(CHAT.body(request))
         check_responses(RESPONSES.body(request))
         check_messages(MESSAGES.body(request))
-        weight = sum(COUNT(text_of(message)) for message in request.messages)
+        weight = sum(COUNT(message_text(message)) for message in request.messages)
         weight += sum(COUNT(tool.description) for tool in request.tools)
         assert weight <= self.budget
         return super().body(request)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palaver import Conversation
-from palaver.context.render import as_text
+from palaver.context.render import messages_text
 from palaver.errors import TurnGone
 from palaver.model import ToolCall
 from palaver.ports.models import CallReady, Finished, ModelEvent, Started, TextDelta
@@ -32,7 +32,7 @@ class Echo(ScriptedModel):
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
         messages = body["messages"]
         yield Started(None, self.name)
-        asked = next(as_text([one]) for one in reversed(messages) if one["role"] == "user")
+        asked = next(messages_text([one]) for one in reversed(messages) if one["role"] == "user")
         question = QUESTION.findall(asked)[-1]
         if self.call is not None and messages[-1]["role"] != "tool":
             yield CallReady(ToolCall(id=f"call-{question}", name=self.call, arguments={"question": question}))
@@ -43,7 +43,7 @@ class Echo(ScriptedModel):
 
 
 def said_in(messages: Any) -> set[str]:
-    return set(QUESTION.findall(as_text(list(messages))))
+    return set(QUESTION.findall(messages_text(list(messages))))
 
 
 async def check_prompts(talk: Conversation, model: Echo, askers: int) -> None:
@@ -51,7 +51,7 @@ async def check_prompts(talk: Conversation, model: Echo, askers: int) -> None:
     order = [turn.text.split()[0] for turn in await talk.history(500) if turn.role == "user"]
     assert len(order) == askers
     for request in model.requests:
-        asked = next(as_text([one]) for one in reversed(request.messages) if one["role"] == "user")
+        asked = next(messages_text([one]) for one in reversed(request.messages) if one["role"] == "user")
         own = QUESTION.findall(asked)[-1]
         assert said_in(request.messages) <= set(order[: order.index(own) + 1])
 
@@ -83,8 +83,8 @@ async def test_each_of_several_questions_keeps_its_own_tool_rounds(opened: Opene
         await check_prompts(talk, model, 6)
         for request in model.requests:
             results = [one for one in request.messages if one["role"] == "tool"]
-            own = next(as_text([one]) for one in reversed(request.messages) if one["role"] == "user")
-            assert all(QUESTION.findall(own)[-1] in as_text([one]) for one in results)
+            own = next(messages_text([one]) for one in reversed(request.messages) if one["role"] == "user")
+            assert all(QUESTION.findall(own)[-1] in messages_text([one]) for one in results)
 
 
 async def test_answering_the_thread_as_it_stands_ends_where_it_stood(opened: Opener) -> None:
@@ -101,7 +101,7 @@ async def test_answering_the_thread_as_it_stands_ends_where_it_stood(opened: Ope
         await talk.append("user", "question-1 is here")
         answer = await talk.generate(tools=[interrupt])
         assert answer.text == "about question-1"
-        assert "question-2" not in as_text(list(model.requests[-1].messages))
+        assert "question-2" not in messages_text(list(model.requests[-1].messages))
 
 
 FILLER = "Something else entirely, number {n}, that takes up some room in the thread and in the budget."

@@ -268,10 +268,10 @@ def identical_prefix(before: list[dict[str, Any]], now: list[dict[str, Any]], co
     A provider's cache goes by tokens: the beginning of the first message that differs counts as well.
     """
     same = _same(before, now)
-    costs = [count(render.text_of(message)) + OVERHEAD_TOKENS for message in now]
+    costs = [count(render.message_text(message)) + OVERHEAD_TOKENS for message in now]
     kept = sum(costs[:same])
     if same < min(len(before), len(now)) and before[same]["role"] == now[same]["role"]:
-        kept += count(_beginning(render.text_of(before[same]), render.text_of(now[same])))
+        kept += count(_beginning(render.message_text(before[same]), render.message_text(now[same])))
     return kept / sum(costs) if costs else 0.0
 
 
@@ -294,7 +294,7 @@ def _share(messages: Sequence[dict[str, Any]], same: int) -> float:
 
 def _size(message: dict[str, Any]) -> int:
     content = message["content"]
-    return len(content if isinstance(content, str) and len(message) == 2 else render.text_of(message))
+    return len(content if isinstance(content, str) and len(message) == 2 else render.message_text(message))
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

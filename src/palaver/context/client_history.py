@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaver.context.render import fenced
+from palaver.context.render import fence
 from palaver.core.validation import clean_text
 from palaver.errors import InvalidInput
 
@@ -29,7 +29,7 @@ class ClientHistory:
         lines = [f"{role}: {content}" for role, content in self.messages]
         if self.left_out:
             lines.insert(0, f"(older messages omitted; showing last {len(self.messages)} messages)")
-        return fenced("history", NOTE, "\n".join(lines))
+        return fence("history", NOTE, "\n".join(lines))
 
     def without_oldest(self) -> ClientHistory:
         return ClientHistory(self.messages[1:], self.left_out + 1)

@@ -36,7 +36,7 @@ class Costs:
         self._speakers: dict[tuple[str, str], int] = {}  # what naming them costs
 
     def entry(self, unit: Unit, cost: int) -> Entry:
-        return Entry(unit, [message for turn in unit.turns for message in render.messages(turn, self.view)], cost)
+        return Entry(unit, [message for turn in unit.turns for message in render.turn_messages(turn, self.view)], cost)
 
     def shorten(self, unit: Unit, room: int) -> Entry | None:
         """The unit with the middle of its texts left out, so that it costs at most `room`."""
@@ -49,9 +49,9 @@ class Costs:
         each = (room - fixed) // texts
         if each < LEAST_TEXT:
             return None
-        cut = lambda text: render.shortened(text, each, self.count)  # noqa: E731
-        messages = [message for turn in unit.turns for message in render.messages(turn, self.view, cut)]
-        cost = sum(self.count(render.text_of(message)) + self.overhead for message in messages)
+        cut = lambda text: render.shorten(text, each, self.count)  # noqa: E731
+        messages = [message for turn in unit.turns for message in render.turn_messages(turn, self.view, cut)]
+        cost = sum(self.count(render.message_text(message)) + self.overhead for message in messages)
         cost += sum(self._images(turn) for turn in unit.turns)
         return Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
@@ -64,7 +64,7 @@ class Costs:
         if self.counted and turn.id and turn.adapter != GUESSED:
             words = turn.token_count + (self._note(turn) if turn.attachments else 0)
         else:
-            words = sum(self.count(render.text_of(message)) for message in render.messages(turn, self.view))
+            words = sum(self.count(render.message_text(message)) for message in render.turn_messages(turn, self.view))
         return words + (len(turn.tool_results) or 1) * self.overhead + self._extras(turn)
 
     def _extras(self, turn: Turn) -> int:
@@ -91,5 +91,5 @@ class Costs:
 
 def _calls_text(turn: Turn) -> str:
     return "\n".join(
-        f"{call['name']}({call['arguments']})" for call in render.messages(turn, View(""))[0]["tool_calls"]
+        f"{call['name']}({call['arguments']})" for call in render.turn_messages(turn, View(""))[0]["tool_calls"]
     )

@@ -77,7 +77,7 @@ class Context:
 
     @cached_property
     def text(self) -> str:
-        return render.as_text(self.messages)
+        return render.messages_text(self.messages)
 
     def to_openai(self) -> list[Message]:
         return render.to_openai(self.messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from palaver.context.render import fenced, line
+from palaver.context.render import fence, quote_turn
 from palaver.files.kinds import READABLE
 from palaver.generation.tools import Tool, ToolOutput, tool
 from palaver.model import Attachment, Turn
@@ -87,9 +87,9 @@ def _quoted(turns: Iterable[Turn]) -> ToolOutput:
     found = list(turns)
     if not found:
         return ToolOutput(content="Nothing found.")
-    lines = [f"[{turn.created:%Y-%m-%d}] {line(turn)}" for turn in found]
+    lines = [f"[{turn.created:%Y-%m-%d}] {quote_turn(turn)}" for turn in found]
     sources = [{"turn": turn.id, "conversation": turn.conversation} for turn in found]
-    return ToolOutput(content=fenced("recalled", NOTE, "\n".join(lines)), sources=sources)
+    return ToolOutput(content=fence("recalled", NOTE, "\n".join(lines)), sources=sources)
 
 
 async def _files(talk: TurnSource) -> list[Attachment]:

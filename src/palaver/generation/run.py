@@ -18,7 +18,7 @@ from palaver.context.builder import parse_options
 from palaver.context.client_history import ClientHistory, read_client_history
 from palaver.context.inputs import Bound, Context
 from palaver.context.options import OVERHEAD_TOKENS, policy_named
-from palaver.context.render import with_head
+from palaver.context.render import prepend
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.process_identity import is_gone, this_process
@@ -317,7 +317,7 @@ class Generation:
         messages = list(context.messages)
         text, place = self.history.text, context.stable
         if text and place < len(messages):
-            messages[place] = with_head(messages[place], text)
+            messages[place] = prepend(messages[place], text)
         return messages
 
     async def _with_images(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.context.render import fenced, line, shortened
+from palaver.context.render import fence, quote_turn, shorten
 from palaver.core.turn_draft import preview
 from palaver.core.validation import replace_unstorable
 from palaver.errors import BadModelResponse
@@ -51,7 +51,7 @@ class ModelSummarizer:
         return self.model.name
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
-        return await self._sum_up(SUMMARIZE, "conversation", [line(turn) for turn in turns], budget)
+        return await self._sum_up(SUMMARIZE, "conversation", [quote_turn(turn) for turn in turns], budget)
 
     async def merge(self, summaries: Sequence[Summary], budget: int) -> str:
         return await self._sum_up(MERGE, "summaries", [one.text for one in summaries], budget)
@@ -60,11 +60,11 @@ class ModelSummarizer:
         return await self._complete("summarize", order.format(words=max(20, budget * 2 // 3)), what, lines)
 
     async def title(self, turns: Sequence[Turn]) -> str:
-        lines = [line(turn)[:READ_TITLE] for turn in turns]
+        lines = [quote_turn(turn)[:READ_TITLE] for turn in turns]
         return clean_title(await self._complete("title", TITLE, "conversation", lines))
 
     async def _complete(self, purpose: str, order: str, what: str, lines: Sequence[str]) -> str:
-        quoted = fenced(what, "Quoted material.", "\n".join(lines))
+        quoted = fence(what, "Quoted material.", "\n".join(lines))
         messages = ({"role": "system", "content": order}, {"role": "user", "content": quoted})
         body = self.model.body(ModelRequest(messages=messages))
         pieces: list[str] = []
@@ -88,7 +88,7 @@ def check_summary(text: Any, budget: int, counter: Counter) -> str:
     if not isinstance(text, str) or not text.strip():
         raise ValueError("a summary must be text, and not empty")
     text = replace_unstorable(text)
-    return text if counter(text) <= budget * OVER else shortened(text, budget, counter)
+    return text if counter(text) <= budget * OVER else shorten(text, budget, counter)
 
 
 def clean_title(text: str) -> str:

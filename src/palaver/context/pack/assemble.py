@@ -22,7 +22,7 @@ from palaver.context.pack.quoted import add_quoted_window
 from palaver.context.pack.recalled import RecalledBlock, add_recalled
 from palaver.context.pack.summaries import add_summaries
 from palaver.context.pack.window import NO_WINDOW, Window, add_window
-from palaver.context.render import Message, View, with_head
+from palaver.context.render import Message, View, prepend
 from palaver.context.tool_rounds import Unit
 
 ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "recalled", "current", "rounds")
@@ -107,7 +107,7 @@ def _messages_ahead(inputs: PackInputs, parts: Parts) -> list[Message]:
 def _question_messages(current: Message | None, recalled: RecalledBlock | None) -> list[Message]:
     if recalled is None:
         return [] if current is None else [current]
-    return [{"role": "user", "content": recalled.text} if current is None else with_head(current, recalled.text)]
+    return [{"role": "user", "content": recalled.text} if current is None else prepend(current, recalled.text)]
 
 
 # ---- the explanation -----------------------------------------------------------------------------------------------

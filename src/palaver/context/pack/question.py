@@ -9,7 +9,7 @@ from palaver.context.inputs import Material
 from palaver.context.options import Options
 from palaver.context.pack.filters import split_usable
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block, unit_omission
-from palaver.context.render import Message, messages
+from palaver.context.render import Message, turn_messages
 from palaver.context.tool_rounds import Unit, units
 from palaver.errors import BudgetTooSmall
 
@@ -38,7 +38,7 @@ def add_question(inputs: PackInputs, ledger: Ledger) -> tuple[Message | None, Le
     _require(inputs.options, "the current message", fixed + cost)
     stored = [turn] if turn.id else []
     ledger = ledger.add(turns_block("current", "the message to answer; always in", cost, stored))
-    return messages(turn, inputs.costs.view)[0], ledger.show(stored, stored)
+    return turn_messages(turn, inputs.costs.view)[0], ledger.show(stored, stored)
 
 
 def _add_instructions(inputs: PackInputs, ledger: Ledger) -> tuple[int, Ledger]:

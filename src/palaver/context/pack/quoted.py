@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from palaver.context.explain import Omission
 from palaver.context.inputs import Material
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
-from palaver.context.render import spoken
+from palaver.context.render import turn_text
 from palaver.context.tool_rounds import Unit
 from palaver.model import Turn
 
@@ -34,7 +34,7 @@ def _conversation_so_far(material: Material, turns: Sequence[Turn]) -> str:
     lines = ["Conversation so far"]
     if _count_before(material, len(turns)) > 0:
         lines.append(f"(older messages omitted; showing last {len(turns)} messages)")
-    return "\n".join([*lines, *(f"{turn.role}: {spoken(turn)}" for turn in turns)])
+    return "\n".join([*lines, *(f"{turn.role}: {turn_text(turn)}" for turn in turns)])
 
 
 def _count_before(material: Material, shown: int) -> int:

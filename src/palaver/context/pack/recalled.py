@@ -12,7 +12,7 @@ from palaver.context.costs import LEAST_TEXT
 from palaver.context.explain import RecallScore
 from palaver.context.inputs import Recalled
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
-from palaver.context.render import line, quoted, recalled_block, spoken
+from palaver.context.render import quote_file, quote_turn, recalled_block, turn_text
 
 HEADER_COST = 8  # tokens of a line with the date
 SMALLEST = 8  # tokens: nothing shorter is worth quoting
@@ -61,8 +61,8 @@ def _add_quote(one: Recalled, ledger: Ledger) -> Recalled:
     """Add what its file says to a turn; only that is left of a turn that is in the prompt already."""
     if one.quote is None:
         return one
-    own_words = [] if one.turn.id in ledger.shown else [spoken(one.turn)]
-    text = "\n".join([*own_words, quoted(one.quote)])
+    own_words = [] if one.turn.id in ledger.shown else [turn_text(one.turn)]
+    text = "\n".join([*own_words, quote_file(one.quote)])
     return replace(one, turn=structs.replace(one.turn, content=text, tool_calls=(), tool_results=(), attachments=()))
 
 
@@ -74,7 +74,7 @@ def _score(one: Recalled) -> RecallScore:
 def _that_fit(inputs: PackInputs, wanted: Sequence[Recalled], cap: int) -> list[Recalled]:
     picked = pick(
         [Candidate(one.turn.created.date(), one.standing) for one in wanted],
-        lambda index: inputs.count(line(wanted[index].turn)) + 1,
+        lambda index: inputs.count(quote_turn(wanted[index].turn)) + 1,
         cap - inputs.count(recalled_block([])) - SEPARATOR,
         standing_room=inputs.budget // STANDING_SHARE,
         most=inputs.options.recall_k,

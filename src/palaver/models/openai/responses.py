@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from palaver.context.render import text_of, to_responses
+from palaver.context.render import message_text, to_responses
 from palaver.errors import BadModelResponse
 from palaver.models.context_windows import window_of
 from palaver.models.openai.client import FAILURES, OpenAIService
@@ -69,7 +69,7 @@ class OpenAIResponses:
         if request.stream:
             body["stream"] = True
         if lead:
-            body["instructions"] = "\n\n".join(text_of(message) for message in request.messages[:lead])
+            body["instructions"] = "\n\n".join(message_text(message) for message in request.messages[:lead])
         if request.previous_response_id is not None:
             body["previous_response_id"] = request.previous_response_id
         if request.tools:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
-from palaver.context.render import failed
+from palaver.context.render import error_mark
 from palaver.core.identity import new_id
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.run import CLIENT_CALLS
@@ -39,7 +39,12 @@ def _messages(asked: Ask, adapter: str) -> list[dict[str, Any]]:
     for one in asked.said:
         if one.role == "tool":
             messages += [
-                {"role": "tool", "tool_call_id": result.id, "content": result_text(result.content), **failed(result)}
+                {
+                    "role": "tool",
+                    "tool_call_id": result.id,
+                    "content": result_text(result.content),
+                    **error_mark(result),
+                }
                 for result in one.results
             ]
             continue

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palaver.context.render import text_of
+from palaver.context.render import message_text
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput, NotFound
@@ -79,7 +79,7 @@ def _budget(given: Mapping[str, str]) -> int:
 def _shown(message: Mapping[str, Any]) -> tuple[str, str]:
     """A prompt has only a user and an assistant. What the system says, and what tools answered, is told to the model by
     the user's side, and called what it is."""
-    role, text = message["role"], text_of(message)
+    role, text = message["role"], message_text(message)
     if role == "tool":
         return "user", f"[A tool answered: {text}]"
     return ("assistant" if role == "assistant" else "user"), text

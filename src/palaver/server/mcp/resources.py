@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from palaver.context.render import spoken
+from palaver.context.render import turn_text
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
@@ -95,7 +95,7 @@ def _bounded(turns: list[Turn]) -> list[Turn]:
 
 def message(turn: Turn) -> dict[str, Any]:
     """A turn as a message: whose, when, and what was said; calls of tools and their results as text."""
-    said = schemas.said(turn, spoken(turn))
+    said = schemas.said(turn, turn_text(turn))
     return {"role": said.role, "content": said.text, "actor": said.who, "id": said.turn, "created": turn.created}
 
 

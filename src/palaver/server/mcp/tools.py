@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from palaver import model
-from palaver.context.render import spoken
+from palaver.context.render import turn_text
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
@@ -94,7 +94,7 @@ async def _hits(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
 def _hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
     score = round(hit.score, 3)
     if hit.turn is not None:
-        return schemas.Hit(**schemas.said(hit.turn, spoken(hit.turn)).model_dump(), score=score)
+        return schemas.Hit(**schemas.said(hit.turn, turn_text(hit.turn)).model_dump(), score=score)
     fact = hit.fact
     assert fact is not None
     text = f"{fact.subject} {fact.predicate} {fact.object}"
@@ -125,7 +125,7 @@ def _matches(one: model.ConversationMatch) -> list[schemas.Match]:
         conversation=info.id, key=info.key, title=info.title, who=None, turn=None, when=info.updated,
         text=info.preview or "",
     )  # fmt: skip
-    turns = [(match.turn, _around(spoken(match.turn), match.terms)) for match in one.matches]
+    turns = [(match.turn, _around(turn_text(match.turn), match.terms)) for match in one.matches]
     return [
         in_title.model_copy(update={"who": turn.actor, "turn": turn.id, "when": turn.created, "text": text})
         for turn, text in turns
@@ -148,7 +148,7 @@ async def history(store: Store, given: schemas.History) -> Told:
     """Read the latest turns of a conversation, oldest first; `older` in the answer leads to the ones before."""
     talk = await found(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
-    newest_first = [schemas.said(turn, spoken(turn)) for turn in reversed(turns)][: given.limit]
+    newest_first = [schemas.said(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
     count, info = store.parts.prompter.counter, talk.info
 
     def tell(some: Sequence[schemas.Said], tokens: int = given.token_budget) -> Told:

@@ -1,0 +1,26 @@
+"""From turns and memory to neutral messages, and from these to each provider's form. Pure."""
+
+from __future__ import annotations
+
+from palaver.context.render.anthropic import to_anthropic as to_anthropic
+from palaver.context.render.blocks import facts_lines as facts_lines
+from palaver.context.render.blocks import fence as fence
+from palaver.context.render.blocks import memory_block as memory_block
+from palaver.context.render.blocks import quote_file as quote_file
+from palaver.context.render.blocks import quote_turn as quote_turn
+from palaver.context.render.blocks import recalled_block as recalled_block
+from palaver.context.render.blocks import summary_block as summary_block
+from palaver.context.render.neutral import OPENING as OPENING
+from palaver.context.render.neutral import Message as Message
+from palaver.context.render.neutral import View as View
+from palaver.context.render.neutral import attached_images as attached_images
+from palaver.context.render.neutral import attached_note as attached_note
+from palaver.context.render.neutral import error_mark as error_mark
+from palaver.context.render.neutral import message_text as message_text
+from palaver.context.render.neutral import messages_text as messages_text
+from palaver.context.render.neutral import prepend as prepend
+from palaver.context.render.neutral import shorten as shorten
+from palaver.context.render.neutral import turn_messages as turn_messages
+from palaver.context.render.neutral import turn_text as turn_text
+from palaver.context.render.openai import to_openai as to_openai
+from palaver.context.render.responses import to_responses as to_responses

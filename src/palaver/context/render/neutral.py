@@ -1,0 +1,204 @@
+"""Turns as neutral messages.
+
+A neutral message is `{"role", "content"}`, with `tool_calls` on an assistant's and `tool_call_id` on a tool's. The
+content is text or a list of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palaver.core.identity import canonical_json
+from palaver.model import Attachment, Content, File, Image, Reasoning, Text, ToolResult, Turn
+
+Message = dict[str, Any]
+Part = dict[str, Any]
+Parts = str | list[Part]
+Count = Callable[[str], int]
+
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that every provider accepts
+MAX_IMAGE = 5_000_000  # bytes; the limit of the strictest provider
+CUT = "\n[… {} left out here …]\n"
+OPENING = "(The conversation starts here.)"
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The participant for whom the thread is rendered: its own turns are the assistant's, all others are users'."""
+
+    owner: str
+    viewer: str | None = None
+
+    def role(self, turn: Turn) -> str:
+        if self.viewer is None or turn.role in ("tool", "system"):
+            return turn.role
+        return "assistant" if turn.actor == self.viewer else "user"
+
+    def prefix(self, turn: Turn) -> str:
+        """Return the name of the speaker, where the role does not tell who it is."""
+        if self.role(turn) != "user" or turn.actor in ("user", self.owner) or not turn.actor:
+            return ""
+        return f"{turn.actor}: "
+
+
+def turn_messages(turn: Turn, view: View, cut: Callable[[str], str] | None = None) -> list[Message]:
+    """Render one turn; a tool turn becomes one message per result. `cut` is applied to every text."""
+    cut = cut or _unchanged
+    if turn.role == "tool":
+        return [
+            {"role": "tool", "tool_call_id": one.id, "content": cut(_as_json_text(one.content)), **error_mark(one)}
+            for one in turn.tool_results
+        ]
+    content = _render_content(turn.content, view.prefix(turn), cut)
+    message: Message = {"role": view.role(turn), "content": _add_files(turn, content) if turn.attachments else content}
+    if turn.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": _as_json_text(call.arguments)} for call in turn.tool_calls
+        ]
+    return [message]
+
+
+def error_mark(result: ToolResult) -> dict[str, bool]:
+    """Return the field that marks the message of a failed tool."""
+    return {"is_error": True} if result.is_error else {}
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+def _as_json_text(value: object) -> str:
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) -> Parts:
+    if isinstance(content, str):
+        return prefix + cut(content)
+    parts: list[Part] = []
+    for part in content:
+        if isinstance(part, Text):
+            parts.append({"type": "text", "text": cut(part.text)})
+        elif isinstance(part, Image):
+            parts.append({"type": "image", "url": part.url, "attachment": part.attachment})
+        elif isinstance(part, File):
+            parts.append({"type": "file", "url": part.url, "attachment": part.attachment, "filename": part.filename})
+    if all(part["type"] == "text" for part in parts):
+        return prefix + "\n".join(part["text"] for part in parts)
+    return [{"type": "text", "text": prefix}, *parts] if prefix else parts
+
+
+# ---- files of a turn -----------------------------------------------------------------------------------------------
+
+
+def attached_images(turn: Turn) -> list[Attachment]:
+    """Return the images that a user attached and that models accept: they are sent, not only named."""
+    if turn.role != "user":
+        return []
+    return [one for one in _attached_only(turn) if one.media_type in IMAGE_TYPES and one.bytes <= MAX_IMAGE]
+
+
+def attached_note(turn: Turn) -> str:
+    """Name the other files with their ids, for the tools that read them."""
+    sent = {one.id for one in attached_images(turn)}
+    return "\n".join(_label(one) for one in _attached_only(turn) if one.id not in sent)
+
+
+def _attached_only(turn: Turn) -> list[Attachment]:
+    """Return the attachments that are not a part of the content. Those of a tool are in its result."""
+    if turn.role == "tool":
+        return []
+    parts = () if isinstance(turn.content, str) else turn.content
+    in_content = {part.attachment for part in parts if isinstance(part, Image | File)}
+    return [one for one in turn.attachments if one.id not in in_content]
+
+
+def _label(one: Attachment) -> str:
+    return f"[attached: {one.filename} ({one.media_type}, attachment {one.id})]"
+
+
+def _add_files(turn: Turn, content: Parts) -> Parts:
+    images, note = attached_images(turn), attached_note(turn)
+    if not images:
+        return _add_note(content, note) if note else content
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    parts = [part for part in parts if part.get("text") != ""]
+    parts += [{"type": "image", "url": None, "attachment": one.id} for one in images]
+    return [*parts, {"type": "text", "text": note}] if note else parts
+
+
+def _add_note(content: Parts, note: str) -> Parts:
+    if isinstance(content, str):
+        return f"{content}\n{note}" if content else note
+    return [*content, {"type": "text", "text": note}]
+
+
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+
+def turn_text(turn: Turn) -> str:
+    """Return everything that a turn says as plain text, tool calls and the names of files included."""
+    if isinstance(turn.content, str) and not (turn.tool_calls or turn.tool_results or turn.attachments):
+        return turn.content  # most turns
+    pieces = [turn.text]
+    pieces += [f"[calls {call.name} {_as_json_text(call.arguments)}]" for call in turn.tool_calls]
+    pieces += [f"[result {_as_json_text(result.content)}]" for result in turn.tool_results]
+    if not isinstance(turn.content, str):
+        pieces += [
+            f"[{type(part).__name__.lower()}]" for part in turn.content if not isinstance(part, Text | Reasoning)
+        ]
+    pieces += [_label(one) for one in _attached_only(turn)]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """Return everything textual in a message, as it is counted."""
+    content = message["content"]
+    pieces = [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
+    pieces += [f"{call['name']}({call['arguments']})" for call in message.get("tool_calls", ())]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def messages_text(messages: Sequence[Message]) -> str:
+    """Return the context as one string."""
+    return "\n\n".join(f"{message['role']}: {message_text(message)}" for message in messages)
+
+
+def part_text(part: Part) -> str:
+    """Return a part as text: one that cannot be sent is named."""
+    if part["type"] == "text":
+        return str(part["text"]) or "[text]"
+    filename = f" {part['filename']}" if part.get("filename") else ""
+    attachment = f" (attachment {part['attachment']})" if part.get("attachment") else ""
+    return f"[{part['type']}{filename}{attachment}]"
+
+
+def prepend(message: Message, head: str) -> Message:
+    """Return the message with `head` before its content."""
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": f"{head}\n\n{content}"}
+    return {**message, "content": [{"type": "text", "text": head}, *content]}
+
+
+def shorten(text: str, tokens: int, count: Count) -> str:
+    """Leave out the middle of `text`, visibly, so that it counts at most `tokens`."""
+    if count(text) <= tokens:
+        return text
+    low, high = 0, len(text) // 2
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(_without_middle(text, middle)) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return _without_middle(text, low)
+
+
+def _without_middle(text: str, keep: int) -> str:
+    left_out = f"{len(text) - 2 * keep:,} characters"
+    return text[:keep] + CUT.format(left_out) + (text[-keep:] if keep else "")
