@@ -11,7 +11,7 @@ import pytest
 from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
 from tests.server.conftest import Running, running
 
-from palaver.generation.run import CLIENT_CALLS
+from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

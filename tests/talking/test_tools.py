@@ -536,9 +536,9 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
         note = await talk.attach(b"The password of the gate is swordfish.", filename="note.txt")
         picture = await talk.attach(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", filename="p.png")
         await talk.append("user", "Here.", attachments=[note, picture])
-        from palaver.generation.builtin_tools import built_in
+        from palaver.generation.builtin_tools import make_builtin_tools
 
-        box = Toolbox(built_in(talk, store.search))
+        box = Toolbox(make_builtin_tools(talk, store.search))
         found = await run_one(box, ToolCall("1", "search_attachments", {"query": "GATE nothing"}))
         assert note.id in found.content
         assert found.sources == ({"attachment": note.id, "filename": "note.txt"},)

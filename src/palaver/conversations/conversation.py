@@ -710,7 +710,7 @@ class Conversation:
     def _generation_services(self) -> GenerationServices:
         parts = self._store.parts
         return GenerationServices(
-            talking=parts.generation,
+            shared=parts.generation,
             engine=self._engine,
             scope=self._scope,
             clock=parts.clock,

@@ -17,7 +17,7 @@ MOST_FILES = 100  # of the latest turns' attachments that a search looks through
 AROUND = 200  # characters before and after a match in a file
 
 
-def built_in(talk: Thread, search: ConversationSearch) -> dict[str, Tool]:
+def make_builtin_tools(talk: Thread, search: ConversationSearch) -> dict[str, Tool]:
     """The built-in tools, for one conversation, with the rights of whoever is asking."""
 
     async def recall(query: str, limit: int = 8) -> ToolOutput:

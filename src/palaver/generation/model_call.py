@@ -1,15 +1,13 @@
-"""One call of a model: the reply is stored while it comes, and the call goes on record, however it ends."""
+"""One model call: the reply is stored while it arrives, and the call is recorded however it ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from palaver.context.inputs import Context
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import encode_calls
@@ -25,224 +23,241 @@ from palaver.errors import (
     PreviousResponseMissing,
 )
 from palaver.generation.events import TurnOpened
+from palaver.generation.plan import AnswerPlan
+from palaver.generation.progress import Progress
+from palaver.generation.prompt import Prompt
+from palaver.generation.tool_round import metadata_of_calls
 from palaver.model import Request, TokenUsage, ToolCall, Turn
 from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
-from palaver.ports.models import ModelEvent, ModelRequest, Quote, ReasoningDelta, TextDelta, Thought
-
-if TYPE_CHECKING:
-    from palaver.generation.run import Generation
+from palaver.ports.models import ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """What a round sends: the whole context, or, with the id of the answer to go on from, only what is `new`."""
-
-    context: Context
-    at: datetime  # before it was read
-    messages: tuple[dict[str, Any], ...]
-    counted: int
-    previous: str | None = None
-    new: tuple[dict[str, Any], ...] = ()
-    quotes: tuple[Quote, ...] = ()
-
-
-class Choice(NamedTuple):
-    """Whether the model may call tools, or must: any, or the one of that name."""
+class ToolPermission(NamedTuple):
+    """Whether the model may call tools, and whether it must: any, or the one of that name."""
 
     may_call: bool
     must_call: bool | str = False
 
 
+@dataclass(slots=True)
 class ModelAttempt:
-    """One request on its way. It is sent at once, while the turn for the reply is still being opened."""
+    """One request to the model, and its response so far."""
 
-    def __init__(self, generation: Generation, prompt: Prompt, choice: Choice, *, chained: bool) -> None:
-        self.body = _body(generation, prompt, choice, chained)
-        self.heard = ModelResponse()
-        self.tells_all = generation.asked.all_events
-        self.recording = _recording(generation, prompt, self.body)
-        self.events = stream_with_retries(
-            generation.model, self.body, generation.limits.retry_policy, self.heard.retries
-        )
-        self.first = asyncio.ensure_future(_next(self.events))
-        self.recording.start()
+    body: dict[str, Any]
+    recorder: RequestRecorder
+    events: AsyncGenerator[ModelEvent]
+    response: ModelResponse
+    _first: asyncio.Task[ModelEvent | None] | None = field(default=None, init=False)
 
-    async def hear(self, out: TurnStream, tell: Callable[[Any], None]) -> None:
-        """Take in all of the reply."""
-        event = await self.first
+    def start(self) -> None:
+        """Send the request and record it, both in the background."""
+        self._first = asyncio.create_task(_next_event(self.events))
+        self.recorder.start()
+
+    async def consume(self, out: TurnStream, progress: Progress, *, all_events: bool) -> None:
+        """Read the whole response: store its text and emit its events."""
+        assert self._first is not None
+        event = await self._first
         while event is not None:
-            self.heard.consume(event)
+            self.response.consume(event)
             if isinstance(event, TextDelta):
                 event = TextDelta(replace_unstorable(event.text))
                 await out.write(event.text)
-                tell(event)
-            elif isinstance(event, ReasoningDelta) or (isinstance(event, Thought) and self.tells_all):
-                tell(event)
-            event = await _next(self.events)
+                progress.emit(event)
+            elif isinstance(event, ReasoningDelta) or (isinstance(event, Thought) and all_events):
+                progress.emit(event)
+            event = await _next_event(self.events)
 
-    async def hang_up(self) -> None:
-        self.first.cancel()
-        await asyncio.gather(self.first, return_exceptions=True)
+    async def close(self) -> None:
+        """Close the connection, even if the response has not started."""
+        if self._first is not None:
+            self._first.cancel()
+            await asyncio.gather(self._first, return_exceptions=True)
         await self.events.aclose()
 
 
-async def _next(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
+async def _next_event(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
     return await anext(events, None)
 
 
 class ModelCall:
-    """One question to the model, and the turn that its reply becomes."""
+    """One call of the model, and the turn that its reply becomes."""
 
-    def __init__(
-        self, generation: Generation, prompt: Prompt, may_call: bool, *, must_call: bool | str = False
-    ) -> None:
-        self.generation, self.prompt, self.may_call = generation, prompt, may_call
-        self.choice = Choice(may_call, must_call)
-        self.current = ModelAttempt(generation, prompt, self.choice, chained=prompt.previous is not None)
+    def __init__(self, plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission) -> None:
+        self.plan, self.progress, self.prompt, self.permission = plan, progress, prompt, permission
+        self.attempt = _make_attempt(plan, progress, prompt, permission, continues=prompt.previous is not None)
         self.turn: Turn | None = None  # the reply, once it is stored
 
     @property
-    def heard(self) -> ModelResponse:
-        return self.current.heard
+    def response(self) -> ModelResponse:
+        return self.attempt.response
 
     async def run(self) -> Turn:
-        """The reply, as it is stored. When it fails, what came of it is stored as an aborted turn."""
-        generation = self.generation
-        metadata = generation.answer_metadata
-        name, adapter = generation.model.name, generation.model.adapter
-        out = generation.talk.stream(
-            "assistant", actor=generation.actor, model=name, adapter=adapter, metadata=metadata
+        """Store the reply and return its turn. If the call fails, the text so far is stored as an aborted turn."""
+        plan, model = self.plan, self.plan.model
+        metadata = plan.metadata_for(self.progress.question)
+        self.attempt.start()  # before the turn is opened: the model works while the database does
+        out = plan.thread.stream(
+            "assistant", actor=plan.actor, model=model.name, adapter=model.adapter, metadata=metadata
         )
         try:
             async with out:
-                if generation.asked.all_events and out.turn is not None:
-                    generation.tell(TurnOpened(out.turn))
-                await generation.interruptible(self._listen(out))
-                self._finish(out, metadata)
-        except BaseException as problem:  # passed on; the call is on record, however it ended
+                if plan.options.all_events and out.turn is not None:
+                    self.progress.emit(TurnOpened(out.turn))
+                await self.progress.stop.run(self._read_response(out))
+                self._finish_turn(out, metadata)
+        except BaseException as problem:
             self.turn = out.turn
-            await run_uncancelled(self._end(out.turn, problem))
+            await run_uncancelled(self._record_end(out.turn, problem))
             raise
         self.turn = out.turn
         assert out.turn is not None
-        await run_uncancelled(self._end(out.turn, None))
+        await run_uncancelled(self._record_end(out.turn, None))
         return out.turn
 
-    async def _listen(self, out: TurnStream) -> None:
-        """An answer that the service has lost is asked for again, once, with all of the context."""
-        generation = self.generation
-        with generation.shared.telemetry.span(
-            f"chat {generation.model.name}",
+    async def _read_response(self, out: TurnStream) -> None:
+        plan = self.plan
+        with plan.shared.telemetry.span(
+            f"chat {plan.model.name}",
             client=True,
             gen_ai__operation__name="chat",
-            gen_ai__provider__name=generation.model.provider,
-            gen_ai__request__model=generation.model.name,
-            gen_ai__conversation__id=generation.talk.id,
+            gen_ai__provider__name=plan.model.provider,
+            gen_ai__request__model=plan.model.name,
+            gen_ai__conversation__id=plan.thread.id,
         ) as span:
-            try:
-                await self.current.hear(out, generation.tell)
-            except (PreviousResponseMissing, ContextTooLong) as problem:
-                if self.prompt.previous is None:
-                    raise
-                await self._start_afresh(problem)
-                await self.current.hear(out, generation.tell)
+            await self._consume_with_fallback(out)
             span.set(
-                gen_ai__response__id=self.heard.id,
-                gen_ai__response__model=self.heard.model,
-                gen_ai__usage__input_tokens=self.heard.usage.prompt,
-                gen_ai__usage__output_tokens=self.heard.usage.completion,
-                gen_ai__usage__cache_read__input_tokens=self.heard.usage.cached,
+                gen_ai__response__id=self.response.id,
+                gen_ai__response__model=self.response.model,
+                gen_ai__usage__input_tokens=self.response.usage.prompt,
+                gen_ai__usage__output_tokens=self.response.usage.completion,
+                gen_ai__usage__cache_read__input_tokens=self.response.usage.cached,
             )
 
-    async def _start_afresh(self, problem: ModelError) -> None:
-        generation = self.generation
-        generation.shared.provider_threads.drop(generation.services.scope.tenant, generation.talk.id)
-        await self.current.recording.finish(self.heard.to_record(problem), None)
-        self.current = ModelAttempt(generation, self.prompt, self.choice, chained=False)
+    async def _consume_with_fallback(self, out: TurnStream) -> None:
+        """Read the response. If the provider lost the response to continue from, send the whole context, once."""
+        all_events = self.plan.options.all_events
+        try:
+            await self.attempt.consume(out, self.progress, all_events=all_events)
+        except (PreviousResponseMissing, ContextTooLong) as problem:
+            if self.prompt.previous is None:
+                raise
+            await self._restart_with_whole_context(problem)
+            await self.attempt.consume(out, self.progress, all_events=all_events)
 
-    def _finish(self, out: TurnStream, metadata: dict[str, Any]) -> None:
-        """What is stored with the end of the reply."""
-        generation, heard = self.generation, self.heard
-        calls = heard.calls if self.may_call and not generation.stopped else []
+    async def _restart_with_whole_context(self, problem: ModelError) -> None:
+        plan = self.plan
+        plan.shared.provider_threads.drop(plan.services.scope.tenant, plan.thread.id)
+        await self.attempt.recorder.finish(self.response.to_record(problem), None)
+        self.attempt = _make_attempt(plan, self.progress, self.prompt, self.permission, continues=False)
+        self.attempt.start()
+
+    def _finish_turn(self, out: TurnStream, metadata: Mapping[str, object]) -> None:
+        """Set the fields that are stored with the end of the reply."""
+        plan, progress, response = self.plan, self.progress, self.response
+        stopped = progress.stop.pressed
+        calls = response.calls if self.permission.may_call and not stopped else []
         if calls:
-            _check_calls(generation.model.name, calls)
-            metadata = {**metadata, **generation.running(calls)}
-            generation.thoughts[calls[0].id] = tuple(heard.thoughts)
-        generation.sources += heard.sources
-        sources = [] if calls else _distinct(generation.sources)
-        kept = _fitting(sources)
+            _check_calls(plan.model.name, calls)
+            metadata = {**metadata, **metadata_of_calls(plan, calls)}
+            progress.reasoning[calls[0].id] = tuple(response.thoughts)
+        progress.sources += response.sources
+        sources = [] if calls else _remove_duplicates(progress.sources)
+        kept = _leading_sources_that_fit(sources)
         if len(kept) < len(sources):
             metadata = {**metadata, "sources_left_out": len(sources) - len(kept)}
         out.finish(
-            tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
-            model=generation.model.name,
-            adapter=generation.model.adapter,
-            finish_reason=STOPPED if generation.stopped else "tool_calls" if calls else heard.reason,
+            tokens=TokenUsage(response.usage.prompt, response.usage.completion),
+            model=plan.model.name,
+            adapter=plan.model.adapter,
+            finish_reason=STOPPED if stopped else "tool_calls" if calls else response.reason,
             tool_calls=calls or None,
             sources=kept or None,
-            metadata={**metadata, **heard.marks, "latency": heard.timings()},
+            metadata={**metadata, **response.end_metadata, "latency": response.timings()},
         )
 
-    async def _end(self, turn: Turn | None, problem: BaseException | None) -> None:
-        """Close the connection, and put the call on record."""
-        await self.current.hang_up()
-        self.generation.services.meter.answered(self.heard.usage)
-        response = self.heard.to_record(problem, stopped=problem is None and self.generation.stopped)
-        if self.generation.price is not None:
-            response["cost"] = self.generation.price.cost(self.heard.usage)
-        # The answer counts, not its record: a database that is busy, or a conversation that is gone, is no reason to
-        # fail an answer that is stored, nor to hide why one failed.
+    async def _record_end(self, turn: Turn | None, problem: BaseException | None) -> None:
+        """Close the connection and record how the call ended."""
+        await self.attempt.close()
+        self.plan.services.meter.answered(self.response.usage)
+        stopped = problem is None and self.progress.stop.pressed
+        record = self.response.to_record(problem, stopped=stopped)
+        if self.plan.price is not None:
+            record["cost"] = self.plan.price.cost(self.response.usage)
+        # A busy database or a deleted conversation must neither fail an answer that is stored nor hide why one failed.
         with suppress(EngineError, Gone, NotFound):
-            await self.current.recording.finish(response, None if turn is None else turn.id)
+            await self.attempt.recorder.finish(record, None if turn is None else turn.id)
 
 
-def _body(generation: Generation, prompt: Prompt, choice: Choice, chained: bool) -> dict[str, Any]:
-    return generation.model.body(
+# ---- the request
+
+
+def _make_attempt(
+    plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, *, continues: bool
+) -> ModelAttempt:
+    body = _make_body(plan, progress, prompt, permission, continues)
+    response = ModelResponse()
+    events = stream_with_retries(plan.model, body, plan.settings.retry_policy, response.retries)
+    return ModelAttempt(body, _make_recorder(plan, prompt, body), events, response)
+
+
+def _make_body(
+    plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, continues: bool
+) -> dict[str, Any]:
+    return plan.model.body(
         ModelRequest(
-            messages=prompt.new if chained else prompt.messages,
-            tools=generation.specs,
-            may_call=choice.may_call,
-            must_call=choice.must_call,
-            settings=generation.asked.settings,
-            stream=generation.asked.stream,
-            previous_response_id=prompt.previous if chained else None,
-            keep=generation.continuity != "off",
+            messages=prompt.new if continues else prompt.messages,
+            tools=plan.tool_specs,
+            may_call=permission.may_call,
+            must_call=permission.must_call,
+            settings=plan.options.settings,
+            stream=plan.options.stream,
+            previous_response_id=prompt.previous if continues else None,
+            keep=plan.continuity != "off",
             quotes=prompt.quotes,
-            stable=0 if chained else prompt.context.stable,
-            thoughts={id: blocks for id, blocks in generation.thoughts.items() if blocks},
+            stable=0 if continues else prompt.context.stable,
+            thoughts={id: blocks for id, blocks in progress.reasoning.items() if blocks},
         )
     )
 
 
-def _recording(generation: Generation, prompt: Prompt, body: dict[str, Any]) -> RequestRecorder:
-    services, talk = generation.services, generation.talk
-    explanation = prompt.context.explanation.to_dict()
-    if prompt.counted != prompt.context.tokens:
-        explanation["tools_and_history_tokens"] = prompt.counted - prompt.context.tokens
-    if generation.ratio != 1.0:
-        explanation["counter_bound"] = round(generation.ratio, 4)
+def _make_recorder(plan: AnswerPlan, prompt: Prompt, body: dict[str, Any]) -> RequestRecorder:
+    services = plan.services
     request = Request(
         id=services.ids(),
-        conversation=talk.id,
+        conversation=plan.thread.id,
         at=prompt.at,
-        model=generation.model.name,
-        adapter=generation.model.adapter,
+        model=plan.model.name,
+        adapter=plan.model.adapter,
         body=body,
-        explanation=explanation,
-        quoted=_quoted_elsewhere(prompt, talk.id),
+        explanation=_explain(prompt),
+        quoted=_turns_quoted_from_elsewhere(prompt, plan.thread.id),
     )
-    bodies = generation.limits.request_bodies
+    bodies = plan.settings.request_bodies
     return RequestRecorder(services.engine, services.scope, request, services.redact_record, bodies)
 
 
-def _quoted_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:
+def _explain(prompt: Prompt) -> dict[str, Any]:
+    explanation = prompt.context.explanation.to_dict()
+    if prompt.counted != prompt.context.tokens:
+        explanation["tools_and_history_tokens"] = prompt.counted - prompt.context.tokens
+    if prompt.ratio != 1.0:
+        explanation["counter_bound"] = round(prompt.ratio, 4)
+    return explanation
+
+
+def _turns_quoted_from_elsewhere(prompt: Prompt, conversation: str) -> tuple[tuple[str, str], ...]:
+    """List the turns of other conversations in a prompt, as (conversation, turn): forgetting one empties the record."""
     scores = [score for block in prompt.context.explanation.blocks for score in block.scores]
-    found = [(score["conversation"], score["turn"]) for score in scores]
-    found += [(quote.conversation, quote.turn) for quote in prompt.quotes]
-    return tuple(one for one in dict.fromkeys(found) if one[0] != conversation)
+    quoted = [(score["conversation"], score["turn"]) for score in scores]
+    quoted += [(quote.conversation, quote.turn) for quote in prompt.quotes]
+    return tuple(one for one in dict.fromkeys(quoted) if one[0] != conversation)
+
+
+# ---- the reply
 
 
 def _check_calls(model: str, calls: Sequence[ToolCall]) -> None:
@@ -252,16 +267,16 @@ def _check_calls(model: str, calls: Sequence[ToolCall]) -> None:
         raise BadModelResponse(model, f"made calls that cannot be stored ({problem})") from None
 
 
-def _fitting(sources: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first ones that a turn can hold: an answer is not lost because it rests on so much."""
+def _leading_sources_that_fit(sources: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """Return the leading sources that fit the metadata limit, so that no answer is lost because it has too many."""
     kept, room = [], MAX_METADATA - 2
-    for one in sources:
-        room -= len(canonical_json(one).encode()) + 1
+    for source in sources:
+        room -= len(canonical_json(source).encode()) + 1
         if room < 0:
             break
-        kept.append(one)
+        kept.append(source)
     return kept
 
 
-def _distinct(sources: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return list({canonical_json(one): one for one in sources}.values())
+def _remove_duplicates(sources: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    return list({canonical_json(source): source for source in sources}.values())

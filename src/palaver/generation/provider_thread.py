@@ -1,19 +1,19 @@
-"""Going on from the provider's own memory of a thread, for as long as it is the same thread. Nothing here is stored."""
+"""Threads that a provider keeps: the last response of each, and whether it can be continued. Kept in memory only."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from palaver.context.inputs import Context
+from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import InvalidInput
 from palaver.model import Turn
 from palaver.ports.models import ChatModel
 
 Continuity = Literal["off", "auto", "with-history"]
-MODES: tuple[Continuity, ...] = ("off", "auto", "with-history")
-MOST = 10_000  # conversations whose last answer is remembered
+MODES: tuple[Continuity, ...] = get_args(Continuity)
+MAX_THREADS = 10_000  # remembered in one process
 
 
 def clean_continuity(value: object) -> Continuity:
@@ -25,75 +25,75 @@ def clean_continuity(value: object) -> Continuity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderThread:
-    """The last answer that the provider gave in a thread, and what the thread looked like then."""
+    """The provider's last response in a conversation, and the state of the conversation at that time."""
 
     response_id: str
     model: str
     project: str
-    turn: str  # what the answer was stored as,
-    seq: int  # its number,
-    slot: str  # and its place
+    turn: str  # id, number and place of the turn that the response was stored as
+    seq: int
+    slot: str
     revision: int
     prompt_tokens: int
     asker: str | None
     instructions: str | None
 
+    def matches(self, model: ChatModel, newest: Turn, context: Context, instructions: str | None, budget: int) -> bool:
+        """Return whether only `newest` was added since: no edit, no other turn, the same model and project.
+
+        `newest` is the next message of the same person, or the results of the calls that the response made.
+        """
+        return (
+            (self.model, self.project, self.instructions) == (model.name, model.project, instructions)
+            and newest.seq == self.seq + 1
+            and newest.parent == self.slot
+            and (newest.role == "tool" or newest.actor == self.asker)
+            and self.revision == context.revision
+            and self.prompt_tokens <= budget
+        )
+
+
+def _new_threads() -> BoundedDict[tuple[str, str, str], ProviderThread]:
+    return BoundedDict(MAX_THREADS)
+
 
 @dataclass(slots=True)
 class ProviderThreads:
-    """The links of one process, by tenant, conversation and agent."""
+    """The provider threads of one process, by tenant, conversation and agent."""
 
-    _links: OrderedDict[tuple[str, str, str], ProviderThread] = field(default_factory=OrderedDict)
+    _threads: BoundedDict[tuple[str, str, str], ProviderThread] = field(default_factory=_new_threads)
 
     def get(self, tenant: str, conversation: str, agent: str) -> ProviderThread | None:
-        return self._links.get((tenant, conversation, agent))
+        return self._threads.get((tenant, conversation, agent))
 
-    def put(self, tenant: str, conversation: str, agent: str, link: ProviderThread) -> None:
-        self._links.pop((tenant, conversation, agent), None)
-        self._links[tenant, conversation, agent] = link
-        while len(self._links) > MOST:
-            self._links.popitem(last=False)
+    def put(self, tenant: str, conversation: str, agent: str, thread: ProviderThread) -> None:
+        self._threads[tenant, conversation, agent] = thread
 
     def drop(self, tenant: str, conversation: str) -> None:
-        """The thread was reset, switched, edited or forgotten."""
-        for key in [key for key in self._links if key[:2] == (tenant, conversation)]:
-            del self._links[key]
+        """Drop the threads of a conversation that was reset, switched, edited or forgotten."""
+        for key in [key for key in self._threads if key[:2] == (tenant, conversation)]:
+            del self._threads[key]
 
 
-def still_holds(
-    link: ProviderThread, model: ChatModel, newest: Turn, context: Context, instructions: str | None, budget: int
-) -> bool:
-    """Whether nothing but `newest` has come to the thread since: no edit, nobody else, the same model and project.
+def new_messages(context: Context, newest: Turn, instructions: str | None) -> tuple[dict[str, Any], ...] | None:
+    """Return the messages that the provider has not seen. None if they cannot be told apart from the others.
 
-    `newest` is the next message of the same person, or the results of the calls that the answer made.
+    The instructions are sent again, because providers do not carry them over.
     """
-    return (
-        (link.model, link.project, link.instructions) == (model.name, model.project, instructions)
-        and newest.seq == link.seq + 1
-        and newest.parent == link.slot
-        and (newest.role == "tool" or newest.actor == link.asker)
-        and link.revision == context.revision
-        and link.prompt_tokens <= budget
-    )
-
-
-def only_new(context: Context, newest: Turn, instructions: str | None) -> tuple[dict[str, Any], ...] | None:
-    """What the provider has not heard yet. It does not carry instructions over, so they go with it."""
     if newest.role == "tool":
-        end = len(context.messages)
-        start = end
+        start = len(context.messages)
         while start and context.messages[start - 1]["role"] == "tool":
             start -= 1
         new = context.messages[start:]
         if [message["tool_call_id"] for message in new] != [result.id for result in newest.tool_results]:
-            return None  # they did not fit: only a fresh context tells what is missing
-    elif not _is_about(context, newest):
-        return None  # somebody spoke meanwhile, and `newest` stands further up
+            return None  # some results did not fit: only a whole context says which
+    elif not _is_current(context, newest):
+        return None  # another turn was stored after `newest`
     else:
         new = context.messages[context.stable :]
     lead = [{"role": "system", "content": instructions}] if instructions else []
     return (*lead, *new) if new else None
 
 
-def _is_about(context: Context, message: Turn) -> bool:
+def _is_current(context: Context, message: Turn) -> bool:
     return any(block.kind == "current" and block.turn_ids == (message.id,) for block in context.explanation.blocks)

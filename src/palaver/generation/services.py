@@ -17,7 +17,7 @@ from palaver.telemetry import Meter
 class GenerationServices:
     """Everything that an answer needs besides its conversation and its options."""
 
-    talking: GenerationContext
+    shared: GenerationContext
     engine: Engine
     scope: Scope
     clock: Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from palaver.core.validation import clean_name, clean_text
@@ -14,12 +14,8 @@ from palaver.generation.provider_thread import Continuity, ProviderThreads, clea
 from palaver.models.registry import OFFLINE, ModelRegistry, Named
 from palaver.models.retry import RetryPolicy
 from palaver.models.token_ratio import TokenRatios
+from palaver.ports.engine import Engine
 from palaver.telemetry import Telemetry, open_telemetry
-
-if TYPE_CHECKING:
-    from palaver.generation.run import Generation
-    from palaver.ports.engine import Engine
-
 
 T = TypeVar("T", "Agent", "GenerateSettings")
 
@@ -69,9 +65,15 @@ class GenerateSettings:
         return RetryPolicy(most=self.retries, first=self.retry_pause, longest=self.longest_pause)
 
 
+class RunningAnswer(Protocol):
+    """An answer in progress, as others see it."""
+
+    def stop(self) -> None: ...
+
+
 @dataclass(slots=True)
 class GenerationContext:
-    """What all answers of one open store share."""
+    """What all answers of one open store share. `running` is by tenant and conversation."""
 
     models: ModelRegistry
     settings: GenerateSettings
@@ -79,19 +81,19 @@ class GenerationContext:
     token_ratios: TokenRatios
     telemetry: Telemetry
     provider_threads: ProviderThreads = field(default_factory=ProviderThreads)
-    running: dict[tuple[str, str], set[Generation]] = field(default_factory=dict)
+    running: dict[tuple[str, str], set[RunningAnswer]] = field(default_factory=dict)
     _locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, tenant: str, conversation: str, key: str) -> asyncio.Lock:
-        """Two calls with one idempotency key take turns; the second finds the answer of the first."""
+        """Return the lock of an idempotency key: the second of two calls waits, and finds the answer of the first."""
         return self._locks.setdefault((tenant, conversation, key), asyncio.Lock())
 
-    def started(self, place: tuple[str, str], one: Generation) -> None:
-        self.running.setdefault(place, set()).add(one)
+    def add_running(self, place: tuple[str, str], answer: RunningAnswer) -> None:
+        self.running.setdefault(place, set()).add(answer)
 
-    def ended(self, place: tuple[str, str], one: Generation) -> None:
+    def remove_running(self, place: tuple[str, str], answer: RunningAnswer) -> None:
         here = self.running.get(place, set())
-        here.discard(one)
+        here.discard(answer)
         if not here:
             self.running.pop(place, None)
 

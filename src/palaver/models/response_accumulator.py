@@ -58,7 +58,7 @@ class ModelResponse:
         return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
 
     @property
-    def marks(self) -> dict[str, str]:
+    def end_metadata(self) -> dict[str, str]:
         """What of the end is kept with the turn, beside the reason."""
         return {} if self.sequence is None else {STOP_SEQUENCE: self.sequence}
 

@@ -29,7 +29,7 @@ from palaver.errors import (
 )
 from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.generation.options import tool_choice_of
-from palaver.generation.run import is_dead, server_calls
+from palaver.generation.tool_calls import is_abandoned, server_calls
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, SYSTEM, WRITE, Turn
 from palaver.models.registry import KINDS, ModelRegistry
@@ -494,7 +494,7 @@ def _not_previous(status: int, detail: str) -> Refused:
 def _goes_on(turn: Turn, now: datetime) -> bool:
     """Whether an answer that is here so far is whole, or being made by somebody who still lives."""
     is_whole = turn.status == "complete" and turn.active
-    return turn.status == "pending" or (is_whole and not (server_calls(turn) and is_dead(turn, now)))
+    return turn.status == "pending" or (is_whole and not (server_calls(turn) and is_abandoned(turn, now)))
 
 
 async def _never_answered(talk: Conversation, input: Turn) -> bool:

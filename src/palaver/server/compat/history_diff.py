@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from palaver.core.identity import canonical_json
-from palaver.generation.run import CLIENT_CALLS
+from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.memory.working_memory import was_handed_in
 from palaver.model import File, Image, ToolCall, ToolResult, Turn
 from palaver.server.compat.request import Part, Said, result_text

@@ -11,7 +11,7 @@ from typing import Any
 from palaver.context.render import error_mark
 from palaver.core.identity import new_id
 from palaver.generation.events import Answered, GenerateEvent
-from palaver.generation.run import CLIENT_CALLS
+from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import TokenUsage, Turn
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
@@ -96,6 +96,6 @@ async def passed_on(
             tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
             model=model.name,
             finish_reason="tool_calls" if heard.calls else heard.reason,
-            metadata={CLIENT_CALLS: [call.id for call in heard.calls], **heard.marks},
+            metadata={CLIENT_CALLS: [call.id for call in heard.calls], **heard.end_metadata},
         )
     )

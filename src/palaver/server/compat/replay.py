@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from palaver.generation.events import Answered, GenerateEvent, Prompted, ToolDone, ToolsPlanned, TurnOpened
-from palaver.generation.run import STOPPED_CALL, client_calls, server_calls
+from palaver.generation.tool_calls import client_calls, server_calls
+from palaver.generation.tool_round import STOPPED_CALL
 from palaver.model import Event, ToolCall, Turn
 from palaver.models.response_accumulator import STOPPED
 from palaver.ports.models import ReasoningDelta, TextDelta

@@ -10,7 +10,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
-from palaver.generation.run import CLIENT_CALLS
+from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import Attachment, Content, File, Image, Part, Turn
 from palaver.redaction.apply import redacted_calls, redacted_content, redacted_results
 from palaver.server.compat.history_diff import Plan, data_of, open_calls

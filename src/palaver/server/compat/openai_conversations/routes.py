@@ -13,7 +13,7 @@ from starlette.responses import Response
 from palaver.conversations.conversation import MAX_READ, Conversation
 from palaver.core.turn_draft import referenced_attachments
 from palaver.errors import TurnNotFound
-from palaver.generation.run import CLIENT_CALLS
+from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import SYSTEM, Turn
 from palaver.server.compat import openai_items, responses
 from palaver.server.compat.exchange import CONVERSATION_PREFIX
