@@ -72,8 +72,8 @@ class Profile:
     def extend(self, rows: Iterable[Row]) -> Profile:
         """Add turns. They get the next indices, wherever in the scope they belong."""
         new, actors = _columns(rows, self.actors)
-        old = _Columns(*(getattr(self, name) for name in _Columns._fields))
-        columns = _Columns(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
+        names = _Columns._fields
+        columns = _Columns(*(np.concatenate((getattr(self, name), getattr(new, name))) for name in names))
         return Profile(*columns, actors, extend_links(self.links, _places(columns)))
 
     def mark(self, indices: Ints, standing: Sequence[int]) -> Profile:
