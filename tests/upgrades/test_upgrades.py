@@ -23,7 +23,7 @@ import palaver
 from palaver.cli import app
 from palaver.engines.migrate import Migration, migrations
 from palaver.engines.postgres import migrate, transports
-from palaver.engines.sqlite import jobs
+from palaver.engines.sqlite import embeddings
 from palaver.engines.sqlite.connection import APPLICATION_ID
 from palaver.testing import HashEmbedder
 
@@ -179,14 +179,14 @@ async def test_an_embedder_that_does_not_supersede_them_leaves_them(tmp_path: Pa
     assert sqlite_vectors(tmp_path / "old.db")["minilm-l6-int8"] == 5
 
 
-async def test_replacing_them_may_stop_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replacing_them_may_stop_anywhere(tmp_path: Path) -> None:
     """Half are dropped and the process ends: the next one drops the rest."""
     path = tmp_path / "old.db"
     sqlite_at(path, 7, rows_of("sqlite", 7))
-    monkeypatch.setattr("palaver.engines.sqlite.jobs.DROPPED", 2)
     async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:
         await store.parts.worker.embed()
-        await store.engine.writer.submit(lambda tx: jobs.drop_vectors(tx, ["minilm-l6-int8"]))  # type: ignore[attr-defined]
+        old = ["minilm-l6-int8"]
+        await store.engine.writer.submit(lambda tx: embeddings.drop_vectors(tx, old, batch=2))  # type: ignore[attr-defined]
         assert sqlite_vectors(path)["minilm-l6-int8"] == 3
         assert await store.engine.embedding_backlog("minilm-l6-int8") > 0, "it would start again"
     async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:

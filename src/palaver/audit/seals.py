@@ -14,7 +14,7 @@ from datetime import datetime
 from palaver.core.identity import digest, micros
 from palaver.errors import InvalidInput, VerificationFailed
 from palaver.model import LogSeal, Scope, Tip
-from palaver.ports.engine import Engine
+from palaver.ports.engine import LogStore
 from palaver.ports.queries import EventQuery
 
 MIN_KEY = 16  # bytes
@@ -36,7 +36,7 @@ def is_ours(key: bytes, tenant: str, seal: LogSeal) -> bool:
     return hmac.compare_digest(sealed(key, tenant, seal.tip, seal.at).seal, seal.seal)
 
 
-async def seal_everything(engine: Engine, key: bytes, now: datetime) -> int:
+async def seal_everything(engine: LogStore, key: bytes, now: datetime) -> int:
     """Seal the end of every log that grew since its last seal. Answers how many there were."""
     count = 0
     for tenant in await engine.tenants():
@@ -48,7 +48,7 @@ async def seal_everything(engine: Engine, key: bytes, now: datetime) -> int:
     return count
 
 
-async def check_seals(engine: Engine, key: bytes, scope: Scope, conversation: str) -> int:
+async def check_seals(engine: LogStore, key: bytes, scope: Scope, conversation: str) -> int:
     """Every seal of a log is ours, and its event is still what was sealed. Answers how many there are."""
     seals = await engine.seals(scope, conversation)
     for seal in seals:
@@ -58,7 +58,7 @@ async def check_seals(engine: Engine, key: bytes, scope: Scope, conversation: st
     return len(seals)
 
 
-async def check_tip(engine: Engine, scope: Scope, tip: Tip) -> None:
+async def check_tip(engine: LogStore, scope: Scope, tip: Tip) -> None:
     """The log still leads through a tip that was put down earlier."""
     found = await engine.events(scope, tip.conversation, EventQuery(after=max(0, tip.n - 1), limit=1))
     if not found or found[0].n != tip.n:

@@ -15,7 +15,7 @@ from palaver.recall.terms import segments, terms
 
 EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
 EMBED_FILE_PARTS = 24  # and of each of its files: about two thousand words
-LOOKED_AT = 24  # passages of a turn in which a standing instruction is looked for
+MAX_PARTS_READ = 24  # passages of a turn in which a standing instruction is looked for
 
 
 def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) -> list[ToEmbed]:
@@ -54,4 +54,4 @@ def _of_file(pid: int, part: int, tid: int | None, turn: str | None, text: str, 
 
 def _passages(text: str) -> list[str]:
     """The first passages of a text, as the index counts them: one without a word has no number."""
-    return list(islice((piece for piece in segments(text) if terms(piece)), LOOKED_AT))
+    return list(islice((piece for piece in segments(text) if terms(piece)), MAX_PARTS_READ))

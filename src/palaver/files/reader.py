@@ -10,14 +10,14 @@ from palaver.errors import AttachmentNotFound, InvalidInput, VerificationFailed
 from palaver.files.sandbox import extract
 from palaver.model import Attachment, FileText, Scope
 from palaver.ports.blobs import Blobs
-from palaver.ports.engine import Engine
+from palaver.ports.engine import FileStore
 
 NOT_THERE, CHANGED = "its bytes are not where they were", "its bytes are not what was stored"
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    engine: Engine
+    engine: FileStore
     blobs: Blobs
 
     async def read(self, scope: Scope, conversation: str, file: Attachment) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaver.model import Request, Scope
-from palaver.ports.engine import Engine
+from palaver.ports.engine import RequestStore
 
 NAMES = frozenset(
     {"model", "id", "type", "role", "name", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"}
@@ -22,7 +22,7 @@ LONG_DATA = 1_000  # characters of a file inside a body: a longer one is named, 
 class RequestRecorder:
     """One call. Its row is written at the end, and before that unless it is over at once: a crash leaves a trace."""
 
-    engine: Engine
+    engine: RequestStore
     scope: Scope
     request: Request
     redact: Callable[[str], str]

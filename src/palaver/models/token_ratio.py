@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from palaver.model import Scope
-from palaver.ports.engine import Engine
+from palaver.ports.engine import RequestStore
 from palaver.ports.models import CounterBound
 
 FEWEST = 64  # tokens: in a shorter prompt the fixed costs of a message are most of it
@@ -17,7 +17,7 @@ SLOWLY = 0.05  # of the way down, for each answer that weighed less than the bou
 class TokenRatios:
     """The bounds of one open store. A bound goes up at once, and comes down slowly."""
 
-    engine: Engine
+    engine: RequestStore
     _known: dict[tuple[str, str], CounterBound | None] = field(default_factory=dict)
 
     async def ratio(self, scope: Scope, model: str) -> float:

@@ -16,7 +16,7 @@ from palaver.core.bounded_dict import BoundedDict
 from palaver.model import Fact, FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
-from palaver.ports.engine import Engine
+from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
 from palaver.ports.recall import Nearest, RecallScope
 from palaver.recall.terms import terms
@@ -57,7 +57,7 @@ class RecallService:
     """Ranks the turns of a scope for a question."""
 
     def __init__(
-        self, engine: Engine, embedder: Embedder | None, clock: Clock, limits: RecallLimits | None = None
+        self, engine: RecallStore, embedder: Embedder | None, clock: Clock, limits: RecallLimits | None = None
     ) -> None:
         self.engine, self.embedder, self.clock = engine, embedder, clock
         self.limits = limits = limits or RecallLimits()

@@ -99,7 +99,7 @@ class OutboxVerbs(Caller):
         tenant, conversation = (job.tenant, job.conversation) if job else (self.home, None)
         if job and job.argument:
             await self._index(job)
-        args = {"model": model, "most": limit, "looked_at": embedding.LOOKED_AT, "conversation": conversation}
+        args = {"model": model, "most": limit, "looked_at": embedding.MAX_PARTS_READ, "conversation": conversation}
         rows = await self.write("to_embed", Scope.of(tenant, None), **args)
         return embedding.to_embed(
             (tuple(row[name] for name in TO_EMBED) for row in rows), (tenant, rows[0]["cid"] if rows else 0)

@@ -1,43 +1,37 @@
-"""Conversations: getting, listing, searching, changing. Each function is one transaction."""
+"""Creating, finding, listing and searching conversations. Each function is one transaction."""
 
 from __future__ import annotations
 
 from palaver.audit.verifier import DETAILS, Details, details_hash
-from palaver.core.identity import canonical_json, genesis, new_salt
+from palaver.core.identity import canonical_json, genesis
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.deletion import bury, open_expired
-from palaver.engines.sqlite.open_conversation import MINUTE, OpenConversation, find, open_conversation
+from palaver.engines.sqlite.deletion import delete_all_but_log, open_expired
+from palaver.engines.sqlite.details import add_participants, info
+from palaver.engines.sqlite.open_conversation import MINUTE, NO_LIMIT, OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.text_index import index_title, rewrite_separators, tenant_word, unindex_title
-from palaver.errors import ConversationNotFound, UpdateConflict
+from palaver.engines.sqlite.text_index import index_title, tenant_word
+from palaver.errors import ConversationNotFound
 from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
-from palaver.ports.queries import ConversationChanges, ConversationSpec, Listing, SearchQuery
+from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
 from palaver.recall.terms import terms
 
-END = 2**62
-CANDIDATES = 500  # passages that a search looks at
-MATCHES = 3  # turns shown per conversation
+CANDIDATES = 500  # the newest matching passages that a search considers
+MATCHES = 3  # matching turns returned per conversation
 
 
 def get(tx: Tx, scope: Scope, id: str) -> ConversationInfo:
-    return info(tx, find(tx, scope, id)[0])
+    return info(tx, require_cid(tx, scope, id))
 
 
-def by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
+def find_by_key(tx: Tx, scope: Scope, owner: str, key: str) -> ConversationInfo:
     row = tx.one(Q.find_key, tenant=scope.tenant, owner=owner, key=key)
     try:
         if row is not None:
             return get(tx, scope, row[1])
     except ConversationNotFound:
-        pass  # somebody else's: not even its id is told
+        pass  # not visible to this scope: the error must not contain its id
     raise ConversationNotFound(key)
-
-
-def info(tx: Tx, cid: int) -> ConversationInfo:
-    row = tx.one(Q.conversation, cid=cid)
-    assert row is not None
-    return conversation_info(row)
 
 
 def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
@@ -47,7 +41,7 @@ def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationI
             cid, id, expires_at = row
             if expires_at is None or expires_at > tx.now:
                 return info(tx, cid)
-            bury(open_expired(tx, scope, id), "expire")
+            delete_all_but_log(open_expired(tx, scope, id), "expire")
     return _create(tx, scope, spec)
 
 
@@ -80,7 +74,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     row = tx.one(Q.find_expired, tenant=scope.tenant, id=spec.id)
     assert row is not None
     conv = OpenConversation(tx, scope, row)
-    _enrol(conv, spec.participants)
+    add_participants(conv, spec.participants)
     if title_pid := index_title(conv, spec.title):
         tx.run(Q.save_title_pid, cid=conv.cid, title_pid=title_pid)
     conv.log("create", conv.updated, content_hash=hash)
@@ -88,51 +82,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     return info(tx, conv.cid)
 
 
-def _enrol(conv: OpenConversation, participants: tuple[str, ...]) -> None:
-    for actor in participants:
-        conv.tx.run(Q.add_participant, actor=actor, cid=conv.cid)
-
-
-def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
-    conv = open_conversation(tx, scope, id)
-    if changes.expected_updated not in (None, conv.updated):
-        raise UpdateConflict(expected=changes.expected_updated, found=conv.updated)
-    row = tx.one(Q.details, cid=conv.cid)
-    assert row is not None
-    *stored, title_pid = row
-    details = Details(*stored)
-    if changes.if_untitled and details.title is not None:
-        return info(tx, conv.cid)
-    old_title = details.title or ""
-    for name in changes.fields:
-        value = getattr(changes, name)
-        setattr(details, name, canonical_json(value) if name == "participants" else value)
-    if "title" in changes.fields:
-        if title_pid is not None:
-            unindex_title(conv, title_pid, old_title)
-            rewrite_separators(tx)
-        title_pid = index_title(conv, changes.title)
-        tx.run(Q.mark_title, cid=conv.cid, made=int(changes.if_untitled))
-    if "participants" in changes.fields:
-        tx.run(Q.drop_participants, cid=conv.cid)
-        _enrol(conv, changes.participants)
-    hash = details_hash(changes.salt, details)
-    values = {name: getattr(details, name) for name in DETAILS if name not in ("id", "owner", "key")}
-    tx.run(Q.save_details, cid=conv.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
-    conv.ttl = details.ttl
-    tx.run(Q.save_expiry, cid=conv.cid, expires_at=None)
-    conv.log("update", conv.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
-    conv.save()
-    return info(tx, conv.cid)
-
-
-def drop_generated_title(tx: Tx, scope: Scope, id: str) -> None:
-    """A turn is forgotten: a title that a job wrote may repeat its words."""
-    if tx.one(Q.title_made, cid=find(tx, scope, id)[0]):
-        update(tx, scope, id, ConversationChanges(fields=frozenset({"title"}), title=None, salt=new_salt()))
-
-
-def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
+def conversations(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
     updated, id = listing.before or (None, None)
     rows = tx.all(
         Q.list,
@@ -142,7 +92,7 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         agent=listing.agent,
         before_updated=updated,
         before_id=id,
-        before_minute=END if updated is None else updated // MINUTE,
+        before_minute=NO_LIMIT if updated is None else updated // MINUTE,
         limit=listing.limit,
         **scope_params(scope),
     )
@@ -153,16 +103,16 @@ def listed(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
 
 
 def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[ConversationMatch]:
-    """Conversations with a title or a turn that holds every stem; title matches first, then the most recent."""
+    """Find conversations with a title or a turn that contains every stem; title matches first, then the most recent."""
     by_conversation: dict[int, list[Row]] = {}
     for row in _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND "):
         by_conversation.setdefault(row[0], []).append(row)
-    found = [_found(tx, cid, rows, query) for cid, rows in by_conversation.items()]
+    found = [_search_result(tx, cid, rows, query) for cid, rows in by_conversation.items()]
     found.sort(key=lambda one: (one.in_title, one.conversation.updated), reverse=True)
     return found[: query.limit]
 
 
-def _found(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> ConversationMatch:
+def _search_result(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> ConversationMatch:
     turns = list(dict.fromkeys(tid for _, tid in rows if tid is not None))[:MATCHES]
     return ConversationMatch(
         info(tx, cid),
@@ -172,9 +122,9 @@ def _found(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> Conversatio
 
 
 def matches(tx: Tx, scope: Scope, query: SearchQuery) -> list[TurnMatch]:
-    """Turns of one conversation that hold any stem; those with the most different ones first, then the latest."""
+    """Find turns of one conversation that contain any stem; those with the most stems first, then the latest."""
     assert query.conversation is not None
-    cid = find(tx, scope, query.conversation)[0]
+    cid = require_cid(tx, scope, query.conversation)
     rows = _passages(tx, scope, query, f"scope : c{cid}", " OR ")
     found = [_match(tx, tid, query) for tid in dict.fromkeys(tid for _, tid in rows if tid is not None)]
     found.sort(key=lambda match: (len(match.terms), match.turn.seq), reverse=True)
@@ -193,12 +143,12 @@ def _match(tx: Tx, tid: int, query: SearchQuery) -> TurnMatch:
     row = tx.one(Q.turn_by_tid, tid=tid)
     assert row is not None
     turn = TurnRow(*row[:-1]).turn(row[-1])
-    return TurnMatch(turn, _held(turn.text, query))
+    return TurnMatch(turn, _matching_terms(turn.text, query))
 
 
-def _held(text: str, query: SearchQuery) -> tuple[str, ...]:
-    held = set(terms(text))
-    wanted = [stem for stem in query.stems if stem in held]
+def _matching_terms(text: str, query: SearchQuery) -> tuple[str, ...]:
+    present = set(terms(text))
+    matching = [stem for stem in query.stems if stem in present]
     if query.prefix:
-        wanted += sorted({term for term in held if term.startswith(query.prefix)} - set(wanted))
-    return tuple(wanted)
+        matching += sorted({term for term in present if term.startswith(query.prefix)} - set(matching))
+    return tuple(matching)

@@ -1,68 +1,107 @@
-"""Deleting for good. Each function is one transaction; the writer cuts the WAL before it reports success."""
+"""Deletion for good. Each function is one transaction.
+
+Forgetting a turn removes, in this order:
+
+1. the conversation's title, if a job wrote it: it may repeat the turn's words;
+2. the turns that hold results of its tool calls, each in the same way as the turn itself;
+3. its passages in the text index, and those of its files;
+4. its mark as a standing instruction, and its vectors;
+5. the bodies of recorded requests that may contain it: those sent after it, and those elsewhere that quote it;
+6. its files: the rows and their extracted text now; the bytes are listed in `doomed_blobs`, and the store deletes them
+   after the commit;
+7. what memory derived from it: summaries that cover it lose their text and are written again, its notes and facts are
+   deleted, and facts that those facts had replaced are valid again;
+8. its stream, if it is still being written;
+9. its content, salt and every other field but id, role, actor, time and the hash of its idempotency key (the stub);
+10. the conversation's preview, if it came from the turn.
+
+The log then gets a `forget` event with the hash of the stub. Before the caller hears of success, the writer removes the
+old bytes as well: leaf separators of the text index (here, `_request_scrub`), the WAL and the gaps between the cells of
+pages (`Writer._scrub`).
+
+`reset` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own fields.
+`retire` does 3 to 6 and 9, and keeps the memory (7).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import starmap
 
 from palaver.core.identity import digest, key_hash
 from palaver.core.turn_draft import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, scope_params
-from palaver.engines.sqlite import memory_invalidation as memory_invalidation
-from palaver.engines.sqlite import requests
+from palaver.engines.sqlite import memory_invalidation, requests
 from palaver.engines.sqlite.connection import Tx
+from palaver.engines.sqlite.details import drop_generated_title
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import rewrite_separators, unindex, unindex_title
 from palaver.model import Scope
 from palaver.ports.queries import Deletion
 
-EXPIRE_BATCH = 100
-RETIRE_BATCH = 200
+# How much one transaction deletes, so that other writers can go in between.
+EXPIRE_BATCH = 100  # conversations
+TURN_BATCH = 200
+
+
+# ---- turns ---------------------------------------------------------------------------------------------------------
 
 
 def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Deletion:
-    _drop_generated_title(tx, scope, conversation)
+    drop_generated_title(tx, scope, conversation)
     conv = open_conversation(tx, scope, conversation)
     row = conv.turn(turn)
     if row.status == "forgotten":
-        return _forget_retired(conv, row) if not _is_forgotten(conv, row) else Deletion()
+        return Deletion() if _is_forgotten(conv, row) else _forget_retired(conv, row)
     rows = [row, *_results_of(conv, row)]
     for one in rows:
-        conv.log("forget", conv.tick(), turn=one.id, content_hash=_forget(conv, one))
+        conv.log("forget", conv.tick(), turn=one.id, content_hash=_remove_turn(conv, one))
     conv.find_tip()
-    memory_invalidation.cut_beyond_tip(conv)
+    memory_invalidation.drop_memory_beyond_tip(conv)
     conv.refresh_preview()
     conv.save()
-    _scrub_later(tx)
+    _request_scrub(tx)
     return Deletion(turns=tuple(one.id for one in rows))
 
 
-def _drop_generated_title(tx: Tx, scope: Scope, conversation: str) -> None:
-    from palaver.engines.sqlite.conversations import (
-        drop_generated_title,  # which needs this module to bury what expired
-    )
+def _remove_turn(conv: OpenConversation, row: TurnRow) -> bytes:
+    """Remove a turn and everything derived from it (3 to 9 of the list above). Returns the hash of its stub."""
+    _remove_words(conv, row)
+    memory_invalidation.invalidate_turn(conv, row)
+    conv.tx.run(Q.close_stream, tid=row.tid)
+    key = _hashed_key(conv, row)
+    conv.tx.run(Q.stub, tid=row.tid, idempotency_key=key)
+    _uncount(conv, row)
+    return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
 
-    drop_generated_title(tx, scope, conversation)
+
+def _remove_words(conv: OpenConversation, row: TurnRow) -> None:
+    """Remove every copy of a turn's words outside its row and the memory (3 to 6)."""
+    tx = conv.tx
+    unindex(conv, row)
+    tx.run(Q.unmark, tid=row.tid)
+    tx.run(Q.drop_vectors_of_turn, tid=row.tid)
+    requests.drop_bodies_containing(tx, conv.cid, row.id, row.seq)
+    tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
+    tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
 
 
-def _is_forgotten(conv: OpenConversation, row: TurnRow) -> bool:
-    return conv.tx.one(Q.forgotten_by, cid=conv.cid, turn=row.id) is not None
+def _hashed_key(conv: OpenConversation, row: TurnRow) -> str | None:
+    return None if row.idempotency_key is None else key_hash(conv.id, row.idempotency_key)
 
 
-def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
-    """The words of a turn are gone already. Now what was made of them goes too, and the proof."""
-    memory_invalidation.changed(conv, row)
-    requests.forgotten(conv.tx, conv.cid, row.id, row.seq)
-    conv.tx.run(Q.unsalt, tid=row.tid)
-    hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
-    conv.log("forget", conv.tick(), turn=row.id, content_hash=hash)
-    conv.save()
-    _scrub_later(conv.tx)
-    return Deletion(turns=(row.id,))
+def _uncount(conv: OpenConversation, row: TurnRow) -> None:
+    if row.active:
+        conv.turn_count -= 1
+        conv.token_count -= row.token_count
 
 
 def _results_of(conv: OpenConversation, row: TurnRow) -> list[TurnRow]:
-    """The turns that answer the calls of `row`. An id that a later turn calls again belongs to that one from there."""
+    """Return the turns with results of the tool calls of `row`.
+
+    When a later turn makes a call with the same id, results from there on belong to that turn.
+    """
     open_calls = {call.id for call in decode_calls(row.tool_calls)}
     found: list[TurnRow] = []
     if not open_calls:
@@ -74,78 +113,76 @@ def _results_of(conv: OpenConversation, row: TurnRow) -> list[TurnRow]:
     return found
 
 
-def _forget(conv: OpenConversation, row: TurnRow) -> bytes:
-    """Leave a stub: that something was said here, by whom and when, and nothing of what it was. Answers its hash."""
-    tx = conv.tx
-    unindex(conv, row)
-    memory_invalidation.forgotten(conv, row)
-    tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
-    tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
-    tx.run(Q.close_stream, tid=row.tid)
-    key = None if row.idempotency_key is None else key_hash(conv.id, row.idempotency_key)
-    tx.run(Q.stub, tid=row.tid, idempotency_key=key)
-    if row.active:
-        conv.turn_count -= 1
-        conv.token_count -= row.token_count
-    return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
+def _is_forgotten(conv: OpenConversation, row: TurnRow) -> bool:
+    """True if the turn was forgotten, false if it was only retired: both have the same status."""
+    return conv.tx.one(Q.forgotten_by, cid=conv.cid, turn=row.id) is not None
 
 
-def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
-    """Drop the words of turns that are summarised. Their summaries stay, and so does what they were worth.
-
-    The last turn keeps its place in any case: the next one is counted from there.
-    """
-    conv = open_conversation(tx, scope, conversation)
-    position = min(position, conv.tip_position)
-    rows = [TurnRow(*row) for row in tx.all(Q.before_position, cid=conv.cid, position=position, limit=RETIRE_BATCH)]
-    for row in rows:
-        unindex(conv, row)
-        tx.run(Q.unmark, tid=row.tid)
-        tx.run(Q.drop_vectors_of_turn, tid=row.tid)
-        requests.forgotten(tx, conv.cid, row.id, row.seq)
-        tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
-        tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
-        key = row.idempotency_key
-        hashed = None if key is None else key_hash(conv.id, key)
-        hash = stub_hash(row.id, row.role, row.actor, row.created, hashed, row.content_hash)
-        tx.run(Q.retire, tid=row.tid, keep_salt=int(keep_salt), idempotency_key=hashed)
-        if row.active:
-            conv.turn_count -= 1
-            conv.token_count -= row.token_count
-        salted = {"salt": True} if keep_salt else None
-        conv.log("retire", conv.tick(), turn=row.id, payload=salted, content_hash=hash)
-    if rows:
-        tx.run(Q.bump, cid=conv.cid)
-        memory_invalidation.recount(conv)
-        conv.find_tip()
-        conv.refresh_preview()
-        conv.save()
-        _scrub_later(tx)
-    return Deletion(turns=tuple(row.id for row in rows))
+def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
+    """Forget a turn whose words are gone already: what memory derived from it, and its salt, go too."""
+    memory_invalidation.invalidate_turn(conv, row)
+    requests.drop_bodies_containing(conv.tx, conv.cid, row.id, row.seq)
+    conv.tx.run(Q.unsalt, tid=row.tid)
+    hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
+    conv.log("forget", conv.tick(), turn=row.id, content_hash=hash)
+    conv.save()
+    _request_scrub(conv.tx)
+    return Deletion(turns=(row.id,))
 
 
 def forget_older(tx: Tx, scope: Scope, before: int) -> Deletion:
-    """Forget turns from before a moment, and what summaries still say of those whose words are gone already.
-
-    Some at a time, so that writers can go in between.
-    """
-    values = {"before": before, "now": tx.now, "limit": RETIRE_BATCH, **scope_params(scope)}
-    gone: list[str] = []
+    """Forget turns from before a time, and what summaries still say of those that are retired already."""
+    values = {"before": before, "now": tx.now, "limit": TURN_BATCH, **scope_params(scope)}
+    forgotten: list[str] = []
     for conversation, turn in tx.all(Q.older_than, **values):
-        gone.extend(forget_turn(tx, scope, conversation, turn).turns)
+        forgotten.extend(forget_turn(tx, scope, conversation, turn).turns)
     for conversation, turn in tx.all(Q.retired_and_older, **values):
         conv = open_conversation(tx, scope, conversation)
-        gone.extend(_forget_retired(conv, conv.turn(turn)).turns)
-    return Deletion(turns=tuple(gone))
+        forgotten.extend(_forget_retired(conv, conv.turn(turn)).turns)
+    return Deletion(turns=tuple(forgotten))
+
+
+def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
+    """Remove the words of turns that are summarised, and keep their summaries.
+
+    With `keep_salt` a copy of the words kept elsewhere can still be checked against the turn's hash. The last turn is
+    never retired: the position of the next one is counted from it.
+    """
+    conv = open_conversation(tx, scope, conversation)
+    position = min(position, conv.tip_position)
+    rows = [TurnRow(*row) for row in tx.all(Q.before_position, cid=conv.cid, position=position, limit=TURN_BATCH)]
+    for row in rows:
+        _retire_turn(conv, row, keep_salt)
+    if rows:
+        tx.run(Q.bump, cid=conv.cid)
+        memory_invalidation.recount_summarized(conv)
+        conv.find_tip()
+        conv.refresh_preview()
+        conv.save()
+        _request_scrub(tx)
+    return Deletion(turns=tuple(row.id for row in rows))
+
+
+def _retire_turn(conv: OpenConversation, row: TurnRow, keep_salt: bool) -> None:
+    _remove_words(conv, row)
+    key = _hashed_key(conv, row)
+    conv.tx.run(Q.retire, tid=row.tid, keep_salt=int(keep_salt), idempotency_key=key)
+    _uncount(conv, row)
+    hash = stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
+    conv.log("retire", conv.tick(), turn=row.id, payload={"salt": True} if keep_salt else None, content_hash=hash)
+
+
+# ---- conversations -------------------------------------------------------------------------------------------------
 
 
 def reset(tx: Tx, scope: Scope, conversation: str) -> Deletion:
     """Forget every turn and keep the conversation."""
-    _drop_generated_title(tx, scope, conversation)
+    drop_generated_title(tx, scope, conversation)
     conv = open_conversation(tx, scope, conversation)
     rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=conv.cid)]
-    stubs = [_forget(conv, row) for row in rows]
-    memory_invalidation.emptied(conv)
+    stubs = [_remove_turn(conv, row) for row in rows]
+    requests.drop_requests(tx, conv.cid)
+    memory_invalidation.drop_all(conv)
     tx.run(Q.unsalt_all, cid=conv.cid)
     tx.run(Q.doom_blobs, cid=conv.cid)
     tx.run(Q.drop_attachments, cid=conv.cid)
@@ -153,20 +190,20 @@ def reset(tx: Tx, scope: Scope, conversation: str) -> Deletion:
     conv.preview = None
     conv.find_tip()
     conv.save()
-    _scrub_later(tx)
+    _request_scrub(tx)
     return Deletion(turns=tuple(row.id for row in rows))
 
 
 def forget_conversation(tx: Tx, scope: Scope, conversation: str) -> Deletion:
-    bury(open_conversation(tx, scope, conversation), "forget")
+    delete_all_but_log(open_conversation(tx, scope, conversation), "forget")
     return Deletion(conversations=(conversation,))
 
 
 def expire(tx: Tx, scope: Scope) -> Deletion:
-    """Delete conversations whose time is up; some at a time, so that writers can go in between."""
+    """Delete conversations whose time to live has ended."""
     ids = [row[0] for row in tx.all(Q.expired, now=tx.now, limit=EXPIRE_BATCH, **scope_params(scope))]
     for id in ids:
-        bury(open_expired(tx, scope, id), "expire")
+        delete_all_but_log(open_expired(tx, scope, id), "expire")
     return Deletion(conversations=tuple(ids))
 
 
@@ -176,8 +213,8 @@ def open_expired(tx: Tx, scope: Scope, id: str) -> OpenConversation:
     return OpenConversation(tx, scope, row)
 
 
-def bury(conv: OpenConversation, kind: str) -> None:
-    """Delete everything but the log, and close the log with a tombstone."""
+def delete_all_but_log(conv: OpenConversation, kind: str) -> None:
+    """Delete a conversation. Its log stays and ends with an event of this kind."""
     tx, cid = conv.tx, conv.cid
     for row in starmap(TurnRow, tx.all(Q.remembered, cid=cid)):
         unindex(conv, row)
@@ -186,7 +223,8 @@ def bury(conv: OpenConversation, kind: str) -> None:
     *_, title_pid = details
     if title_pid is not None:
         unindex_title(conv, title_pid, details[6])
-    memory_invalidation.emptied(conv)
+    requests.drop_requests(tx, cid)
+    memory_invalidation.drop_all(conv)
     for statement in (
         Q.doom_blobs,
         Q.drop_attachments,
@@ -200,11 +238,24 @@ def bury(conv: OpenConversation, kind: str) -> None:
     conv.log(kind, at)
     conv.turn_count, conv.token_count, conv.preview, conv.ttl = 0, 0, None, None
     conv.save()
-    tx.run(Q.bury, cid=cid, at=at)
-    _scrub_later(tx)
+    tx.run(Q.leave_tombstone, cid=cid, at=at)
+    _request_scrub(tx)
 
 
-def _scrub_later(tx: Tx) -> None:
+# ---- old bytes -----------------------------------------------------------------------------------------------------
+
+
+def blobs_to_delete(tx: Tx, limit: int) -> list[str]:
+    return [row[0] for row in tx.all(Q.blobs_to_delete, limit=limit)]
+
+
+def blobs_deleted(tx: Tx, paths: Sequence[str]) -> None:
+    for path in paths:
+        tx.run(Q.blob_deleted, path=path)
+
+
+def _request_scrub(tx: Tx) -> None:
+    """Make the writer remove old bytes from the WAL and the file after the commit."""
     rewrite_separators(tx)
     tx.run(Q.mark_unscrubbed)
     tx.scrub = True

@@ -13,28 +13,30 @@ from typing import Any, TypeVar
 import apsw
 
 from palaver.core.concurrency import run_uncancelled
-from palaver.core.identity import canonical_json, micros, moment
+from palaver.core.identity import micros, moment
 from palaver.engines.file_passages import pieces_of
-from palaver.engines.rows import event_from_row, scope_params
 from palaver.engines.sqlite import (
     conversations,
     deletion,
+    details,
+    embeddings,
     export_rows,
     files,
     jobs,
     keys,
+    log,
     memory,
     recall,
     requests,
+    stats,
     streams,
     text_index,
     turns,
 )
 from palaver.engines.sqlite.connection import Address, DedicatedReader, Readers, Tx, Work, translated
-from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.watch import FileWatcher
 from palaver.engines.sqlite.writer import Writer
-from palaver.errors import ConversationNotFound, EngineUnavailable
+from palaver.errors import EngineUnavailable
 from palaver.model import (
     ApiKey,
     Attachment,
@@ -133,10 +135,10 @@ class SQLiteEngine:
         return await self.readers.run_brief(lambda tx: conversations.get(tx, scope, id))
 
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo:
-        return await self.readers.run_brief(lambda tx: conversations.by_key(tx, scope, owner, key))
+        return await self.readers.run_brief(lambda tx: conversations.find_by_key(tx, scope, owner, key))
 
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
-        return await self.readers.run(lambda tx: conversations.listed(tx, scope, listing))
+        return await self.readers.run(lambda tx: conversations.conversations(tx, scope, listing))
 
     async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         await self.index_all()
@@ -153,7 +155,7 @@ class SQLiteEngine:
             more = await self.writer.submit_chores() == text_index.BATCH
 
     async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
-        return await self.writer.submit(lambda tx: conversations.update(tx, scope, id, changes))
+        return await self.writer.submit(lambda tx: details.update(tx, scope, id, changes))
 
     # ---- turns
 
@@ -189,8 +191,8 @@ class SQLiteEngine:
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
         await self.writer.submit(lambda tx: streams.renew(tx, scope, conversation, turn, lease))
 
-    async def stream_commit(self, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
-        return await self.writer.submit(lambda tx: streams.commit(tx, scope, conversation, turn, seal))
+    async def stream_commit(self, scope: Scope, conversation: str, turn: str, end: StreamEnd) -> Turn:
+        return await self.writer.submit(lambda tx: streams.commit(tx, scope, conversation, turn, end))
 
     async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
         return await self.writer.submit(lambda tx: streams.abort(tx, scope, conversation, turn, tail))
@@ -199,8 +201,8 @@ class SQLiteEngine:
         return await self.writer.submit(streams.abort_expired_streams)
 
     async def next_lease_end(self) -> datetime | None:
-        rows = await self.readers.run(lambda tx: tx.all(Q.next_lease_end))
-        return None if rows[0][0] is None else moment(rows[0][0])
+        end = await self.readers.run(streams.next_lease_end)
+        return None if end is None else moment(end)
 
     # ---- forgetting
 
@@ -233,14 +235,10 @@ class SQLiteEngine:
         return not self.writer.unscrubbed
 
     async def blobs_to_delete(self, limit: int) -> list[str]:
-        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.blobs_to_delete, limit=limit))]
+        return await self.readers.run(lambda tx: deletion.blobs_to_delete(tx, limit))
 
     async def blobs_deleted(self, paths: Sequence[str]) -> None:
-        def work(tx: Tx) -> None:
-            for path in paths:
-                tx.run(Q.blob_deleted, path=path)
-
-        await self.writer.submit(work)
+        await self.writer.submit(lambda tx: deletion.blobs_deleted(tx, paths))
 
     # ---- attachments
 
@@ -277,25 +275,8 @@ class SQLiteEngine:
 
     # ---- the log
 
-    async def events(self, scope: Scope, conversation: str, audit: EventQuery) -> list[Event]:
-        def work(tx: Tx) -> list[Event]:
-            found = tx.one(Q.find_any, id=conversation, **scope_params(scope))
-            if found is None:
-                raise ConversationNotFound(conversation)
-            rows = tx.all(
-                Q.events,
-                cid=found[0],
-                after=audit.after,
-                turn=audit.turn,
-                since=audit.since,
-                until=audit.until,
-                kinds=None if audit.kinds is None else canonical_json(audit.kinds),
-                actors=None if audit.actors is None else canonical_json(audit.actors),
-                limit=audit.limit,
-            )
-            return [event_from_row(row, conversation) for row in rows]
-
-        return await self.readers.run(work)
+    async def events(self, scope: Scope, conversation: str, query: EventQuery) -> list[Event]:
+        return await self.readers.run(lambda tx: log.events(tx, scope, conversation, query))
 
     def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]:
         return self.hub.watch(conversation)
@@ -392,13 +373,13 @@ class SQLiteEngine:
     async def requests(
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
-        return await self.readers.run(lambda tx: requests.listed(tx, scope, conversation, turn, before, limit))
+        return await self.readers.run(lambda tx: requests.requests(tx, scope, conversation, turn, before, limit))
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
-        return await self.readers.run_brief(lambda tx: requests.bound(tx, scope, model))
+        return await self.readers.run_brief(lambda tx: requests.counter_bound(tx, scope, model))
 
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
-        await self.writer.submit(lambda tx: requests.put_bound(tx, scope, bound))
+        await self.writer.submit(lambda tx: requests.put_counter_bound(tx, scope, bound))
 
     # ---- the server's callers
 
@@ -415,7 +396,7 @@ class SQLiteEngine:
         return await self.writer.submit(lambda tx: keys.revoke_key(tx, scope, id))
 
     async def has_key(self) -> bool:
-        return await self.readers.run_brief(lambda tx: tx.one(Q.has_key, now=tx.now) is not None)
+        return await self.readers.run_brief(keys.has_key)
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
         await self.writer.submit(lambda tx: keys.log_key(tx, scope, kind, key, payload))
@@ -424,25 +405,25 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: keys.key_events(tx, scope, after, limit))
 
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
-        return await self.writer.submit(lambda tx: keys.announce(tx, scope, conversation, kind, turn))
+        return await self.writer.submit(lambda tx: log.announce(tx, scope, conversation, kind, turn))
 
     async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-        return await self.readers.run(lambda tx: keys.usage(tx, scope, since, until, limit))
+        return await self.readers.run(lambda tx: stats.usage(tx, scope, since, until, limit))
 
     async def tenants(self) -> list[str]:
-        return [row[0] for row in await self.readers.run(lambda tx: tx.all(Q.tenants))]
+        return await self.readers.run(log.tenants)
 
     async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: keys.tips(tx, scope, after, limit))
+        return await self.readers.run(lambda tx: log.tips(tx, scope, after, limit))
 
     async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: keys.unsealed(tx, tenant, limit))
+        return await self.readers.run(lambda tx: log.unsealed(tx, tenant, limit))
 
     async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None:
-        await self.writer.submit(lambda tx: keys.put_seals(tx, tenant, seals))
+        await self.writer.submit(lambda tx: log.put_seals(tx, tenant, seals))
 
     async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]:
-        return await self.readers.run(lambda tx: keys.seals(tx, scope, conversation))
+        return await self.readers.run(lambda tx: log.seals(tx, scope, conversation))
 
     # ---- the outbox
 
@@ -472,38 +453,38 @@ class SQLiteEngine:
         return None if due is None else moment(due)
 
     async def health(self) -> Health:
-        return await self.readers.run(jobs.health)
+        return await self.readers.run(stats.health)
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
-        return await self.readers.run(lambda tx: jobs.to_embed(tx, model, limit))
+        return await self.readers.run(lambda tx: embeddings.to_embed(tx, model, limit))
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
-        await self.writer.submit(lambda tx: jobs.put_embedded(tx, model, embedded))
+        await self.writer.submit(lambda tx: embeddings.put_embedded(tx, model, embedded))
 
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
-        return await self.readers.run(lambda tx: jobs.facts_to_embed(tx, model, limit))
+        return await self.readers.run(lambda tx: embeddings.facts_to_embed(tx, model, limit))
 
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
-        await self.writer.submit(lambda tx: jobs.put_fact_vectors(tx, model, vectors))
+        await self.writer.submit(lambda tx: embeddings.put_fact_vectors(tx, model, vectors))
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
-        while await self.writer.submit(lambda tx: jobs.drop_other_vectors(tx, model)):
+        while await self.writer.submit(lambda tx: embeddings.drop_other_vectors(tx, model)):
             pass
 
     async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
-        if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
+        if await self.readers.run_brief(lambda tx: embeddings.has_vectors_of(tx, models)):
             await self.writer.submit(jobs.enqueue_embed_job)
 
     async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
-        if await self.readers.run_brief(lambda tx: jobs.has_vectors_of(tx, models)):
-            while await self.writer.submit(lambda tx: jobs.drop_vectors(tx, models)):
+        if await self.readers.run_brief(lambda tx: embeddings.has_vectors_of(tx, models)):
+            while await self.writer.submit(lambda tx: embeddings.drop_vectors(tx, models)):
                 pass
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
-        return await self.readers.run(lambda tx: jobs.embedding_backlog(tx, model))
+        return await self.readers.run(lambda tx: embeddings.embedding_backlog(tx, model))
 
     async def stats(self, scope: Scope) -> Stats:
-        found = await self.readers.run(lambda tx: export_rows.stats(tx, scope))
+        found = await self.readers.run(lambda tx: stats.stats(tx, scope))
         try:
             return replace(found, storage={**self.storage(), **found.storage})
         except OSError:

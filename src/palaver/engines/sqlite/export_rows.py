@@ -8,17 +8,16 @@ from typing import Any
 import apsw
 
 from palaver.core.identity import from_json
-from palaver.engines.rows import scope_params
-from palaver.engines.sqlite import jobs as outbox
+from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
-from palaver.engines.sqlite.open_conversation import OpenConversation, find
+from palaver.engines.sqlite.open_conversation import OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title
 from palaver.engines.sqlite.unreadable_rows import unreadable
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
 from palaver.memory import working_memory
-from palaver.model import ConversationInfo, Scope, Stats
+from palaver.model import ConversationInfo, Scope
 from palaver.ports.queries import Record, RecordKind
 
 PAGE = 1_000
@@ -33,7 +32,7 @@ FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
 def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
     """What is stored of a conversation, in the order that `Verifier` wants; then what cannot be derived from it."""
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     sources: list[tuple[RecordKind, str]] = [
         ("conversation", Q.conversation_record),
         ("event", Q.event_records),
@@ -104,7 +103,7 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     if any(record.kind == "attachment" for record in records):
         conv.enqueue_text_extraction()
     if any(record.kind == "fact" for record in records):
-        outbox.enqueue_embed_job(tx)
+        jobs.enqueue_embed_job(tx)
     return get(tx, scope, row["id"])
 
 
@@ -136,28 +135,3 @@ def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
         return tx.insert(sql, **row)
     except (apsw.ConstraintError, TypeError, OverflowError):
         raise InvalidInput("file", f"a row for {table} is not as an export writes it") from None
-
-
-# ---- counts --------------------------------------------------------------------------------------------------------
-
-
-def stats(tx: Tx, scope: Scope) -> Stats:
-    conversations, turns, tokens, events = tx.all(Q.stats, now=tx.now, **scope_params(scope))[0]
-    attachments, size = tx.all(Q.attachment_stats, now=tx.now, **scope_params(scope))[0]
-    (streams,) = tx.all(Q.stream_stats, now=tx.now, **scope_params(scope))[0]
-    blobs_to_delete, unscrubbed = tx.all(Q.file_stats)[0]
-    storage = {
-        "open_streams": streams,
-        "files_to_delete": blobs_to_delete,
-        "scrub_pending": bool(unscrubbed),
-        "outbox": _outbox(tx),
-    }
-    return Stats(conversations, turns, tokens, events, attachments, size, storage)
-
-
-def _outbox(tx: Tx) -> list[dict[str, Any]]:
-    """The memory work that waits and that was put aside, by kind; `error` is the type of a failure, never its text."""
-    return [
-        {"kind": kind, "dead": bool(dead), "jobs": jobs, "attempts": attempts, "error": error}
-        for kind, dead, jobs, _, attempts, error in tx.all(Q.job_stats)
-    ]

@@ -9,7 +9,7 @@ from palaver.engines.file_passages import FILE_PARTS, FilePiece, place
 from palaver.engines.rows import scope_params
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import find, open_conversation
+from palaver.engines.sqlite.open_conversation import open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import enter_file
 from palaver.errors import AttachmentNotFound
@@ -31,14 +31,14 @@ def attach(tx: Tx, scope: Scope, conversation: str, attachment: Attachment) -> A
 
 
 def attachment(tx: Tx, scope: Scope, conversation: str, id: str) -> Attachment:
-    row = tx.one(Q.attachment, cid=find(tx, scope, conversation)[0], id=id)
+    row = tx.one(Q.attachment, cid=require_cid(tx, scope, conversation), id=id)
     if row is None:
         raise AttachmentNotFound(id)
     return Attachment(*row)
 
 
 def attachments(tx: Tx, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     return [Attachment(*row) for row in tx.all(Q.attachments, cid=cid, before=before, limit=limit)]
 
 
@@ -63,7 +63,7 @@ def orphans(tx: Tx, scope: Scope, paths: Sequence[str]) -> list[str]:
 
 
 def unread(tx: Tx, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     return [Attachment(*row) for row in tx.all(Q.unread_files, cid=cid, limit=limit)]
 
 
@@ -85,7 +85,7 @@ def put_text(tx: Tx, scope: Scope, conversation: str, text: FileText, pieces: Se
 
 
 def text(tx: Tx, scope: Scope, conversation: str, id: str) -> FileText | None:
-    row = tx.one(Q.file_read, cid=find(tx, scope, conversation)[0], id=id)
+    row = tx.one(Q.file_read, cid=require_cid(tx, scope, conversation), id=id)
     if row is None:
         raise AttachmentNotFound(id)
     aid, characters, problem = row

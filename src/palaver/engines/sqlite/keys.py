@@ -1,20 +1,15 @@
-"""Keys of the server's callers, their log, and seals over the logs. Each function is one transaction."""
+"""API keys of the server's callers, and the log of those keys. Each function is one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from palaver.core.identity import canonical_json, event_hash, genesis, micros, moment
-from palaver.engines.rows import Row, event_from_row, scope_from_json, scope_params, scope_to_json
+from palaver.engines.rows import Row, event_from_row, scope_from_json, scope_to_json
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import open_conversation
 from palaver.engines.sqlite.queries import Q
-from palaver.errors import InvalidInput
-from palaver.model import ApiKey, Event, LogSeal, Scope, Tip, UsageLine
-from palaver.ports.engine import ANNOUNCED, KEY_ID
-
-# ---- keys ----------------------------------------------------------------------------------------------------------
+from palaver.model import ApiKey, Event, Scope
+from palaver.ports.engine import KEY_ID
 
 
 def put_key(tx: Tx, scope: Scope, key: ApiKey, hash: bytes) -> None:
@@ -39,8 +34,12 @@ def api_keys(tx: Tx, scope: Scope) -> list[ApiKey]:
     return [_key(row, scope.tenant) for row in tx.all(Q.api_keys, tenant=scope.tenant)]
 
 
+def has_key(tx: Tx) -> bool:
+    return tx.one(Q.has_key, now=tx.now) is not None
+
+
 def revoke_key(tx: Tx, scope: Scope, id: str) -> ApiKey | None:
-    """By its id; a second time changes nothing."""
+    """Revoke a key by its id. Revoking it again changes nothing."""
     for row in tx.all(Q.api_keys, tenant=scope.tenant):
         if row[0].hex()[:KEY_ID] == id:
             if row[5] is None:
@@ -62,7 +61,7 @@ def _key(row: Row, tenant: str) -> ApiKey:
     )
 
 
-def log_key(tx: Tx, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
+def log_key(tx: Tx, scope: Scope, kind: str, key: str, payload: Mapping[str, object] | None) -> None:
     n, at, previous = tx.one(Q.last_key_event, tenant=scope.tenant) or (0, 0, genesis(f"keys of {scope.tenant}"))
     at = max(tx.now, at + 1)
     text, actor = canonical_json(payload) if payload else None, scope.user or ""
@@ -73,60 +72,3 @@ def log_key(tx: Tx, scope: Scope, kind: str, key: str, payload: Mapping[str, Any
 def key_events(tx: Tx, scope: Scope, after: int, limit: int) -> list[Event]:
     rows = tx.all(Q.key_events, tenant=scope.tenant, after=after, limit=limit)
     return [event_from_row(row, "") for row in rows]
-
-
-# ---- the log -------------------------------------------------------------------------------------------------------
-
-
-def announce(tx: Tx, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
-    """Say something to whoever follows the log, and leave it there; answers the number of the event."""
-    if kind not in ANNOUNCED:
-        raise InvalidInput("kind", f"must be one of {', '.join(ANNOUNCED)}")
-    conv = open_conversation(tx, scope, conversation)
-    if turn is not None:
-        conv.require_turn(turn)
-    conv.log(kind, conv.tick(), turn=turn)
-    conv.save()
-    return int(conv.next_n) - 1
-
-
-def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-    rows = tx.all(Q.usage, since=since, until=until, limit=limit, now=tx.now, **scope_params(scope))
-    names = ("day", "user", "model", "calls", "prompt", "completion")
-    return [UsageLine(**dict(zip(names, row, strict=True))) for row in rows]
-
-
-# ---- seals ---------------------------------------------------------------------------------------------------------
-
-
-def tips(tx: Tx, scope: Scope, after: str, limit: int) -> list[Tip]:
-    return [_tip(row) for row in tx.all(Q.tips, after=after, limit=limit, **scope_params(scope))]
-
-
-def unsealed(tx: Tx, tenant: str, limit: int) -> list[Tip]:
-    return [_tip(row) for row in tx.all(Q.unsealed, tenant=tenant, limit=limit)]
-
-
-def _tip(row: Row) -> Tip:
-    return Tip(conversation=row[0], n=row[1], hash=row[2].hex())
-
-
-def put_seals(tx: Tx, tenant: str, seals: Sequence[LogSeal]) -> None:
-    for one in seals:
-        tx.run(
-            Q.put_seal,
-            tenant=tenant,
-            conversation=one.tip.conversation,
-            n=one.tip.n,
-            tip=bytes.fromhex(one.tip.hash),
-            seal=bytes.fromhex(one.seal),
-            at=micros(one.at),
-        )
-
-
-def seals(tx: Tx, scope: Scope, conversation: str) -> list[LogSeal]:
-    rows = tx.all(Q.seals, tenant=scope.tenant, conversation=conversation)
-    return [
-        LogSeal(tip=Tip(conversation=conversation, n=n, hash=tip.hex()), at=moment(at), seal=seal.hex())
-        for n, tip, seal, at in rows
-    ]

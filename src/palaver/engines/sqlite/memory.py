@@ -6,23 +6,21 @@ from collections.abc import Sequence
 
 from palaver.core.identity import micros, moment
 from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
-from palaver.engines.sqlite import jobs
-from palaver.engines.sqlite import memory_invalidation as memory_invalidation
+from palaver.engines.sqlite import jobs, memory_invalidation
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.conversations import info
-from palaver.engines.sqlite.open_conversation import OpenConversation, find, open_conversation
+from palaver.engines.sqlite.details import info
+from palaver.engines.sqlite.open_conversation import NO_LIMIT, OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
 MANY = 10_000  # turns in one reading, whatever the budget
-END = 2**62
 
 
 def reading(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
     """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     revision, position, summarized, _ = _head(tx, cid)
     tail = _tail(tx, cid, conversation, limits, position)
     start = tail[0].position if tail else 0
@@ -116,11 +114,11 @@ def _fact(row: Row) -> Fact:
 
 def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
     """What comes after the last summary, up to `tokens` and never past a pending turn."""
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     revision, position, *_ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
     turns: list[Turn] = []
-    for row in tx.each(Q.span, **{"cid": cid, "from": position, "through": END}):
+    for row in tx.each(Q.span, **{"cid": cid, "from": position, "through": NO_LIMIT}):
         turn = TurnRow(*row)
         if turn.status == "pending" or tokens < 0:
             break
@@ -138,22 +136,22 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
 
 
 def span(tx: Tx, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     rows = [TurnRow(*row) for row in tx.all(Q.span, cid=cid, **{"from": from_seq, "through": through_seq})]
     return [row.turn(conversation) for row in rows if row.status == "complete"]
 
 
 def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     if level is None:
         rows = tx.all(Q.all_summaries, cid=cid)
     else:
-        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": END})
+        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": NO_LIMIT})
     return [_summary(row) for row in rows]
 
 
 def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summary]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     return [_summary(row) for row in tx.all(Q.uncovered, cid=cid, level=level)]
 
 
@@ -169,7 +167,7 @@ def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) ->
     if first_time:
         tx.run(Q.advance, cid=conv.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
     elif draft.level == 0:
-        memory_invalidation.recount(conv)
+        memory_invalidation.recount_summarized(conv)
     payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
     conv.log("summarize", conv.updated, payload=payload)
     conv.save()
@@ -180,7 +178,7 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
     """Its sources are gone, so it stays gone."""
     conv = open_conversation(tx, scope, conversation)
     tx.run(Q.drop_summary, cid=conv.cid, level=summary.level, from_seq=summary.from_seq)
-    memory_invalidation.recount(conv)
+    memory_invalidation.recount_summarized(conv)
 
 
 # ---- working memory and facts --------------------------------------------------------------------------------------
@@ -204,7 +202,7 @@ def _still(tx: Tx, cid: int, revision: int | None) -> bool:
 
 
 def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     return [_fact(row) for row in tx.all(Q.facts, cid=cid, all=int(include_invalidated))]
 
 
@@ -260,7 +258,7 @@ def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
     conv = open_conversation(tx, scope, conversation)
     found = bool(tx.all(Q.drop_fact, cid=conv.cid, id=id))
     if found:
-        memory_invalidation.revive(conv, [id])
+        memory_invalidation.revalidate_facts(conv, [id])
         conv.log("forget_fact", conv.tick(), payload={"fact": id})
         conv.save()
         tx.run(Q.mark_unscrubbed)

@@ -1,4 +1,5 @@
-"""Memory follows the thread: what is derived from a turn goes, or is made anew, when the turn changes or goes."""
+"""Keeping memory in step with the turns: what is derived from a turn is deleted, or marked for rewriting, when the turn
+changes or is deleted."""
 
 from __future__ import annotations
 
@@ -6,48 +7,50 @@ from dataclasses import replace
 
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import TurnRow
-from palaver.engines.sqlite import requests
 from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS, WorkingMemory
 
 
-def changed(conv: OpenConversation, turn: TurnRow) -> None:
-    """A turn left its place in the view, and another may stand there now."""
+def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
+    """Invalidate what memory says of a turn that left the active view, or was replaced in it."""
     tx, cid = conv.tx, conv.cid
     tx.run(Q.bump, cid=cid)
     if tx.all(Q.spoil, cid=cid, position=turn.position):
         tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     _drop_notes(conv, turn.id)
-    revive(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
+    revalidate_facts(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
 
 
-def revive(conv: OpenConversation, gone: list[str]) -> None:
-    """Facts that were replaced by ones that are gone now hold again."""
-    if gone:
-        conv.tx.run(Q.revive_facts, cid=conv.cid, gone=canonical_json(gone))
+def revalidate_facts(conv: OpenConversation, deleted: list[str]) -> None:
+    """Make facts valid again that were replaced by facts which are deleted now."""
+    if deleted:
+        conv.tx.run(Q.revive_facts, cid=conv.cid, gone=canonical_json(deleted))
 
 
-def recount(conv: OpenConversation) -> None:
-    """How much of the view is summarised, after something other than one more summary changed it."""
+def recount_summarized(conv: OpenConversation) -> None:
+    """Count again how much of the view is summarised, after anything but the next summary changed it."""
     counts = {"turn_count": conv.turn_count, "token_count": conv.token_count}
     conv.tx.run(Q.recount_summarized, cid=conv.cid, **counts)
 
 
-def cut(conv: OpenConversation, position: int) -> None:
-    """Everything from a position on left the view, or another branch took its place."""
+def drop_summaries_from(conv: OpenConversation, position: int) -> None:
+    """Delete the summaries of everything from a position on, which left the view or belongs to another branch now."""
     tx, cid = conv.tx, conv.cid
     tx.run(Q.bump, cid=cid)
     tx.run(Q.drop_summaries_beyond, cid=cid, position=position)
     tx.run(Q.reset_summarized, cid=cid)
 
 
-def prune(conv: OpenConversation, position: int) -> None:
-    """After that: notes and facts whose turn is not in the view any more go, and reading starts again there."""
+def drop_notes_and_facts_from(conv: OpenConversation, position: int) -> None:
+    """Delete notes and facts whose turn is no longer in the view, and read turns again from this position on.
+
+    Comes after the turns of the new view are in place.
+    """
     tx, cid = conv.tx, conv.cid
-    recount(conv)
-    revive(conv, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
+    recount_summarized(conv)
+    revalidate_facts(conv, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
     row = tx.one(Q.working_memory, cid=cid)
     if row is None:
         return
@@ -58,29 +61,18 @@ def prune(conv: OpenConversation, position: int) -> None:
     _save(conv, replace(memory, through_seq=min(memory.through_seq, position - 1)))
 
 
-def cut_beyond_tip(conv: OpenConversation) -> None:
-    """After turns left the end of the view, their places are taken again by others."""
+def drop_memory_beyond_tip(conv: OpenConversation) -> None:
+    """Delete what memory says of positions after the last turn: new turns will take those positions."""
     row = conv.tx.one(Q.memory_head, cid=conv.cid)
     if row is not None and row[1] > conv.tip_position + 1:
-        cut(conv, conv.tip_position + 1)
-        prune(conv, conv.tip_position + 1)
+        drop_summaries_from(conv, conv.tip_position + 1)
+        drop_notes_and_facts_from(conv, conv.tip_position + 1)
 
 
-def forgotten(conv: OpenConversation, turn: TurnRow) -> None:
-    """Nothing that was derived from the turn may stay."""
-    tx = conv.tx
-    tx.run(Q.unmark, tid=turn.tid)
-    tx.run(Q.drop_vectors_of_turn, tid=turn.tid)
-    requests.forgotten(tx, conv.cid, turn.id, turn.seq)
-    changed(conv, turn)
-
-
-def emptied(conv: OpenConversation) -> None:
-    """All turns went."""
-    tx, cid = conv.tx, conv.cid
-    tx.run(Q.bump, cid=cid)
-    requests.emptied(tx, cid)
+def drop_all(conv: OpenConversation) -> None:
+    """Delete everything that memory derived from a conversation."""
     for statement in (
+        Q.bump,
         Q.forget_summaries,
         Q.drop_working_memory,
         Q.drop_facts,
@@ -89,7 +81,7 @@ def emptied(conv: OpenConversation) -> None:
         Q.drop_jobs,
         Q.restart_memory,
     ):
-        tx.run(statement, cid=cid)
+        conv.tx.run(statement, cid=conv.cid)
 
 
 def _drop_notes(conv: OpenConversation, turn: str) -> None:

@@ -1,4 +1,4 @@
-"""A conversation that is open for writing, inside one transaction: its clock, its log, its place in the text index."""
+"""A conversation open for writing inside one transaction: its clock, its log and its turns."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from palaver.errors import (
 )
 from palaver.model import Scope
 
-MINUTE = 60_000_000
+MINUTE = 60_000_000  # microseconds
+NO_LIMIT = 2**62  # a bound that no position, number or time of a row reaches
 ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_conversation
-# Its values are given by place, which is that of their first mention.
+# `require_row` passes its values by position, because every verb runs it: the order must be that of first mention.
 FIND = Q.find
 assert tuple(dict.fromkeys(re.findall(r":(\w+)", FIND))) == ("id", "tenant", "sight", "user", "workspace", "now")
-# The columns that an insert fills, in its order; the rest have defaults.
+# The columns that `add_turn` fills, in its order; the others have defaults.
 STORED = attrgetter(*(name for name in TurnRow.__struct_fields__ if name not in ("tid", "superseded_by")))
 
 
 class OpenConversation:
+    """One conversation inside a write transaction. Changes are kept here until `save`."""
+
     def __init__(self, tx: Tx, scope: Scope, row: Row) -> None:
         self.tx, self.scope = tx, scope
         self.updated: int
@@ -58,7 +61,7 @@ class OpenConversation:
     # ---- clock and log
 
     def tick(self) -> int:
-        """The next moment of this conversation: later than every one before, whatever the clock says."""
+        """Return the next time of this conversation, which is later than every earlier one even if the clock is not."""
         self.updated = max(self.tx.now, self.updated + 1)
         return self.updated
 
@@ -83,7 +86,7 @@ class OpenConversation:
         self.next_n += 1
 
     def save(self) -> None:
-        """Once, at the end of every write."""
+        """Store the changed fields. Called once, at the end of every write."""
         self.tx.put(
             SAVE,
             self.next_seq,
@@ -112,7 +115,7 @@ class OpenConversation:
         return row is not None and bool(TurnRow(*row).active)
 
     def is_retired(self, id: str) -> bool:
-        """Whether only the words of a turn are gone; notes of a turn that is forgotten went with it."""
+        """True if only the words of a turn are deleted. (A turn that was forgotten has no notes left to ask for.)"""
         row = self.tx.one(Q.turn, cid=self.cid, id=id, seq=stamped_seq(id))
         return row is not None and TurnRow(*row).status == "forgotten"
 
@@ -127,15 +130,15 @@ class OpenConversation:
         return TurnRow(*row) if row else None
 
     def next_id(self, draft: TurnDraft) -> str:
-        """The id that the next turn will have."""
+        """Return the id that the next turn will have."""
         return stamp(draft.id, self.next_seq)
 
     def insert(self, draft: TurnDraft, position: int, parent: str | None, slot: str | None, status: str) -> TurnRow:
-        """Store a turn at a place. Its event is the caller's to log."""
+        """Store a turn at a position. The caller logs the event."""
         now = self.tick()
         created = now if draft.created is None else draft.created
         id = self.next_id(draft)
-        row = TurnRow(  # by place: a fifth of the time of names, and every append does it
+        row = TurnRow(  # positional arguments take a fifth of the time of keywords, and every append does this
             0,
             id,
             self.next_seq,
@@ -168,7 +171,7 @@ class OpenConversation:
         self.tx.put(ADD_TURN, self.cid, *STORED(row))
         row.tid = self.tx.db.last_insert_rowid()
         if draft.attachments:
-            self._bind(row.tid, draft.attachments)
+            self._bind_attachments(row.tid, draft.attachments)
             if draft.role != "tool":
                 self.enqueue_text_extraction()
         self.next_seq += 1
@@ -180,13 +183,13 @@ class OpenConversation:
             self.preview = draft.preview
         return row
 
-    def _bind(self, tid: int, attachments: str) -> None:
+    def _bind_attachments(self, tid: int, attachments: str) -> None:
         for one in from_json(attachments):
             if not self.tx.all(Q.bind_attachment, cid=self.cid, tid=tid, id=one["id"]):
                 raise AttachmentNotFound(one["id"])
 
     def enqueue_text_extraction(self) -> None:
-        """Somebody should read the files that a turn has taken."""
+        """Enqueue a job that extracts the text of attached files."""
         self.tx.run(Q.add_job, cid=self.cid, kind="files", argument=None, now=self.tx.now)
         self.tx.touched.add(JOBS)
 
@@ -203,13 +206,13 @@ class OpenConversation:
             self.token_count += tokens
 
     def find_tip(self) -> None:
-        """After turns left the active view, or came back: which one is the last now?"""
+        """Look up the last turn of the active view again, after turns left it or came back."""
         self.tip_position, self.tip_slot = self.tx.one(Q.tip, cid=self.cid) or (-1, None)
 
     def refresh_preview(self) -> None:
-        """After the active view changed: the first line of the first thing that a person said."""
-        said = self.tx.each(Q.said_by_users, cid=self.cid)
-        lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in said)
+        """Set the preview to the first line of the first user turn with text, after the active view changed."""
+        contents = self.tx.each(Q.said_by_users, cid=self.cid)
+        lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in contents)
         self.preview = next((line for line in lines if line), None)
 
 
@@ -220,8 +223,8 @@ def turn_row(tx: Tx, cid: int, id: str) -> TurnRow:
     return TurnRow(*row)
 
 
-def find(tx: Tx, scope: Scope, id: str) -> Row:
-    """The conversation's row, or the reason why there is none. Every verb comes through here."""
+def require_row(tx: Tx, scope: Scope, id: str) -> Row:
+    """Return the row of a conversation that the scope may see, or raise. Every verb on a conversation starts here."""
     try:
         rows = tx.db.execute(FIND, (id, scope.tenant, scope.visibility, scope.user, scope.workspace, tx.now)).fetchall()
     except UnicodeDecodeError:
@@ -233,5 +236,10 @@ def find(tx: Tx, scope: Scope, id: str) -> Row:
     raise ConversationNotFound(id)
 
 
+def require_cid(tx: Tx, scope: Scope, id: str) -> int:
+    """Return the number of a conversation that the scope may see, or raise."""
+    return int(require_row(tx, scope, id)[0])
+
+
 def open_conversation(tx: Tx, scope: Scope, id: str) -> OpenConversation:
-    return OpenConversation(tx, scope, find(tx, scope, id))
+    return OpenConversation(tx, scope, require_row(tx, scope, id))

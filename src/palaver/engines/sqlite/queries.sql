@@ -369,7 +369,7 @@ DELETE FROM streams WHERE cid = :cid
 -- drop_turns: with the whole conversation
 DELETE FROM turns WHERE cid = :cid
 
--- bury: what remains of a conversation is its log
+-- leave_tombstone: what remains of a deleted conversation beside its log
 UPDATE conversations SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, title_pid = NULL,
   preview = NULL, participants = '[]', metadata = NULL, settings = NULL, ttl = NULL, expires_at = NULL, salt = NULL,
   content_hash = NULL, turn_count = 0, token_count = 0, tip_position = -1, tip_slot = NULL, gone = :at

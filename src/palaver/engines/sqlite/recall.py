@@ -8,19 +8,18 @@ from typing import Any
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import find
+from palaver.engines.sqlite.open_conversation import NO_LIMIT, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 
-END = 2**62
 NEWS = 1_000  # turns of a file: so many are looked through, rather than all of a long conversation
 
 
 def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, Any]:
     if where.conversation is not None:
-        find(tx, scope, where.conversation)  # not found is an error, not an empty answer
+        require_cid(tx, scope, where.conversation)  # not found is an error, not an empty answer
     return {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
@@ -36,7 +35,7 @@ def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | N
     newest = max((row[0] for row in rows), default=0 if fresh else after)
     if not fresh and known != stamp:
         rows += tx.all(Q.profile_marked, after=after, **params)
-    pending = tx.all(Q.first_pending, end=END, **params)[0][0]
+    pending = tx.all(Q.first_pending, end=NO_LIMIT, **params)[0][0]
     return ProfileRows(
         stamp=stamp,
         fresh=fresh,
@@ -51,7 +50,7 @@ def postings(tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], lim
     """For each stem, the turn and the length of every passage that holds it; the newest `limit` of them."""
     params = _params(tx, scope, where)
     if where.conversation is not None:
-        cid = find(tx, scope, where.conversation)[0]
+        cid = require_cid(tx, scope, where.conversation)
         word = f"c{cid}"
         return {stem: _lists(tx.all(Q.conversation_postings, match=_match(word, stem), limit=limit)) for stem in stems}
     word = tenant_word(scope.tenant) if where.owner is None else owner_word(scope.tenant, where.owner)

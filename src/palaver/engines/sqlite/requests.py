@@ -1,22 +1,22 @@
-"""What was sent to models. Each function is one transaction."""
+"""Recorded requests to models, and bounds of their token counts. Each function is one transaction."""
 
 from __future__ import annotations
 
 from palaver.core.identity import micros, moment, stamped_seq
 from palaver.engines.rows import Row, from_json_or_none, to_json_or_none
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import find
+from palaver.engines.sqlite.open_conversation import require_cid, require_row
 from palaver.engines.sqlite.queries import Q
 from palaver.model import Request, Scope
 from palaver.ports.models import CounterBound
 
-DELETIONS = ("forget", "reset", "retire")
+DELETIONS = ("forget", "reset", "retire")  # kinds of events
 
 
 def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
-    """Store it, or add the response to the one that is there. What was forgotten meanwhile does not come back."""
-    cid, _, _, next_seq, *_ = find(tx, scope, conversation)
-    body = None if _was_cut(tx, scope, cid, request) else to_json_or_none(request.body)
+    """Store a request, or add the response to the stored one. A body that quotes deleted turns is not stored."""
+    cid, _, _, next_seq, *_ = require_row(tx, scope, conversation)
+    body = None if _quotes_deleted(tx, scope, cid, request) else to_json_or_none(request.body)
     rows = tx.all(
         Q.add_request,
         cid=cid,
@@ -39,8 +39,8 @@ def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int |
         tx.run(Q.drop_old_bodies, cid=cid, bodies=bodies)
 
 
-def _was_cut(tx: Tx, scope: Scope, cid: int, request: Request) -> bool:
-    """Whether something was deleted since the context was read: here, or where it quotes from."""
+def _quotes_deleted(tx: Tx, scope: Scope, cid: int, request: Request) -> bool:
+    """True if something was deleted since the context was read: in this conversation, or in one that it quotes."""
     if request.body is None:
         return True
     since = micros(request.at)
@@ -55,8 +55,10 @@ def _was_cut(tx: Tx, scope: Scope, cid: int, request: Request) -> bool:
     )
 
 
-def listed(tx: Tx, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int) -> list[Request]:
-    cid = find(tx, scope, conversation)[0]
+def requests(
+    tx: Tx, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
+) -> list[Request]:
+    cid = require_cid(tx, scope, conversation)
     rows = tx.all(Q.requests, cid=cid, turn=turn, before=before, limit=limit)
     return [_request(conversation, row) for row in reversed(rows)]
 
@@ -77,31 +79,31 @@ def _request(conversation: str, row: Row) -> Request:
     )
 
 
-# ---- deleting ------------------------------------------------------------------------------------------------------
+# ---- deletion ------------------------------------------------------------------------------------------------------
 
 
-def forgotten(tx: Tx, cid: int, turn: str, seq: int) -> None:
-    """A turn is being forgotten: every body that may hold its words, or what was made of them, loses them."""
+def drop_bodies_containing(tx: Tx, cid: int, turn: str, seq: int) -> None:
+    """Delete every body that may contain a turn's words, or what memory made of them."""
     tx.run(Q.drop_bodies_after, cid=cid, seq=seq)
     tx.run(Q.drop_bodies_quoting, turn=turn)
 
 
-def emptied(tx: Tx, cid: int) -> None:
-    """All turns are going."""
+def drop_requests(tx: Tx, cid: int) -> None:
+    """Delete all requests of a conversation, and the bodies elsewhere that quote its turns."""
     tx.run(Q.drop_bodies_quoting_any, cid=cid)
     tx.run(Q.drop_request_quotes, cid=cid)
     tx.run(Q.drop_requests, cid=cid)
 
 
-# ---- counting ------------------------------------------------------------------------------------------------------
+# ---- token counts --------------------------------------------------------------------------------------------------
 
 
-def bound(tx: Tx, scope: Scope, model: str) -> CounterBound | None:
+def counter_bound(tx: Tx, scope: Scope, model: str) -> CounterBound | None:
     row = tx.one(Q.counter_bound, tenant=scope.tenant, model=model)
     return None if row is None else CounterBound(model=row[0], ratio=row[1], samples=row[2])
 
 
-def put_bound(tx: Tx, scope: Scope, bound: CounterBound) -> None:
+def put_counter_bound(tx: Tx, scope: Scope, bound: CounterBound) -> None:
     tx.run(
         Q.save_counter_bound,
         tenant=scope.tenant,

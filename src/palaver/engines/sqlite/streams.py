@@ -36,7 +36,7 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch, lea
         if (before.role, before.actor) != (draft.role, draft.actor):
             raise IdempotencyConflict(before.id)
         return before.turn(conversation)
-    turns._expect(conv, batch)
+    turns.check_expected(conv, batch)
     row = turns.add_pending(conv, draft, batch.replaces, batch.discard_after)
     tx.run(Q.open_stream, tid=row.tid, cid=conv.cid, lease_until=tx.now + lease, length=0)
     conv.save()
@@ -80,33 +80,33 @@ def renew(tx: Tx, scope: Scope, conversation: str, turn: str, lease: int) -> Non
     tx.run(Q.renew_stream, tid=_pending(conv, turn).tid, lease_until=tx.now + lease)
 
 
-def commit(tx: Tx, scope: Scope, conversation: str, turn: str, seal: StreamEnd) -> Turn:
+def commit(tx: Tx, scope: Scope, conversation: str, turn: str, end: StreamEnd) -> Turn:
     conv = open_conversation(tx, scope, conversation)
     row = conv.require_turn(turn)
-    if row.status == "complete" and row.content == seal.content:
+    if row.status == "complete" and row.content == end.content:
         return row.turn(conversation)  # the answer to an earlier try of this commit got lost
     _require_pending(row)
-    if seal.tail is not None:
-        _extend(conv, row, seal.tail, tx.now)
-    if row.content != seal.content:
+    if end.tail is not None:
+        _extend(conv, row, end.tail, tx.now)
+    if row.content != end.content:
         raise StreamMoved(turn)
-    _complete(conv, row, seal)
+    _complete(conv, row, end)
     conv.save()
     return conv.turn(turn).turn(conversation)
 
 
-def _complete(conv: OpenConversation, row: TurnRow, seal: StreamEnd) -> None:
+def _complete(conv: OpenConversation, row: TurnRow, end: StreamEnd) -> None:
     draft = structs.replace(
         row.draft(),
-        tool_calls=seal.tool_calls,
-        sources=seal.sources,
-        prompt_tokens=seal.prompt_tokens,
-        completion_tokens=seal.completion_tokens,
-        token_count=seal.token_count,
-        model=seal.model or row.model,
-        adapter=seal.adapter or row.adapter,
-        finish_reason=seal.finish_reason,
-        metadata=seal.metadata or row.metadata,
+        tool_calls=end.tool_calls,
+        sources=end.sources,
+        prompt_tokens=end.prompt_tokens,
+        completion_tokens=end.completion_tokens,
+        token_count=end.token_count,
+        model=end.model or row.model,
+        adapter=end.adapter or row.adapter,
+        finish_reason=end.finish_reason,
+        metadata=end.metadata or row.metadata,
     )
     hash = content_hash(row.id, draft, row.created)
     conv.tx.run(
@@ -165,6 +165,11 @@ def abort_expired_streams(tx: Tx) -> int:
         _cut(conv, TurnRow(*row))
         sealed += 1
     return sealed
+
+
+def next_lease_end(tx: Tx) -> int | None:
+    end: int | None = tx.all(Q.next_lease_end)[0][0]
+    return end
 
 
 def _pending(conv: OpenConversation, turn: str) -> TurnRow:

@@ -62,7 +62,7 @@ def index_batch(tx: Tx) -> int:
     ]
     _enter(tx, entries)
     tx.run(Q.save_indexed_tid, tid=rows[-1][0])
-    jobs.fill(tx, sorted({row[1] for row in rows}))
+    jobs.enqueue_for_new_turns(tx, sorted({row[1] for row in rows}))
     return len(rows)
 
 
@@ -70,7 +70,7 @@ def catch_up_with(conv: OpenConversation, turn: TurnRow) -> None:
     """Enter a turn that the index has passed over because it was still being written."""
     if turn.tid <= _indexed_tid(conv.tx):
         _enter(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), _text(turn))])
-        jobs.fill(conv.tx, [conv.cid])
+        jobs.enqueue_for_new_turns(conv.tx, [conv.cid])
 
 
 def index_title(conv: OpenConversation, title: str | None) -> int | None:

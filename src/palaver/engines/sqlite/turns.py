@@ -8,22 +8,26 @@ from palaver.core import branches as tree
 from palaver.core.identity import canonical_json, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
 from palaver.engines.rows import TurnRow, tree_node
-from palaver.engines.sqlite import memory_invalidation as memory_invalidation
+from palaver.engines.sqlite import memory_invalidation
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.open_conversation import OpenConversation, find, open_conversation, turn_row
+from palaver.engines.sqlite.open_conversation import (
+    NO_LIMIT,
+    OpenConversation,
+    open_conversation,
+    require_cid,
+    turn_row,
+)
 from palaver.engines.sqlite.queries import Q
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.model import Branch, Scope, Turn
 from palaver.ports.queries import AppendBatch, HistoryQuery
-
-END = 2**62
 
 
 def append(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
     conv = open_conversation(tx, scope, conversation)
     rows = [_stored_before(conv, draft) for draft in batch.drafts]
     if None in rows:
-        _expect(conv, batch)
+        check_expected(conv, batch)
         rows = _add(conv, batch, rows)
         conv.save()
     return [row.turn(conversation) for row in rows if row]
@@ -43,7 +47,7 @@ def _stored_before(conv: OpenConversation, draft: TurnDraft) -> TurnRow | None:
     return row
 
 
-def _expect(conv: OpenConversation, batch: AppendBatch) -> None:
+def check_expected(conv: OpenConversation, batch: AppendBatch) -> None:
     if batch.expected_seq is not None and batch.expected_seq != conv.next_seq:
         raise AppendConflict(expected=batch.expected_seq, found=conv.next_seq)
 
@@ -79,9 +83,9 @@ def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bo
     _check_place(conv, old, discard_after)
     new = conv.next_id(draft)
     if discard_after:
-        memory_invalidation.cut(conv, old.position)
+        memory_invalidation.drop_summaries_from(conv, old.position)
     else:
-        memory_invalidation.changed(conv, old)
+        memory_invalidation.invalidate_turn(conv, old)
     for loser in _losers(conv, old, discard_after):
         if loser.status == "pending":
             abort(conv, loser)
@@ -97,7 +101,7 @@ def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bo
         payload["discard_after"] = True
     kind, hash = ("append", row.content_hash) if status == "complete" else ("open", opening_hash(row))
     if discard_after:
-        memory_invalidation.prune(conv, old.position)
+        memory_invalidation.drop_notes_and_facts_from(conv, old.position)
     conv.log(kind, conv.updated, actor=draft.actor, turn=new, payload=payload, content_hash=hash)
     conv.refresh_preview()
     return row
@@ -152,11 +156,11 @@ def abort(conv: OpenConversation, row: TurnRow) -> None:
 
 
 def history(tx: Tx, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     which = int(query.include_superseded)  # a cursor is a position in the view, or a seq in the whole record
     values = {
         "cid": cid,
-        "before": END if query.before is None else _cursor(tx, cid, query.before)[which],
+        "before": NO_LIMIT if query.before is None else _cursor(tx, cid, query.before)[which],
         "after": -1 if query.after is None else _cursor(tx, cid, query.after)[which],
         "since": query.since,
         "until": query.until,
@@ -181,7 +185,7 @@ def _cursor(tx: Tx, cid: int, id: str) -> tuple[int, int]:
 
 
 def turn(tx: Tx, scope: Scope, conversation: str, id: str) -> Turn:
-    found = turn_row(tx, find(tx, scope, conversation)[0], id)
+    found = turn_row(tx, require_cid(tx, scope, conversation), id)
     if found.status == "forgotten":
         raise TurnGone(id)
     return found.turn(conversation)
@@ -191,7 +195,7 @@ def turn(tx: Tx, scope: Scope, conversation: str, id: str) -> Turn:
 
 
 def branches(tx: Tx, scope: Scope, conversation: str, id: str | None) -> list[Branch]:
-    cid = find(tx, scope, conversation)[0]
+    cid = require_cid(tx, scope, conversation)
     if id is not None:
         here = turn_row(tx, cid, id)
         places = [(here.position, here.parent)]
@@ -214,7 +218,7 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     if target.status == "aborted":
         raise TurnSuperseded(id, by=None)
     divergence = _divergence(conv, target)
-    memory_invalidation.cut(conv, divergence)
+    memory_invalidation.drop_summaries_from(conv, divergence)
     nodes = [tree_node(row) for row in tx.all(Q.nodes_from, cid=conv.cid, position=divergence)]
     flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
     for one in flip.off:
@@ -224,7 +228,7 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     for one, by in flip.outdone:
         tx.run(Q.displace, cid=conv.cid, seq=one.seq, by=by)
     conv.find_tip()
-    memory_invalidation.prune(conv, divergence)
+    memory_invalidation.drop_notes_and_facts_from(conv, divergence)
     conv.log("switch", conv.tick(), turn=id)
     conv.refresh_preview()
     conv.save()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from palaver.core.concurrency import Pause, no_pause
-from palaver.ports.engine import Engine
+from palaver.ports.engine import JobStore
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class BackgroundThrottle:
     has been left over for `pressing_seconds`, it takes a quarter of the time, so that it does not fall behind for ever.
     """
 
-    engine: Engine
+    engine: JobStore
     idle_seconds: float = 0.25
     patience_seconds: float = 10.0
     pressing_seconds: float = 60.0

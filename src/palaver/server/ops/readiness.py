@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from palaver.errors import PalaverError
-from palaver.ports.engine import Engine
+from palaver.ports.engine import StatsStore
 from palaver.ports.jobs import Health
 
 LOOK_SECONDS = 5.0  # that the database has to answer
@@ -26,7 +26,7 @@ class Look:
 
 @dataclass(slots=True)
 class Readiness:
-    engine: Engine
+    engine: StatsStore
     longest_lag: float  # seconds; 0: any
     closing: bool = False
     _latest: Look | None = None
