@@ -15,8 +15,10 @@ import palaver.testing
 from palaver import errors
 from palaver.audit.verifier import Verifier
 from palaver.context.builder import OPTIONS
-from palaver.conversations import conversation, store
+from palaver.conversations import conversation
+from palaver.conversations.options import CONVERSATION_FIELDS
 from palaver.core import validation
+from palaver.core.turn_options import TURN_FIELDS
 from palaver.files import archives, texts
 from palaver.generation.options import DECIDED, OWN_OPTIONS
 from palaver.recall import service
@@ -81,8 +83,8 @@ def test_every_option_of_generate_and_of_a_context_is_there() -> None:
 
 def test_every_field_that_can_be_set_is_there() -> None:
     words = " ".join(PAGE.split())
-    assert f"`fields` of a turn: {', '.join(conversation.TURN_FIELDS)}." in words
-    assert f"for a new one: {', '.join(store.CONVERSATION_FIELDS)}." in words
+    assert f"`fields` of a turn: {', '.join(TURN_FIELDS)}." in words
+    assert f"for a new one: {', '.join(CONVERSATION_FIELDS)}." in words
 
 
 def names_of(value: Any) -> list[str]:

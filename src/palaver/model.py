@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -59,6 +59,7 @@ class Reasoning:
 
 Part = Text | Image | File | Reasoning
 Content = str | tuple[Part, ...]
+ContentInput = str | Sequence[Part | Mapping[str, Any] | str]  # of a new turn; a mapping is a part with its "type"
 
 
 @dataclass(frozen=True, slots=True)

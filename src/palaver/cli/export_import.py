@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, Miss
 if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
+    from palaver.core.turn_options import TurnInput
     from palaver.interchange.tables import Report
 
 PANEL = "Carry"
@@ -266,7 +267,7 @@ async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> 
         await _check_files(store, into, number, message.get("content", ""))
     talk, _ = await find_or_create(store, into)
     for start in range(0, len(messages), BATCH):
-        await talk.append_many(messages[start : start + BATCH])
+        await talk.append_many(cast("list[TurnInput]", messages[start : start + BATCH]))
     if call.as_json:
         emit({"conversation": talk.id, "key": talk.key, "imported": True, "turns": len(messages)})
     else:
@@ -275,7 +276,7 @@ async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> 
 
 def _check(store: Store, number: int, message: dict[str, Any]) -> None:
     """Refuse a message before anything is stored, and name it: a file is imported whole or not at all."""
-    from palaver.conversations.conversation import TURN_FIELDS
+    from palaver.core.turn_options import TURN_FIELDS
 
     unknown = message.keys() - {"role", "content", *TURN_FIELDS}
     if unknown:

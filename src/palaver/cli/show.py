@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -28,7 +28,7 @@ from palaver.model import ROLES
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
-    from palaver.model import ConversationInfo, ConversationMatch
+    from palaver.model import ConversationInfo, ConversationMatch, Role
 
 PANEL = "Read"
 EVERYTHING = 100_000
@@ -115,7 +115,7 @@ async def show(
       palaver show support/42 --limit 5 --roles user,assistant
       palaver show support/42 --all --json
     """
-    wanted = _roles(roles)
+    wanted = cast("list[Role] | None", _roles(roles))
     async with existing(call) as store:
         talk = await find(store, conversation)
         turns = await talk.history(limit, before=before, include_superseded=everything, roles=wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from palaver.context import render
 from palaver.context.inputs import Bound, Context, Material, Recalled
-from palaver.context.options import OVERHEAD_TOKENS, Options, policy_named, with_budget
+from palaver.context.options import OVERHEAD_TOKENS, ContextOptions, Options, policy_named, with_budget
 from palaver.context.pack import covering_summaries, pack_context
 from palaver.context.window import ROOM
 from palaver.core.identity import canonical_json
@@ -451,7 +450,7 @@ def parse_options(
     return with_budget(options, token_budget, char_budget)
 
 
-OPTIONS = tuple(inspect.signature(parse_options).parameters)
+OPTIONS = ("token_budget", *ContextOptions.__annotations__)
 
 
 def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from palaver.errors import InvalidInput
+from palaver.model import ContentInput
 
 DEFAULT_BUDGET = 8_000
 IMAGE_TOKENS, FILE_TOKENS = 1_100, 1_500
@@ -46,6 +47,65 @@ POLICIES: Mapping[str, Policy] = {
         Policy("oldest-first", memory=0, summaries=0, recall=0, strides=False, token_budget=None, char_budget=400_000),
     )
 }
+
+
+PolicyName = Literal["balanced", "recall-heavy", "recent-chars", "last-20", "oldest-first"]
+RecallRange = Literal["conversation", "owner", "tenant"]
+
+
+class RecallOptions(TypedDict, total=False):
+    """How much recall adds: at most `k` turns, each with a score of at least `threshold`."""
+
+    k: int | None
+    threshold: float | None
+
+
+class SharedContextOptions(TypedDict, total=False):
+    """Options of a context that both `build_context` and `generate` take.
+
+    - `char_budget`: a budget in characters instead of `token_budget`.
+    - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
+    - `recent_turns`: at most this many of the latest turns.
+    - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
+    - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
+    - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+    - `note_omissions`: say in the context that older turns were left out.
+    - `shorten`: cut long tool results and long turns instead of leaving them out.
+    - `image_tokens`, `file_tokens`: what one image or one file counts for.
+    """
+
+    char_budget: int | None
+    policy: PolicyName | Policy
+    recent_turns: int | None
+    semantic_recall: RecallOptions | bool | None
+    recall_scope: RecallRange
+    include_facts: bool
+    include_working_memory: bool
+    note_omissions: bool
+    shorten: bool
+    image_tokens: int | None
+    file_tokens: int | None
+
+
+class ContextOptions(SharedContextOptions, total=False):
+    """Options of `build_context`.
+
+    - `query`: what recall looks for; by default the message that is answered.
+    - `message`: a new message that is not stored; the context ends with it.
+    - `instructions`: the system instructions, which are never left out.
+    - `viewer`: the actor whose turns are the assistant's; other agents are quoted by name.
+    - `filter_participants`: only turns of these actors.
+    - `model`: the model that will read the context, to correct the token count for it.
+    - `preview`: only to look at: it does not count as the previous context.
+    """
+
+    query: str | None
+    message: ContentInput | None
+    instructions: str | None
+    viewer: str | None
+    filter_participants: Iterable[str] | None
+    model: str | None
+    preview: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

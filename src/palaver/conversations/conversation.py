@@ -17,9 +17,9 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, overload
 from urllib.parse import unquote_to_bytes
 from uuid import uuid4
 
@@ -28,9 +28,10 @@ from msgspec import structs
 from palaver.audit.verifier import Verifier
 from palaver.context.builder import OPTIONS, parse_options, recall_scope_for
 from palaver.context.inputs import Bound, Context
-from palaver.context.options import Options
+from palaver.context.options import ContextOptions, Options, RecallRange
 from palaver.context.pack import covering_summaries
 from palaver.conversations.contexts import Contexts
+from palaver.conversations.options import ConversationOptions
 from palaver.conversations.streams import LOST, TurnWriter
 from palaver.core.identity import file_hash, micros
 from palaver.core.turn_draft import (
@@ -44,6 +45,15 @@ from palaver.core.turn_draft import (
     encode_calls,
     encode_sources,
     referenced_attachments,
+)
+from palaver.core.turn_options import (
+    SEAL_FIELDS,
+    TURN_FIELDS,
+    Moment,
+    SealOptions,
+    StreamOptions,
+    TurnInput,
+    TurnOptions,
 )
 from palaver.core.validation import (
     MAX_BATCH,
@@ -70,7 +80,7 @@ from palaver.files import kinds
 from palaver.files.sandbox import check_archive
 from palaver.files.storage import STAGED, blob_folder, blob_path
 from palaver.generation.events import Answered, GenerateEvent
-from palaver.generation.options import parse_generate_options
+from palaver.generation.options import GenerateOptions, parse_generate_options
 from palaver.generation.run import Generation
 from palaver.generation.services import GenerationServices
 from palaver.memory import working_memory
@@ -80,12 +90,14 @@ from palaver.model import (
     WRITE,
     Attachment,
     Branch,
+    ContentInput,
     ConversationInfo,
     Event,
     Fact,
     FileText,
     RecallHit,
     Request,
+    Role,
     Summary,
     Turn,
     TurnMatch,
@@ -166,13 +178,13 @@ class Conversation:
 
     async def append(
         self,
-        role: str,
-        content: Any = "",
+        role: Role,
+        content: ContentInput = "",
         *,
         expected_seq: int | None = None,
         replaces: Turn | str | None = None,
         discard_after: bool = False,
-        **fields: Any,
+        **fields: Unpack[TurnOptions],
     ) -> Turn:
         """Store one turn. It is on disk when this returns.
 
@@ -187,7 +199,7 @@ class Conversation:
         batch = _batch((draft,), expected_seq, replaces, discard_after)
         return (await self._stored(batch))[0]
 
-    async def append_many(self, turns: Iterable[Mapping[str, Any]], *, expected_seq: int | None = None) -> list[Turn]:
+    async def append_many(self, turns: Iterable[TurnInput], *, expected_seq: int | None = None) -> list[Turn]:
         """Store several turns in one transaction: all of them or none."""
         items = list(turns) if isinstance(turns, Iterable) else [turns]
         if len(items) > MAX_BATCH:
@@ -263,7 +275,13 @@ class Conversation:
 
     # ---- streams
 
-    def stream(self, role: str = "assistant", *, flush: float | str | None = None, **fields: Any) -> TurnWriter:
+    def stream(
+        self,
+        role: Role = "assistant",
+        *,
+        flush: float | Literal["end"] | None = None,
+        **fields: Unpack[StreamOptions],
+    ) -> TurnWriter:
         """A turn that is durable while it is written; see `TurnWriter`.
 
         What was written is on disk at most `flush` seconds later (a quarter of a second unless the store says
@@ -281,12 +299,12 @@ class Conversation:
 
     async def append_open(
         self,
-        role: str = "assistant",
+        role: Role = "assistant",
         *,
         expected_seq: int | None = None,
         replaces: Turn | str | None = None,
         discard_after: bool = False,
-        **fields: Any,
+        **fields: Unpack[TurnOptions],
     ) -> Turn:
         """Open a pending turn. Somebody must write to it, or renew it, before its lease ends."""
         if clean_role(role) == "tool":
@@ -320,7 +338,7 @@ class Conversation:
     async def _send_chunk(self, turn: str, chunk: StreamChunk) -> int:
         return await self._engine.stream_chunk(self._scope, self.id, turn, chunk, self._lease_micros)
 
-    async def append_commit(self, turn: Turn | str, **final: Any) -> Turn:
+    async def append_commit(self, turn: Turn | str, **final: Unpack[SealOptions]) -> Turn:
         """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
         id = _turn_id("turn", turn)
         self._store.require(WRITE)
@@ -413,19 +431,49 @@ class Conversation:
 
     # ---- reading
 
+    @overload
     async def history(
         self,
         limit: int = 50,
         *,
         before: Turn | str | None = None,
         after: Turn | str | None = None,
-        since: Any = None,
-        until: Any = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
-        roles: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        include_summaries: Literal[False] = False,
+    ) -> list[Turn]: ...
+
+    @overload
+    async def history(
+        self,
+        limit: int = 50,
+        *,
+        before: Turn | str | None = None,
+        after: Turn | str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        include_superseded: bool = False,
+        participants: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        include_summaries: bool,
+    ) -> list[Turn | Summary]: ...
+
+    async def history(
+        self,
+        limit: int = 50,
+        *,
+        before: Turn | str | None = None,
+        after: Turn | str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        include_superseded: bool = False,
+        participants: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
         include_summaries: bool = False,
-    ) -> list[Any]:
+    ) -> Sequence[Turn | Summary]:
         """The latest turns of the active view, oldest first; after a cursor, the ones that follow it; between two, the
         latest.
 
@@ -488,7 +536,9 @@ class Conversation:
 
     # ---- what is known of the conversation
 
-    async def update(self, *, expected_updated: datetime | str | None = None, **fields: Any) -> ConversationInfo:
+    async def update(
+        self, *, expected_updated: Moment | None = None, **fields: Unpack[ConversationOptions]
+    ) -> ConversationInfo:
         """Change title, workspace, agent, model, participants, metadata, settings or ttl.
 
         With `expected_updated` (of the info that was read), only when nothing has changed since: `UpdateConflict`.
@@ -683,7 +733,7 @@ class Conversation:
 
     # ---- answers
 
-    async def generate(self, message: Any = None, **options: Any) -> Turn:
+    async def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
         Options: model, agent, actor, tools, client_tools, tool_choice, instructions, history, attachments, metadata,
@@ -697,7 +747,9 @@ class Conversation:
                     return event.turn
         raise AssertionError("every answer ends with Answered")
 
-    def generate_stream(self, message: Any = None, **options: Any) -> AsyncGenerator[GenerateEvent]:
+    def generate_stream(
+        self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncGenerator[GenerateEvent]:
         """`generate`, told as it happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone, Answered;
         with `all_events` also Prompted and TurnOpened.
 
@@ -757,7 +809,11 @@ class Conversation:
     # ---- memory
 
     async def build_context(
-        self, token_budget: int | None = None, *, question: Turn | str | None = None, **options: Any
+        self,
+        token_budget: int | None = None,
+        *,
+        question: Turn | str | None = None,
+        **options: Unpack[ContextOptions],
     ) -> Context:
         """What the model will see: bounded by the budget, with a reason for every line.
 
@@ -794,10 +850,10 @@ class Conversation:
         query: str,
         k: int = 10,
         *,
-        scope: str = "conversation",
+        scope: RecallRange = "conversation",
         threshold: float | None = None,
-        since: Any = None,
-        until: Any = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         include_facts: bool = True,
     ) -> Recall:
         """The turns and facts that fit `query` best. `await` it for a list, or go through it with `async for`."""
@@ -962,8 +1018,8 @@ class Conversation:
         kinds: Iterable[str] | None = None,
         actors: Iterable[str] | None = None,
         turn: Turn | str | None = None,
-        since: Any = None,
-        until: Any = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
     ) -> list[Event]:
         """Who did what, when: the log, in order, narrowed."""
         return await self._store.audit(
@@ -1006,15 +1062,6 @@ class Recall:
             yield hit
 
 
-TURN_FIELDS = (
-    "actor", "created", "metadata", "tool_calls", "tool_results", "attachments", "sources", "tokens", "model",
-    "adapter", "finish_reason", "idempotency_key",
-)  # fmt: skip
-
-
-SEAL_FIELDS = ("tokens", "model", "adapter", "finish_reason", "tool_calls", "sources", "metadata")
-
-
 def _known(given: Mapping[str, Any], names: Collection[str], what: str) -> None:
     """A slip of the pen is no silent loss."""
     for name in given:
@@ -1028,8 +1075,8 @@ def audit_query(
     kinds: Iterable[str] | None,
     actors: Iterable[str] | None,
     turn: Turn | str | None,
-    since: Any,
-    until: Any,
+    since: Moment | None,
+    until: Moment | None,
 ) -> EventQuery:
     return EventQuery(
         after=clean_limit("after", after, 2**53),

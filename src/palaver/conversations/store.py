@@ -7,17 +7,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from palaver.context.builder import ContextBuilder
 from palaver.conversations.conversation import MAX_READ, Conversation, audit_query, check_scrubbed
 from palaver.conversations.live_buffer import Unflushed
 from palaver.conversations.open_options import STREAM_FLUSH, STREAM_LEASE, clean_minutes
+from palaver.conversations.options import CONVERSATION_FIELDS, ConversationOptions
 from palaver.conversations.sessions import Callers, round_of
 from palaver.conversations.streams import HeldBack
 from palaver.core.identity import is_id, micros, new_salt
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.turn_draft import DraftBuilder
+from palaver.core.turn_options import Moment
 from palaver.core.validation import (
     MAX_PARTICIPANTS,
     MAX_TITLE,
@@ -40,6 +42,7 @@ from palaver.errors import (
 from palaver.files.reader import Files
 from palaver.files.storage import blob_path
 from palaver.generation.events import GenerateEvent
+from palaver.generation.options import GenerateOptions
 from palaver.generation.settings import GenerationContext
 from palaver.memory.settings import check_settings, misplaced
 from palaver.memory.worker.loop import Worker
@@ -47,6 +50,7 @@ from palaver.model import (
     ADMIN,
     READ,
     WRITE,
+    ContentInput,
     ConversationInfo,
     ConversationMatch,
     Event,
@@ -137,7 +141,9 @@ class Store:
 
     # ---- conversations
 
-    async def conversation(self, key: str | None = None, *, owner: str | None = None, **fields: Any) -> Conversation:
+    async def conversation(
+        self, key: str | None = None, *, owner: str | None = None, **fields: Unpack[ConversationOptions]
+    ) -> Conversation:
         """The conversation with the app's own name `key`, created when there is none; without a key, a new one.
 
         `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
@@ -236,12 +242,20 @@ class Store:
 
     # ---- answers
 
-    async def generate(self, conversation: Conversation | str, message: Any = None, **options: Any) -> Turn:
+    async def generate(
+        self,
+        conversation: Conversation | str,
+        message: ContentInput | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Turn:
         """`Conversation.generate`, in a conversation by its id or its key; a key that is new makes one."""
         return await (await self._named(conversation)).generate(message, **options)
 
     async def generate_stream(
-        self, conversation: Conversation | str, message: Any = None, **options: Any
+        self,
+        conversation: Conversation | str,
+        message: ContentInput | None = None,
+        **options: Unpack[GenerateOptions],
     ) -> AsyncGenerator[GenerateEvent]:
         """`Conversation.generate_stream`, in a conversation by its id or its key."""
         talk = await self._named(conversation)
@@ -249,15 +263,22 @@ class Store:
             async for event in events:
                 yield event
 
-    async def requests(self, conversation: Conversation | str, limit: int = 20, **which: Any) -> list[Request]:
+    async def requests(
+        self,
+        conversation: Conversation | str,
+        limit: int = 20,
+        *,
+        turn: Turn | str | None = None,
+        before: Request | str | None = None,
+    ) -> list[Request]:
         """What was really sent to models in a conversation. See `Conversation.requests`."""
         if isinstance(conversation, Conversation):
-            return await conversation.requests(limit, **which)
+            return await conversation.requests(limit, turn=turn, before=before)
         try:
             talk = await self.get(conversation)
         except ConversationNotFound:
             talk = await self.find(conversation)
-        return await talk.requests(limit, **which)
+        return await talk.requests(limit, turn=turn, before=before)
 
     async def _named(self, conversation: Conversation | str) -> Conversation:
         if isinstance(conversation, Conversation):
@@ -280,15 +301,17 @@ class Store:
         kinds: Iterable[str] | None = None,
         actors: Iterable[str] | None = None,
         turn: Turn | str | None = None,
-        since: Any = None,
-        until: Any = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
     ) -> list[Event]:
         """The log of a conversation, also after it was deleted: then the tombstone is its last event."""
         self.require(READ)
         query = audit_query(after, limit, kinds, actors, turn, since, until)
         return await self.engine.events(self.scope, clean_name("conversation", conversation), query)
 
-    async def usage(self, *, since: Any = None, until: Any = None, limit: int = 10_000) -> list[UsageLine]:
+    async def usage(
+        self, *, since: Moment | None = None, until: Moment | None = None, limit: int = 10_000
+    ) -> list[UsageLine]:
         """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
         self.require(READ)
         return await self.engine.usage(
@@ -469,9 +492,6 @@ def _clean_metadata(value: object) -> str | None:
             f"metadata.{name} has no effect on the conversation; give it as settings={{{name!r}: …}}", stacklevel=4
         )
     return text
-
-
-CONVERSATION_FIELDS = ("title", "workspace", "agent", "model", "participants", "metadata", "settings", "ttl")
 
 
 def _clean_participants(value: object) -> tuple[str, ...]:

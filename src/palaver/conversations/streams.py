@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from palaver.core.concurrency import run_uncancelled
+from palaver.core.turn_options import StreamOptions
 from palaver.core.validation import MAX_CONTENT, clean_text
 from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
-from palaver.model import TokenUsage, Turn
+from palaver.model import Role, TokenUsage, ToolCall, Turn
 from palaver.ports.queries import StreamChunk
 
 if TYPE_CHECKING:
@@ -61,12 +62,14 @@ class TurnWriter:
     It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
     """
 
-    def __init__(self, talk: Conversation, role: str, *, flush: float | str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, talk: Conversation, role: Role, *, flush: float | Literal["end"], options: StreamOptions
+    ) -> None:
         if flush != "end" and (isinstance(flush, str | bool) or flush < 0):
             raise InvalidInput("flush", 'must be seconds, zero or more, or "end"')
         self.turn: Turn | None = None
         self._state: Literal["new", "open", "ended"] = "new"
-        self._talk, self._role, self._flush, self._options = talk, role, flush, dict(options)
+        self._talk, self._role, self._flush, self._options = talk, role, flush, options
         self._final: dict[str, Any] = {}
         self._stored: list[str] = []
         self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
@@ -88,13 +91,13 @@ class TurnWriter:
     def finish(
         self,
         *,
-        tokens: TokenUsage | Mapping[str, Any] | None = None,
+        tokens: TokenUsage | Mapping[str, int | None] | None = None,
         model: str | None = None,
         adapter: str | None = None,
         finish_reason: str | None = None,
-        tool_calls: Any = None,
-        sources: Any = None,
-        metadata: Mapping[str, Any] | None = None,
+        tool_calls: Sequence[ToolCall | Mapping[str, object]] | None = None,
+        sources: Sequence[Mapping[str, object]] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> None:
         """What becomes known only at the end. It is stored with the commit."""
         if self._state == "ended":

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from palaver.context.builder import parse_options
+from palaver.context.options import ContextOptions, SharedContextOptions
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity
-from palaver.model import Turn, warn_renamed
+from palaver.generation.tools import Tool, ToolSource
+from palaver.model import Attachment, Turn, warn_renamed
 from palaver.ports.models import ToolSpec
 
-CONTEXT_OPTIONS = frozenset(inspect.signature(parse_options).parameters)
+CONTEXT_OPTIONS = frozenset(ContextOptions.__annotations__)
 DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
 
 
@@ -25,11 +26,65 @@ class NamedTool(TypedDict):
 
 
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
+ToolInput = Tool | ToolSource | Callable[..., object] | str
+
+
+class ClientMessage(TypedDict):
+    """A message of the history that a client sends with its question."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class GenerateOptions(SharedContextOptions, total=False):
+    """Options of `generate` and `generate_stream`.
+
+    - `model`: the model's name; by default that of the conversation, the agent, the workspace or the store.
+    - `agent`: the agent who answers; `actor`: the name of the person who says the message.
+    - `tools`: functions, `Tool`s, `MCPTools` and names of built-in tools; by default those of the agent or the store.
+    - `client_tools`: tools that the caller runs; a call of one ends the answer.
+    - `tool_choice`: `"auto"`, `"none"`, `"required"` or `{"name": …}`; the last two hold for the first round.
+    - `instructions`: the system instructions; by default those of the agent or the store.
+    - `history`: messages that the client remembers; they are quoted, never stored.
+    - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
+    - `question`: a stored message to answer, instead of a new one.
+    - `replaces`: the answer that the new one replaces.
+    - `token_budget`: of the context; by default it follows the model.
+    - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
+    - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
+    - `stream`: `False` asks the model for the answer in one piece.
+    - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
+    - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
+    - `answer_metadata`: metadata of the turns of the answer.
+    """
+
+    model: str | None
+    agent: str | None
+    actor: str | None
+    tools: Sequence[ToolInput] | None
+    client_tools: Sequence[ToolSpec]
+    tool_choice: ToolChoice
+    instructions: str | None
+    history: Sequence[ClientMessage] | None
+    attachments: Sequence[Attachment]
+    metadata: Mapping[str, object] | None
+    idempotency_key: str | None
+    question: Turn | None
+    replaces: Turn | str | None
+    token_budget: int | None
+    continuity: Continuity | None
+    settings: Mapping[str, object]
+    stream: bool
+    reasoning: Mapping[str, Sequence[Mapping[str, object]]]
+    all_events: bool
+    answer_metadata: Mapping[str, object]
+
+
 RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "reasoning"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateOptions:
+class GenerateArguments:
     """The keywords of one call of `generate`, checked."""
 
     message: Any = None
@@ -67,10 +122,10 @@ class GenerateOptions:
         return self.tool_choice["name"] if isinstance(self.tool_choice, Mapping) else self.tool_choice == "required"
 
 
-OWN_OPTIONS = tuple(one.name for one in fields(GenerateOptions) if one.name not in ("message", "context"))
+OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name not in ("message", "context"))
 
 
-def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateOptions:
+def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateArguments:
     """What belongs to `build_context` is passed on to it, and checked there."""
     keywords = _with_new_names(keywords)
     own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
@@ -95,7 +150,7 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
                 name, f"is no option of generate; those are {known}. What the model's own API takes goes into settings="
             )
     parse_options(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
-    return GenerateOptions(message=message, context=rest, **own)
+    return GenerateArguments(message=message, context=rest, **own)
 
 
 def tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:

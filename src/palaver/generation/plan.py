@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from palaver.errors import InvalidInput
 from palaver.generation.builtin_tools import make_builtin_tools
-from palaver.generation.options import GenerateOptions
+from palaver.generation.options import GenerateArguments
 from palaver.generation.provider_thread import Continuity
 from palaver.generation.services import GenerationServices
 from palaver.generation.settings import Agent, GenerateSettings, GenerationContext
@@ -23,7 +23,7 @@ class AnswerPlan:
 
     thread: Thread
     services: GenerationServices
-    options: GenerateOptions
+    options: GenerateArguments
     agent: Agent
     model: ChatModel
     price: Price | None
@@ -54,7 +54,7 @@ class AnswerPlan:
         return {**self.options.answer_metadata, **answers}
 
 
-def plan_answer(thread: Thread, services: GenerationServices, options: GenerateOptions) -> AnswerPlan:
+def plan_answer(thread: Thread, services: GenerationServices, options: GenerateArguments) -> AnswerPlan:
     """Choose everything for an answer. Raises InvalidInput for an unknown agent, model or tool."""
     shared = services.shared
     agent = _find_agent(shared, thread, options)
@@ -74,7 +74,7 @@ def plan_answer(thread: Thread, services: GenerationServices, options: GenerateO
     )
 
 
-def _find_agent(shared: GenerationContext, thread: Thread, options: GenerateOptions) -> Agent:
+def _find_agent(shared: GenerationContext, thread: Thread, options: GenerateArguments) -> Agent:
     name = options.agent or thread.info.agent or ""
     if options.agent is not None and options.agent not in shared.agents:
         known = ", ".join(shared.agents) or "none"
@@ -82,7 +82,7 @@ def _find_agent(shared: GenerationContext, thread: Thread, options: GenerateOpti
     return shared.agents.get(name, Agent())
 
 
-def _make_toolbox(thread: Thread, services: GenerationServices, options: GenerateOptions, agent: Agent) -> Toolbox:
+def _make_toolbox(thread: Thread, services: GenerationServices, options: GenerateArguments, agent: Agent) -> Toolbox:
     """Collect the tools that run here. A client's tool replaces one of the same name."""
     chosen = (agent.tools or services.shared.settings.tools) if options.tools is None else options.tools
     if not chosen:

@@ -14,7 +14,7 @@ from palaver.context.options import OVERHEAD_TOKENS, policy_named
 from palaver.context.render import prepend
 from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
-from palaver.generation.options import GenerateOptions
+from palaver.generation.options import GenerateArguments
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
 from palaver.models.context_windows import default_budget
@@ -123,7 +123,7 @@ def _count(plan: AnswerPlan, texts: Sequence[str]) -> int:
     return sum(count(text) + OVERHEAD_TOKENS for text in texts if text)
 
 
-def _counts_characters(options: GenerateOptions) -> bool:
+def _counts_characters(options: GenerateArguments) -> bool:
     """Return whether the budget is in characters, by an option or by the policy."""
     policy = policy_named(options.context.get("policy", "balanced"))
     by_policy = policy.char_budget is not None and options.token_budget is None

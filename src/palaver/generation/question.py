@@ -8,7 +8,7 @@ from datetime import datetime
 from palaver.context.client_history import ClientHistory, read_client_history
 from palaver.context.inputs import Bound
 from palaver.errors import AppendConflict, TurnSuperseded
-from palaver.generation.options import GenerateOptions
+from palaver.generation.options import GenerateArguments
 from palaver.generation.tool_calls import client_calls, is_abandoned, server_calls
 from palaver.model import ToolResult, Turn
 from palaver.ports.conversation import ContextSource, Thread
@@ -34,7 +34,7 @@ async def close_interrupted_tool_round(thread: Thread, now: datetime) -> Turn | 
     return latest
 
 
-async def store_question(thread: Thread, options: GenerateOptions) -> Turn:
+async def store_question(thread: Thread, options: GenerateArguments) -> Turn:
     """Store the message. Raises TurnSuperseded if its idempotency key belongs to a turn that was edited since."""
     question = await thread.append(
         "user",
@@ -63,7 +63,7 @@ def _is_answer(turn: Turn, question: Turn) -> bool:
     return bool(is_reply) and turn.metadata.get("answers") == question.id
 
 
-async def read_history(thread: Thread, options: GenerateOptions, question: Turn, limit: int) -> ClientHistory:
+async def read_history(thread: Thread, options: GenerateArguments, question: Turn, limit: int) -> ClientHistory:
     """Read the history that a client sent, without the messages that are stored here."""
     stored = await thread.history(2 * limit + 1)
     known = [(turn.role, turn.text) for turn in stored]
@@ -71,7 +71,7 @@ async def read_history(thread: Thread, options: GenerateOptions, question: Turn,
 
 
 async def find_bound(
-    contexts: ContextSource, options: GenerateOptions, question: Turn | None, latest: Turn | None
+    contexts: ContextSource, options: GenerateArguments, question: Turn | None, latest: Turn | None
 ) -> Bound | None:
     """Return where the prompts of an answer end: at its question, or at the newest turn when there is none."""
     if question is None:

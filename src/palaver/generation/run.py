@@ -16,7 +16,7 @@ from palaver.context.inputs import Context
 from palaver.generation.continuation import continue_thread, remember_response
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted
 from palaver.generation.model_call import ModelCall, ToolPermission
-from palaver.generation.options import GenerateOptions
+from palaver.generation.options import GenerateArguments
 from palaver.generation.plan import plan_answer
 from palaver.generation.progress import Progress
 from palaver.generation.prompt import Prompt, build_prompt, can_teach_ratio
@@ -38,7 +38,7 @@ from palaver.ports.conversation import Thread
 class Generation:
     """One answer in progress. Iterate over `events()` once; `stop()` ends it early."""
 
-    def __init__(self, thread: Thread, services: GenerationServices, options: GenerateOptions) -> None:
+    def __init__(self, thread: Thread, services: GenerationServices, options: GenerateArguments) -> None:
         self._plan = plan_answer(thread, services, options)
         self._events: asyncio.Queue[GenerateEvent | None] = asyncio.Queue()
         reasoning = {id: tuple(blocks) for id, blocks in options.reasoning.items()}

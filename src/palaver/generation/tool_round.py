@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from palaver.core.concurrency import run_uncancelled
+from palaver.core.turn_options import TurnInput, TurnOptions
 from palaver.errors import AppendConflict
 from palaver.generation.events import ToolDone, ToolsPlanned
 from palaver.generation.plan import AnswerPlan
@@ -96,7 +96,7 @@ async def _make_result(plan: AnswerPlan, outcome: CallOutcome) -> tuple[ToolResu
     return ToolResult(outcome.call.id, cut, outcome.is_error), [file]
 
 
-async def _append_results(plan: AnswerPlan, progress: Progress, turn: Turn, fields: dict[str, Any]) -> Turn:
+async def _append_results(plan: AnswerPlan, progress: Progress, turn: Turn, fields: TurnOptions) -> Turn:
     try:
         stored = await plan.thread.append("tool", "", expected_seq=turn.seq + 1, **fields)
         progress.add_steps(turn, stored)
@@ -104,7 +104,9 @@ async def _append_results(plan: AnswerPlan, progress: Progress, turn: Turn, fiel
         # Another turn was stored in between. Providers want results right behind their calls, so the calls are
         # repeated with them.
         metadata = {**turn.metadata, "repeats": turn.id}
-        calls = {"role": "assistant", "actor": plan.actor, "tool_calls": turn.tool_calls, "metadata": metadata}
-        repeated, stored = await plan.thread.append_many([calls, {"role": "tool", **fields}])
+        calls: TurnInput = {
+            "role": "assistant", "actor": plan.actor, "tool_calls": turn.tool_calls, "metadata": metadata
+        }  # fmt: skip
+        repeated, stored = await plan.thread.append_many([calls, {"role": "tool", "content": "", **fields}])
         progress.add_steps(repeated, stored)
     return stored

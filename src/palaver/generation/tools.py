@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Protocol, get_type_hints
 
 import msgspec
 
@@ -57,6 +57,13 @@ class Tool:
     @property
     def spec(self) -> ToolSpec:
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+
+
+class ToolSource(Protocol):
+    """An object with tools of its own, such as `MCPTools`."""
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
 
 
 @dataclass(frozen=True, slots=True)

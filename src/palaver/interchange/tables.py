@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.core.identity import canonical_json, digest, from_json
+from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
 from palaver.model import Attachment
@@ -217,7 +218,7 @@ class _Importer:
         if not rows or self.talk is None:
             return
         try:
-            await self.talk.append_many([row.turn for row in rows])
+            await self.talk.append_many(cast("list[TurnInput]", [row.turn for row in rows]))
         except (TurnGone, IdempotencyConflict, InvalidInput):
             for row in rows:
                 await self._append(self.talk, row)

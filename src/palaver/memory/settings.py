@@ -7,12 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypedDict
 
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 
-SETTINGS = ("compaction", "retention", "redact", "facts")
+
+class CompactionSettings(TypedDict, total=False):
+    """When a conversation is summarised, and how.
+
+    - `trigger_turns`, `trigger_tokens`: summarise once this much is not covered by a summary (50 turns, 8,000 tokens).
+    - `strategy`: `hierarchical` (summaries of summaries), `rolling` (one level) or `never`.
+    - `summarizer_model`: the model that writes the summaries; by default the store's `fast` model, or rules.
+    """
+
+    trigger_turns: int
+    trigger_tokens: int
+    strategy: compaction.Strategy
+    summarizer_model: str | None
+
+
+class ConversationSettings(TypedDict, total=False):
+    """Settings of one conversation.
+
+    - `compaction`: when it is summarised; see `CompactionSettings`.
+    - `retention`: `full`; `audit-only` keeps hashes of summarised turns; `ephemeral` keeps neither text nor hash.
+    - `redact`: remove secrets and personal data before anything is stored.
+    - `facts`: extract facts in the background.
+    """
+
+    compaction: CompactionSettings
+    retention: retention.Retention
+    redact: bool
+    facts: bool
+
+
+SETTINGS = tuple(ConversationSettings.__annotations__)
 
 
 def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self, Unpack
 
 from palaver.context.inputs import Bound, Context
 from palaver.context.options import Options
+from palaver.core.turn_options import StreamOptions, TurnInput, TurnOptions
 from palaver.model import (
     Attachment,
+    ContentInput,
     ConversationInfo,
     ConversationMatch,
     FileText,
     RecallHit,
+    Role,
     TokenUsage,
     ToolCall,
-    ToolResult,
     Turn,
 )
 
@@ -64,32 +66,23 @@ class TurnSink(Protocol):
 
     async def append(
         self,
-        role: str,
-        content: Any = "",
+        role: Role,
+        content: ContentInput = "",
         *,
         expected_seq: int | None = None,
         replaces: Turn | str | None = None,
         discard_after: bool = False,
-        actor: str | None = None,
-        model: str | None = None,
-        adapter: str | None = None,
-        finish_reason: str | None = None,
-        tool_results: Sequence[ToolResult] | None = None,
-        attachments: Sequence[Attachment] = (),
-        metadata: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        **fields: Unpack[TurnOptions],
     ) -> Turn: ...
 
-    async def append_many(self, turns: Iterable[Mapping[str, Any]]) -> list[Turn]: ...
+    async def append_many(self, turns: Iterable[TurnInput]) -> list[Turn]: ...
 
     def stream(
         self,
-        role: str = "assistant",
+        role: Role = "assistant",
         *,
-        actor: str | None = None,
-        model: str | None = None,
-        adapter: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        flush: float | Literal["end"] | None = None,
+        **fields: Unpack[StreamOptions],
     ) -> TurnStream: ...
 
     async def attach(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
+from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
@@ -127,6 +128,7 @@ async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected
     """In one transaction, or in as few as there can be."""
     last: list[Turn] = []
     for start in range(0, len(drafts), MAX_BATCH):
-        last = await talk.append_many(drafts[start : start + MAX_BATCH], expected_seq=expected)
+        batch = cast("list[TurnInput]", drafts[start : start + MAX_BATCH])
+        last = await talk.append_many(batch, expected_seq=expected)
         expected = last[-1].seq + 1
     return last[-1]

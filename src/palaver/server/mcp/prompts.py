@@ -52,8 +52,7 @@ async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[s
     if unknown := given.keys() - known:
         raise InvalidInput(sorted(unknown)[0], f"is not an argument of {name}; there are {', '.join(sorted(known))}")
     talk = await _talk(store, face, given)
-    options = {"message": given["message"]} if given.get("message") else {}
-    context = await talk.build_context(_budget(given), **options)
+    context = await talk.build_context(_budget(given), message=given.get("message") or None)
     return schemas.headline(talk.info), [_shown(one) for one in context.messages]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
+from palaver.core.turn_options import TurnInput
 from palaver.errors import AppendConflict, InvalidInput
-from palaver.model import Attachment, Turn
+from palaver.model import Attachment, Role, Turn
 from palaver.server.compat.turns import copy_attachment
 from palaver.server.rest import schemas, wire
 from palaver.server.rest.dependencies import (
@@ -65,7 +66,7 @@ async def append_turn(
 
 async def append_turns(talk: Talk, body: schemas.NewTurns, if_match: IfMatch = None) -> Response:
     """Store up to 1,000 turns in one transaction: all of them or none."""
-    batch = [await _fields(talk, one) for one in body.turns]
+    batch = cast("list[TurnInput]", [await _fields(talk, one) for one in body.turns])
     try:
         turns = await talk.append_many(batch, expected_seq=expected_by(if_match, body.expected_seq))
     except AppendConflict as conflict:
@@ -97,7 +98,7 @@ async def list_turns(
         include_superseded=include_superseded,
         include_summaries=include_summaries,
         participants=participant,
-        roles=role,
+        roles=cast("list[Role] | None", role),
     )
     turns = [one for one in found if isinstance(one, Turn)]
     more = len(turns) > limit

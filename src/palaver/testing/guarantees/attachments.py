@@ -162,15 +162,15 @@ async def a_content_names_only_files_that_are_free_and_here(db: Database) -> Non
         nowhere = Image(attachment="01K00000000000000000000000")
         for content in ([nowhere], [_image(file), nowhere], [_image(foreign)], [_image(file), _image(foreign)]):
             async with refused(AttachmentNotFound):
-                await talk.append("user", content)
+                await talk.append("user", content)  # type: ignore[arg-type]
             async with refused(AttachmentNotFound):
-                await talk.append_many([{"role": "user", "content": "x"}, {"role": "user", "content": content}])
+                await talk.append_many([{"role": "user", "content": "x"}, {"role": "user", "content": content}])  # type: ignore[typeddict-item]
         for wrong in ("", "x" * 1_000):
             async with refused(InvalidInput, field="content.attachment"):
                 await talk.append("user", [Image(attachment=wrong)])
         same = {"role": "user", "content": [_image(file)]}
         async with refused(AttachmentNotFound, attachment=file.id):
-            await talk.append_many([same, same])
+            await talk.append_many([same, same])  # type: ignore[list-item]
         assert await talk.history() == []
         await talk.append("user", [_image(file)])
         async with refused(AttachmentNotFound, attachment=file.id):

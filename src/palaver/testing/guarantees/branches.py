@@ -16,7 +16,7 @@ async def four_turns(db: Database) -> AsyncIterator[tuple[Conversation, list[Tur
     async with db.open() as store:
         talk = await store.conversation("k")
         roles = ("user", "assistant", "user", "assistant")
-        yield talk, [await talk.append(role, text) for role, text in zip(roles, "abcd", strict=True)]
+        yield talk, [await talk.append(role, text) for role, text in zip(roles, "abcd", strict=True)]  # type: ignore[arg-type]
 
 
 async def shown(talk: Conversation) -> str:

@@ -69,7 +69,7 @@ async def the_fields_of_a_conversation_are_kept(db: Database) -> None:
     }
     clock = FakeClock()
     async with db.open(clock=clock) as store:
-        talk = await store.conversation("k", owner="ada", **fields)
+        talk = await store.conversation("k", owner="ada", **fields)  # type: ignore[arg-type]
     async with db.open(clock=clock) as store:
         info = (await store.get(talk.id)).info
     assert {name: getattr(info, name) for name in fields} == fields

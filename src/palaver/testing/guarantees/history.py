@@ -23,7 +23,7 @@ async def ten_turns(db: Database) -> AsyncIterator[tuple[Conversation, list[Turn
         for number in range(10):
             clock.advance(60)
             role, actor = ("assistant", "bot") if number % 2 else ("user", ("ada", "bob")[number // 2 % 2])
-            turns.append(await talk.append(role, str(number), actor=actor))
+            turns.append(await talk.append(role, str(number), actor=actor))  # type: ignore[arg-type]
         yield talk, turns
 
 
@@ -74,7 +74,7 @@ async def a_cursor_is_a_turn_or_its_id(db: Database) -> None:
         assert await talk.history(before=turns[4].id) == await talk.history(before=turns[4]) == turns[:4]
         for field in ("before", "after"):
             async with refused(InvalidInput, field=field):
-                await talk.history(**{field: 4})  # type: ignore[arg-type]
+                await talk.history(**{field: 4})  # type: ignore[call-overload]
         for stranger in ("0" * 26, "not an id", turns[4].id[:-1], turns[4].id.lower()):
             async with refused(TurnNotFound, turn=stranger):
                 await talk.history(before=stranger)

@@ -444,7 +444,7 @@ async def opening_can_be_retried(db: Database) -> None:
         assert (await talk.append_open("assistant", idempotency_key="x")).id == first.id
         for role, actor in (("user", None), ("assistant", "bob")):
             async with refused(IdempotencyConflict, turn=first.id):
-                await talk.append_open(role, actor=actor, idempotency_key="x")
+                await talk.append_open(role, actor=actor, idempotency_key="x")  # type: ignore[arg-type]
         assert len(await talk.history()) == 1
 
 

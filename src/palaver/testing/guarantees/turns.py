@@ -158,9 +158,9 @@ async def a_batch_is_all_or_nothing(db: Database) -> None:
     async with db.open() as store:
         talk = await store.conversation("k")
         async with refused(InvalidInput, field="role"):
-            await talk.append_many([good, {"role": "robot", "content": "bad"}])
+            await talk.append_many([good, {"role": "robot", "content": "bad"}])  # type: ignore[list-item, typeddict-item]
         async with refused(AttachmentNotFound):
-            await talk.append_many([good, {**good, "attachments": [_nowhere()]}])
+            await talk.append_many([good, {**good, "attachments": [_nowhere()]}])  # type: ignore[list-item, typeddict-item]
         assert await talk.history() == []
         assert (await talk.refresh()).next_seq == 0
 
@@ -226,12 +226,12 @@ async def a_batch_can_be_retried(db: Database) -> None:
     items = [{"role": "user", "content": str(n), "idempotency_key": f"x{n}"} for n in range(3)]
     async with db.open() as store:
         talk = await store.conversation("k")
-        first = await talk.append_many(items[:2])
-        again = await talk.append_many(items)
+        first = await talk.append_many(items[:2])  # type: ignore[arg-type]
+        again = await talk.append_many(items)  # type: ignore[arg-type]
         assert again[:2] == first
         assert _said(await talk.history()) == ["0", "1", "2"]
         async with refused(InvalidInput, field="idempotency_key"):
-            await talk.append_many([items[0], items[0]])
+            await talk.append_many([items[0], items[0]])  # type: ignore[list-item]
 
 
 # ---- optimistic concurrency ----------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import MAX_READ, Conversation
 from palaver.core.turn_draft import referenced_attachments
+from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import SYSTEM, Turn
@@ -229,7 +230,7 @@ async def _store(talk: Conversation, said: list[tuple[str | None, Said]]) -> lis
         if role is not None:
             draft |= {"role": "system", "metadata": {"role": role}}
         drafts.append(draft)
-    return await talk.append_many(drafts)
+    return await talk.append_many(cast("list[TurnInput]", drafts))
 
 
 async def _once(request: Request, services: ServicesOf, caller: CallerOf, data: bytes, make: Any) -> Response:
