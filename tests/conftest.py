@@ -86,9 +86,9 @@ async def empty_database(postgres: Server) -> AsyncIterator[str]:
 async def migrate_for_tests(url: str) -> None:
     """The schema, and a login that owns nothing and may only become what the application and its worker are."""
     from palaver.engines.postgres import migrate
-    from palaver.engines.postgres.transports import connected
+    from palaver.engines.postgres.transports import open_connection
 
-    async with connected(url) as connection:
+    async with open_connection(url) as connection:
         await migrate.migrate(connection)
         await connection.execute(postgres_server.LOGIN)
 

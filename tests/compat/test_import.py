@@ -143,7 +143,7 @@ async def test_columns_of_any_name_can_be_said(empty_database: str, target: str)
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (("--table", "nothing"), "there is no 'nothing'"),
+        (("--table", "nothing"), "'nothing' does not exist"),
         (("--table", "messages", "--role", "wrong"), "there is no column 'wrong'; there are chat_id, role, content"),
         ((), "goes with --table"),
         (("--table", "messages", "--into", "x"), "neither a file nor --into"),

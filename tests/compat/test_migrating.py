@@ -163,8 +163,8 @@ async def test_a_table_of_theirs_is_never_touched(postgres_database: str) -> Non
     ("args", "told"),
     [
         (("--compat", "hall"), "'hall' is not one of hal, librarian"),
-        (("--compat", "librarian", "--anon-tenant", "x"), "goes with --compat hal"),
-        (("--anon-tenant", "x"), "goes with --compat hal"),
+        (("--compat", "librarian", "--anon-tenant", "x"), "needs --compat hal"),
+        (("--anon-tenant", "x"), "needs --compat hal"),
         (("--distribute", "magic"), "'magic' is not known"),
     ],
 )
@@ -200,7 +200,7 @@ async def test_an_upgrade_brings_them_along(empty_database: str) -> None:
     grants = "SELECT has_function_privilege('anon', 'palaver_compat.append(text, palaver.turns, text)', 'EXECUTE')"
     await connection.execute("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver_compat FROM anon")
     assert not await connection.fetchval(grants)
-    await compat.renew(connection)
+    await compat.refresh(connection)
     assert await connection.fetchval(grants)
     await connection.close()
 
@@ -271,7 +271,7 @@ async def distributed(url: str) -> asyncpg.Connection[Any]:
     connection = await asyncpg.connect(url)
     await connection.execute(STAND_IN)
     without_check = re.sub(
-        r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.distribution(), flags=re.S
+        r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.citus_script(), flags=re.S
     )
     with postgres_server.in_turn("citus"):  # roles belong to the whole server
         async with connection.transaction():

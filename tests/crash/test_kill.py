@@ -16,7 +16,7 @@ import pytest
 from tests.postgres_server import APPLICATION
 
 import palaver
-from palaver.engines.postgres.transports import connected
+from palaver.engines.postgres.transports import open_connection
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick
@@ -191,7 +191,7 @@ async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_w
 async def test_the_same_when_the_database_is_a_server(
     postgres_url: str, postgres_database: str, kills: int, seed: int, record_property: Any
 ) -> None:
-    async with connected(postgres_database) as admin:
+    async with open_connection(postgres_database) as admin:
 
         async def quiet() -> None:
             """The server may still be at work on what it was sent before the writer died."""

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import EngineError, EngineUnavailable, PalaverError, SchemaMissing, TokenRefused
-from palaver.engines.postgres import supabase
+from palaver import EngineError, EngineUnavailable, PalaverError, SchemaMissing, Scope, TokenRefused
+from palaver.conversations.open_options import SystemClock
 from palaver.engines.postgres.migrate import known_version
+from palaver.engines.postgres.supabase import open_supabase
 
 SECRET = "the patient's name is Mallory"
 ADA = {"tenant": "acme", "user": "ada", "sight": "own", "workspace": None, "rights": "read,write"}
@@ -104,17 +105,20 @@ async def test_a_failure_has_a_type_and_says_nothing(
         assert getattr(found, "sqlstate", None) == sqlstate
 
 
-async def test_a_project_that_is_silent_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supabase, "SECONDS", 0.2)
-
+async def test_a_project_that_is_silent_is_out_of_reach() -> None:
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
     server = await asyncio.start_server(silence, "127.0.0.1", 0)
     try:
-        found = await refusal(f"supabase+http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        assert isinstance(found, EngineUnavailable)
+        url = f"supabase+http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        home = Scope.of("acme", None)
+        with pytest.raises(EngineUnavailable):
+            async with open_supabase(
+                url, SystemClock(), home=home, key="sb_publishable_x", token="t.o.k", timeout_seconds=0.2
+            ):
+                pass
     finally:
         server.close()
 

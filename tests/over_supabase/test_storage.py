@@ -78,7 +78,7 @@ async def test_the_bucket_is_private_and_the_script_can_be_run_again(supabase_da
 
 async def test_what_is_printed_for_a_project_can_be_pasted(empty_database: str) -> None:
     project = [*supabase_server.ROLES, supabase_server.USERS, supabase_server.STORAGE]
-    await postgres_server.execute(empty_database, *project, migrate.pasted(storage=True))
+    await postgres_server.execute(empty_database, *project, migrate.editor_script(storage=True))
     async with acting(empty_database, ADA) as here:
         await here.execute(PUT, f"{ADA}/c/1.txt")
     assert await seen(empty_database, ADA) == [f"{ADA}/c/1.txt"]

@@ -13,7 +13,7 @@ import palaver
 from palaver import Scope
 from palaver.core.identity import new_id
 from palaver.engines.postgres import transports
-from palaver.engines.postgres.failures import translated
+from palaver.engines.postgres.failures import translate_errors
 from palaver.errors import InvalidInput, PermissionDenied, TooLarge
 
 WRITER = {"tenant": "acme", "user": "ada", "sight": "own", "rights": "read,write"}
@@ -48,7 +48,7 @@ class Database:
     async def call(self, function: str, who: dict[str, str] = WRITER, **args: Any) -> list[Any]:
         given = "".join(f", {name} => ${n}" for n, name in enumerate(args, 2))
         values = [json.dumps(value) if isinstance(value, dict | list) else value for value in args.values()]
-        with translated():
+        with translate_errors():
             async with self.connection.transaction():
                 sql = f"SELECT * FROM palaver_api.{function}(who => $1{given})"
                 found: list[Any] = await self.connection.fetch(sql, json.dumps(who), *values)
@@ -74,7 +74,7 @@ async def talk(postgres_url: str) -> AsyncIterator[palaver.Conversation]:
 
 @pytest.fixture
 async def database(postgres_database: str, talk: palaver.Conversation) -> AsyncIterator[Database]:
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         yield Database(connection, talk.id)
 
 
@@ -257,7 +257,7 @@ async def refused_to_readers(connection: Any, name: str, types: list[str]) -> bo
     transaction = connection.transaction()
     await transaction.start()
     try:
-        with translated():
+        with translate_errors():
             await connection.fetch(f"SELECT * FROM palaver_api.{name}($1::jsonb{nothing})", json.dumps(READER))
     except PermissionDenied:
         return True
@@ -269,7 +269,7 @@ async def refused_to_readers(connection: Any, name: str, types: list[str]) -> bo
 
 
 async def test_every_function_that_is_not_known_to_read_asks_for_more(postgres_database: str) -> None:
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         found = {
             row["name"]: await refused_to_readers(connection, row["name"], row["types"])
             for row in await connection.fetch(VERBS)
@@ -281,7 +281,7 @@ async def test_every_function_that_is_not_known_to_read_asks_for_more(postgres_d
 
 async def test_functions_that_readers_may_call_change_nothing(postgres_database: str) -> None:
     """By their source, and by that of all that they call."""
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         bodies: dict[str, str] = {}
         for row in await connection.fetch(BODIES):
             text = re.sub(r"--[^\n]*", "", row["body"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import palaver
 from palaver.engines.postgres import rows, transports
-from palaver.engines.postgres.rpc import Caller
+from palaver.engines.postgres.rpc import RpcClient
 from palaver.engines.postgres.transports import as_json
 from palaver.ports.recall import RecallScope
 
@@ -15,9 +15,9 @@ async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, po
         recaller, where = store.parts.prompter.recaller, RecallScope(owner="ada")
         await quick.append("user", "first")
         assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
-        who = Caller(None, store.parts.clock).who(store.scope)  # type: ignore[arg-type]
+        who = RpcClient(None, store.parts.clock).scope_params(store.scope)  # type: ignore[arg-type]
         drafts = as_json([rows.draft_json(slow._draft("user", "late"))])
-        async with transports.connected(postgres_database) as connection, connection.transaction():
+        async with transports.open_connection(postgres_database) as connection, connection.transaction():
             append = "SELECT * FROM palaver_api.append(who => $1, conversation => $2, drafts => $3)"
             await connection.fetch(append, who, slow.id, drafts)
             await quick.append("user", "second")

@@ -107,7 +107,7 @@ async def test_a_full_disk_is_named_and_nothing_is_written(postgres_database: st
 async def test_a_server_that_is_not_there_is_out_of_reach(postgres_url: str) -> None:
     parts = urlsplit(postgres_url)
     away = parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:1").geturl()
-    with pytest.raises(EngineUnavailable, match="out of reach"):
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
         async with palaver.open(away):
             pass
 
@@ -125,7 +125,7 @@ async def test_what_was_acknowledged_survives_a_server_that_is_killed(postgres: 
         pytest.skip("somebody else's server is not ours to end")
     server = postgres_server.start(DURABLE)
     try:
-        async with transports.connected(server.url) as connection:
+        async with transports.open_connection(server.url) as connection:
             await migrate.migrate(connection)
         acknowledged = await appended_until_the_end_of(server)
         assert server.data is not None

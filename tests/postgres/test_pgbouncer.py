@@ -43,7 +43,7 @@ async def test_postgres_keeps_behind_pgbouncer(
 
 
 async def server_connections(admin_url: str) -> int:
-    async with transports.connected(admin_url) as admin:
+    async with transports.open_connection(admin_url) as admin:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
         return int(await admin.fetchval(sql, postgres_server.APPLICATION))
 
@@ -86,7 +86,7 @@ async def test_nothing_of_a_caller_is_left_in_the_connection(
     url = narrow.in_front_of(postgres_url)
     async with palaver.open(url, tenant="acme", user="ada", worker=False) as store:
         await (await store.conversation("k")).append("user", "hello")
-        async with transports.connected(url) as connection, connection.transaction():
+        async with transports.open_connection(url) as connection, connection.transaction():
             assert await server_connections(postgres_database) == 1
             settings = "SELECT current_setting('palaver.tenant', true), current_setting('role')"
             assert tuple(await connection.fetchrow(settings) or ()) in (("", "none"), (None, "none"))
@@ -95,7 +95,7 @@ async def test_nothing_of_a_caller_is_left_in_the_connection(
 
 
 async def listeners(admin_url: str) -> int:
-    async with transports.connected(admin_url) as admin:
+    async with transports.open_connection(admin_url) as admin:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
         return int(await admin.fetchval(sql))
 

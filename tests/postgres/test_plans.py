@@ -12,7 +12,7 @@ import pytest
 import palaver
 from palaver import Scope
 from palaver.engines.postgres import transports
-from palaver.engines.postgres.rpc import Caller
+from palaver.engines.postgres.rpc import RpcClient
 
 CONVERSATIONS, TURNS, LONG = 20, 60, 3_000
 LARGE = ("turns", "events", "passages", "embeddings", "conversations")
@@ -29,7 +29,7 @@ class Explained:
 
     async def call(self, function: str, **args: Any) -> str:
         self.plans.clear()
-        who = Caller(None, palaver.conversations.open_options.SystemClock()).who(self.scope)  # type: ignore[arg-type]
+        who = RpcClient(None, palaver.conversations.open_options.SystemClock()).scope_params(self.scope)  # type: ignore[arg-type]
         given = ", ".join(f"{name} => ${n}" for n, name in enumerate(args, 2))
         sql = f"SELECT * FROM palaver_api.{function}(who => $1{', ' + given if given else ''})"
         async with self.connection.transaction():
@@ -59,7 +59,7 @@ async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[
         for _ in range(0, LONG, 1_000):  # the one that is asked about
             await say(talk, 1_000)
         await talk.append("user", "The last word.")
-        async with transports.connected(postgres_database) as connection:
+        async with transports.open_connection(postgres_database) as connection:
             await connection.execute("ANALYZE")
             found = Explained(connection, talk._store.scope, talk)
             connection.add_log_listener(lambda _, notice: found.plans.append(str(notice)))
@@ -88,7 +88,7 @@ async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -
 
 async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns(explained: Explained) -> None:
     """Whatever others have written since: nothing of it is looked at."""
-    who = Caller(None, palaver.conversations.open_options.SystemClock()).who(explained.scope)  # type: ignore[arg-type]
+    who = RpcClient(None, palaver.conversations.open_options.SystemClock()).scope_params(explained.scope)  # type: ignore[arg-type]
     async with explained.connection.transaction():
         asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
         stamp = await explained.connection.fetchval(asked, who, explained.talk.id)
@@ -116,7 +116,7 @@ PLANNED_EACH_TIME = {
 
 
 async def test_what_is_asked_about_many_conversations_is_planned_for_those(postgres_database: str) -> None:
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         found = await connection.fetch(
             """SELECT n.nspname || '.' || p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
             WHERE n.nspname IN ('palaver', 'palaver_api') AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)"""

@@ -13,7 +13,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store, Turn
 from palaver.core.identity import micros
-from palaver.engines.postgres.transports import connected
+from palaver.engines.postgres.transports import open_connection
 
 WORD = "zqbcdfghjklmnp"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -62,9 +62,9 @@ async def place(postgres_database: str, postgres_url: str) -> AsyncIterator[Plac
         source, talk = await store.conversation("source"), await store.conversation("k")
         said = await source.append("user", f"The word is {WORD}.")
         async with (
-            connected(postgres_database) as one,
-            connected(postgres_database) as other,
-            connected(postgres_database) as admin,
+            open_connection(postgres_database) as one,
+            open_connection(postgres_database) as other,
+            open_connection(postgres_database) as admin,
         ):
             yield Place(store, source, said, talk, one, other, admin)
 

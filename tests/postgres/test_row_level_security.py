@@ -34,7 +34,7 @@ NEVER_SIGNED_IN = KEYS | {"seals"}
 @pytest.fixture
 async def admin(empty_database: str) -> AsyncIterator[Any]:
     """A superuser's connection to a database with everything of Ada's in it, made where Supabase's roles are known."""
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await connection.execute(SUPABASE)
         await migrate.migrate(connection)
         await connection.execute(postgres_server.LOGIN)
@@ -122,7 +122,7 @@ async def test_nobody_writes_an_event_that_tells_of_something_else(admin: Any) -
 @pytest.fixture
 async def supabase_database(empty_database: str) -> str:
     """A superuser's address of a migrated database that knows Supabase's roles."""
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await connection.execute(SUPABASE)
         await migrate.migrate(connection)
     return empty_database
@@ -132,7 +132,7 @@ async def test_no_stranger_reaches_anything(supabase_database: str) -> None:
     report = await attack(supabase_database)
     assert [str(one) for one in report.breaches] == []
     assert report.left_out == ()
-    async with transports.connected(supabase_database) as connection:
+    async with transports.open_connection(supabase_database) as connection:
         verbs = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'palaver_api'::regnamespace"
         assert len(report.functions) == await connection.fetchval(verbs)
         assert set(report.tables) == set(await tables(connection))
@@ -284,9 +284,9 @@ async def test_a_connection_that_somebody_used_before_remembers_nothing(empty_da
 
 async def test_a_refusal_says_nothing_of_the_row(admin: Any) -> None:
     """Postgres quotes the failing row in DETAIL: none of that may reach a caller."""
-    from palaver.engines.postgres.failures import translated
+    from palaver.engines.postgres.failures import translate_errors
 
-    with pytest.raises(palaver.PalaverError) as problem, translated():
+    with pytest.raises(palaver.PalaverError) as problem, translate_errors():
         await admin.execute("INSERT INTO palaver.turns SELECT * FROM palaver.turns WHERE content IS NOT NULL LIMIT 1")
     assert problem.value.sqlstate == "23505"  # type: ignore[attr-defined]
     told = repr(problem.value) + str(problem.value) + str(problem.value.__cause__) + str(problem.value.__dict__)

@@ -20,7 +20,7 @@ NEAREST = "embeddings_nearest_384"
 
 @pytest.fixture
 async def catalogue(postgres_database: str) -> AsyncIterator[Any]:
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         yield connection
 
 
@@ -177,7 +177,7 @@ async def test_migrate_url_makes_the_schema_at_open(empty_database: str) -> None
 
 async def test_many_may_migrate_at_once(empty_database: str) -> None:
     async def one() -> tuple[int, int]:
-        async with transports.connected(empty_database) as connection:
+        async with transports.open_connection(empty_database) as connection:
             return await migrate.migrate(connection)
 
     known = migrate.known_version()
@@ -199,7 +199,7 @@ async def test_a_newer_schema_is_refused(postgres_database: str) -> None:
 async def test_what_is_printed_can_be_pasted(empty_database: str) -> None:
     connection = await asyncpg.connect(empty_database)
     try:
-        await connection.execute(migrate.pasted())
+        await connection.execute(migrate.editor_script())
     finally:
         await connection.close()
     async with palaver.open(empty_database) as store:

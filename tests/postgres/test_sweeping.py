@@ -14,7 +14,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.engines.postgres import transports
-from palaver.engines.postgres.rpc import Caller
+from palaver.engines.postgres.rpc import RpcClient
 from palaver.testing import FakeClock
 from palaver.testing.kit import eventually
 
@@ -30,8 +30,8 @@ async def store(postgres_url: str, tmp_path: Path) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def being_forgotten(talk: Conversation, database: str) -> AsyncIterator[Any]:
     """Inside, whoever comes to the conversation waits; after, it is gone."""
-    who = Caller(None, talk._store.parts.clock).who(talk._scope)  # type: ignore[arg-type]
-    async with transports.connected(database) as connection, connection.transaction():
+    who = RpcClient(None, talk._store.parts.clock).scope_params(talk._scope)  # type: ignore[arg-type]
+    async with transports.open_connection(database) as connection, connection.transaction():
         forget = "SELECT * FROM palaver_api.forget_conversation(who => $1, conversation => $2)"
         await connection.fetch(forget, who, talk.id)
         yield connection

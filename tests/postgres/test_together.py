@@ -1,9 +1,9 @@
-"""Appends that travel together: one commit for many, and each with its own end."""
+"""Batched appends: one commit for many, and a result of its own for each."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import asyncpg
@@ -11,8 +11,11 @@ import pytest
 
 import palaver
 from palaver import Scope
-from palaver.engines.postgres import append_batching
-from palaver.engines.postgres.append_batching import Waiting
+from palaver.core.identity import from_json
+from palaver.engines.postgres.append_batching import AppendBatcher
+from palaver.engines.postgres.engine import PostgresEngine
+from palaver.engines.postgres.rpc import RpcClient
+from palaver.engines.postgres.transports import Row
 
 
 @pytest.fixture
@@ -21,19 +24,26 @@ async def store(postgres_url: str) -> AsyncIterator[palaver.Store]:
         yield opened
 
 
+class CountingRpc(RpcClient):
+    """Calls the functions of an engine, and notes the size of each batch of appends."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        super().__init__(engine.transport, engine.clock)
+        self.engine, self.sizes = engine, list[int]()
+
+    async def write(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
+        if function == "append_together":
+            self.sizes.append(len(from_json(str(args["calls"]))))
+        return await self.engine.write(function, scope, **args)
+
+
 @pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many calls travelled each time, on one lane."""
-    sizes: list[int] = []
-    carry = append_batching._Lane._carry
-
-    async def counted(lane: append_batching._Lane, group: list[Waiting]) -> None:
-        sizes.append(len(group))
-        await carry(lane, group)
-
-    monkeypatch.setattr(append_batching._Lane, "_carry", counted)
-    monkeypatch.setattr(append_batching, "LANES", 1)
-    return sizes
+async def groups(store: palaver.Store) -> list[int]:
+    """The sizes of the batches that were sent over a single lane."""
+    assert isinstance(store.engine, PostgresEngine)
+    rpc = CountingRpc(store.engine)
+    store.engine.batcher = AppendBatcher(rpc, lanes=1)
+    return rpc.sizes
 
 
 async def test_many_at_once_are_few_transactions(groups: list[int], store: palaver.Store, postgres_url: str) -> None:
@@ -115,7 +125,7 @@ async def test_one_who_goes_leaves_the_others_alone(groups: list[int], store: pa
 
 
 async def test_what_is_lost_on_the_way_is_not_sent_again(groups: list[int], store: palaver.Store) -> None:
-    """A connection that breaks may have committed: nobody can tell, so nobody tries twice."""
+    """A broken connection may have committed, so the append is not repeated."""
     talks = [await store.conversation(f"talk {n}") for n in range(4)]
     write = store.engine.write  # type: ignore[attr-defined]
 

@@ -116,6 +116,6 @@ def test_one_that_cannot_start_says_why_and_no_secret(tmp_path: Path) -> None:
     for options in ([], ["--workers", "2"]):
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
         assert done.returncode != 0
-        assert "cannot start: the database is out of reach" in done.stderr
+        assert "cannot start: the database cannot be reached" in done.stderr
         assert "hunter2" not in done.stderr + done.stdout
         assert "Traceback" not in done.stderr

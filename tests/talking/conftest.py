@@ -11,7 +11,7 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.engines.postgres.transports import connected
+from palaver.engines.postgres.transports import open_connection
 from palaver.testing.providers import LoopbackProvider
 
 NAMES = ("chat", "responses", "messages")
@@ -60,7 +60,7 @@ def traces(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) ->
         found = [path.name for path in files]
         if database_url.startswith("sqlite"):
             return found
-        async with connected(request.getfixturevalue("postgres_database")) as admin:
+        async with open_connection(request.getfixturevalue("postgres_database")) as admin:
             tables = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver'")
             for (table,) in tables:
                 if await admin.fetchval(f"SELECT count(*) FROM palaver.{table} t WHERE strpos(t::text, $1) > 0", word):

@@ -214,7 +214,7 @@ async def postgres_at(connection: Any, schema: int, rows: str = "") -> None:
 
 @pytest.mark.parametrize("schema", earlier(POSTGRES))
 async def test_a_database_of_an_earlier_release_opens_with_everything_in_it(empty_database: str, schema: int) -> None:
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await postgres_at(connection, schema, rows_of("postgres", schema))
         assert await migrate.migrate(connection) == (schema, migrate.known_version())
     await everything_is_there(empty_database)
@@ -222,7 +222,7 @@ async def test_a_database_of_an_earlier_release_opens_with_everything_in_it(empt
 
 async def test_a_database_with_vectors_of_the_earlier_encoder_gets_new_ones(empty_database: str) -> None:
     """The same on Postgres, for the tenant that is opened."""
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await postgres_at(connection, 3, rows_of("postgres", 3))
         await migrate.migrate(connection)
 
@@ -236,7 +236,7 @@ async def test_a_database_with_vectors_of_the_earlier_encoder_gets_new_ones(empt
 
 
 async def test_a_worker_for_all_tenants_replaces_them_in_each(empty_database: str) -> None:
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await postgres_at(connection, 3, rows_of("postgres", 3))
         await migrate.migrate(connection)
         old = "SELECT count(*) FROM palaver.embeddings WHERE model = 'minilm-l6-int8'"
@@ -250,7 +250,7 @@ async def test_a_worker_for_all_tenants_replaces_them_in_each(empty_database: st
 async def test_rows_of_this_release_can_be_kept_for_later_ones(postgres_database: str, empty_database: str) -> None:
     """What make.py prints of a database of today fills an empty one: a fixture for the next release can be written."""
     rows = await make_postgres(postgres_database)
-    async with transports.connected(empty_database) as connection:
+    async with transports.open_connection(empty_database) as connection:
         await migrate.migrate(connection)
         await connection.execute("\n".join(rows))
     await everything_is_there(empty_database)
@@ -289,7 +289,7 @@ async def in_place(connection: Any, way: str) -> set[tuple[Any, ...]]:
     """The catalogue of a schema that was made in one of the ways."""
     await connection.execute("DROP SCHEMA IF EXISTS palaver, palaver_api CASCADE")
     if way == "pasted":
-        await connection.execute(migrate.pasted())
+        await connection.execute(migrate.editor_script())
     elif way != "from nothing":
         await postgres_at(connection, int(way.removeprefix("from ")))
     await migrate.migrate(connection)
@@ -310,7 +310,7 @@ def quiet_server(postgres: Server) -> Iterator[str]:
 @pytest.mark.parametrize("roles", [(), SUPABASE], ids=["plain", "supabase"])
 async def test_every_way_to_the_schema_leads_to_the_same_one(quiet_server: str, roles: tuple[str, ...]) -> None:
     """From nothing, from each earlier schema, pasted into an editor, and the functions once more over what is there."""
-    async with transports.connected(quiet_server) as connection:
+    async with transports.open_connection(quiet_server) as connection:
         for role in roles:
             await connection.execute(f"CREATE ROLE {role} NOLOGIN NOINHERIT")
         wanted = await in_place(connection, "from nothing")
@@ -322,7 +322,7 @@ async def test_every_way_to_the_schema_leads_to_the_same_one(quiet_server: str, 
 
 
 async def test_a_schema_that_somebody_changed_is_told_from_the_files(postgres_database: str) -> None:
-    async with transports.connected(postgres_database) as connection:
+    async with transports.open_connection(postgres_database) as connection:
         wanted = await catalogue(connection)
         for drift in (
             "ALTER TABLE palaver.turns ADD COLUMN mood text",

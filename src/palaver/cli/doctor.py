@@ -255,8 +255,8 @@ class Extras:
         if self.distribute not in (None, "citus"):
             raise InvalidInput("distribute", f"{self.distribute!r} is not known; citus is")
         steps = [compat.script(self.compat, self.anon_tenant)] if self.compat or self.anon_tenant else []
-        steps += [migrate.distribution()] if self.distribute else []
-        return migrate.as_transaction("\n".join(steps)) if steps else migrate.pasted(since, storage=storage)
+        steps += [migrate.citus_script()] if self.distribute else []
+        return migrate.as_transaction("\n".join(steps)) if steps else migrate.editor_script(since, storage=storage)
 
     async def apply(self, connection: Any) -> None:
         from palaver.engines.postgres import compat, migrate
@@ -282,7 +282,7 @@ async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
         from palaver.engines.postgres import migrate, transports
     except ModuleNotFoundError as problem:
         raise MissingExtra("postgres", "The Postgres engine") from problem
-    async with transports.connected(url) as connection:
+    async with transports.open_connection(url) as connection:
         before, after = await migrate.migrate(connection)
         await extras.apply(connection)
     return before or None, after

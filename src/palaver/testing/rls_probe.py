@@ -26,7 +26,7 @@ from typing import Any
 
 import asyncpg
 
-from palaver.engines.postgres.transports import connected
+from palaver.engines.postgres.transports import open_connection
 from palaver.errors import InvalidInput
 from palaver.testing.tenant_fixture import Known, NoAttack, Parameter, made_up, remove, tables, victim
 
@@ -364,7 +364,7 @@ async def attack(url: str, *, say: Callable[[str], object] | None = None) -> Rep
     """Attack a migrated database, and report what was reached. Nothing of it stays there."""
     run = secrets.token_hex(6)
     tenant, elsewhere = f"victim-{run}", f"elsewhere-{run}"
-    async with connected(url) as admin:
+    async with open_connection(url) as admin:
         if not await admin.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
             raise InvalidInput("url", "must be an administrator's, who sees past the policies")
         try:

@@ -1,8 +1,8 @@
-"""Appends that come while others are on their way travel together: one round trip and one commit for all of them.
+"""Batches concurrent appends: those that arrive while a call is under way share the next one, and its commit.
 
-A conversation always takes the same lane, so that its appends never wait for each other's lock. An append that finds
-its lane free goes at once; nobody waits for company. Nor does anybody wait behind one whose conversation is locked
-elsewhere: the call comes back soon, and each goes on by itself.
+Each conversation always uses the same lane, so that its appends never wait for each other's lock. An append that finds
+its lane idle is sent at once; none is delayed in order to form a batch. When a conversation is locked elsewhere, the
+batch comes back soon and is split, so that the others do not wait for that lock.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from palaver.core.identity import canonical_json
-from palaver.engines.postgres.rpc import Caller, Row
-from palaver.engines.postgres.transports import Json
+from palaver.engines.postgres.rpc import RpcClient
+from palaver.engines.postgres.transports import Json, Row
 from palaver.errors import EngineError, PalaverError
 from palaver.model import Scope
 
 LANES = 2
-MOST_BYTES = 1_000_000  # of drafts, in one call
-# Failures after which nothing of the call is stored for certain, so that each append may be tried by itself.
-UNDONE = ("22", "23", "40", "42", "54", "55")
+BATCH_BYTES = 1_000_000  # of drafts, in one call
+# Classes of SQLSTATE after which certainly nothing of the call is stored, so that each append may be retried alone.
+NOTHING_STORED = ("22", "23", "40", "42", "54", "55")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class PendingAppend:
     scope: Scope
     conversation: str
     drafts: str  # JSON
@@ -33,131 +33,139 @@ class Waiting:
     expected_seq: int | None
     stored: asyncio.Future[Sequence[Row]]
 
+    def resolve(self, rows: Sequence[Row]) -> None:
+        if not self.stored.done():
+            self.stored.set_result(rows)
 
-class Lanes:
-    def __init__(self, caller: Caller) -> None:
-        self.lanes = [_Lane(caller) for _ in range(LANES)]
+    def fail(self, problem: BaseException) -> None:
+        if not self.stored.done():
+            self.stored.set_exception(problem)
+
+
+class AppendBatcher:
+    """Sends appends in batches, over `lanes` calls at a time."""
+
+    def __init__(self, rpc: RpcClient, lanes: int = LANES) -> None:
+        self._lanes = [_Lane(rpc) for _ in range(lanes)]
 
     async def append(
         self, scope: Scope, conversation: str, drafts: str, count: int, expected_seq: int | None
     ) -> Sequence[Row]:
-        """The rows of these drafts, as stored."""
+        """Store drafts and return their rows."""
         stored: asyncio.Future[Sequence[Row]] = asyncio.get_running_loop().create_future()
-        lane = self.lanes[hash(conversation) % LANES]
-        lane.enter(Waiting(scope, conversation, drafts, count, expected_seq, stored))
+        lane = self._lanes[hash(conversation) % len(self._lanes)]
+        lane.add(PendingAppend(scope, conversation, drafts, count, expected_seq, stored))
         return await stored
 
     async def close(self) -> None:
-        """Once nobody is on the way any more."""
-        for lane in self.lanes:
-            await lane.emptied()
+        """Wait for the appends that are under way."""
+        for lane in self._lanes:
+            await lane.drain()
 
 
 class _Lane:
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.waiting: list[Waiting] = []
-        self.driver: asyncio.Task[None] | None = None
-        self.alone: set[asyncio.Task[None]] = set()
+    def __init__(self, rpc: RpcClient) -> None:
+        self.rpc = rpc
+        self.pending: list[PendingAppend] = []
+        self.sender: asyncio.Task[None] | None = None
+        self.retries: set[asyncio.Task[None]] = set()
 
-    def enter(self, one: Waiting) -> None:
-        self.waiting.append(one)
-        if self.driver is None:
-            self.driver = asyncio.create_task(self._drive())
+    def add(self, append: PendingAppend) -> None:
+        self.pending.append(append)
+        if self.sender is None:
+            self.sender = asyncio.create_task(self._send_all())
 
-    async def emptied(self) -> None:
-        while tasks := [*self.alone, *([self.driver] if self.driver else [])]:
+    async def drain(self) -> None:
+        while tasks := [*self.retries, *([self.sender] if self.sender else [])]:
             await asyncio.wait(tasks)
 
-    async def _drive(self) -> None:
+    async def _send_all(self) -> None:
         try:
-            while self.waiting:
-                await self._carry(self._next())
-                for _ in range(2):  # those who were answered may have more to say at once
+            while self.pending:
+                await self._send(self._next_batch())
+                for _ in range(2):  # let the callers that just got their rows append again, into the next batch
                     await asyncio.sleep(0)
         finally:
-            self.driver = None
+            self.sender = None
 
-    def _next(self) -> list[Waiting]:
-        """The first of those who wait, as many as may travel at once. Sorted: two calls never wait for each other."""
-        group: list[Waiting] = []
+    def _next_batch(self) -> list[PendingAppend]:
+        """Take pending appends up to the limit. Sorted by conversation, so that two calls cannot deadlock."""
+        batch: list[PendingAppend] = []
         size = 0
-        while self.waiting and size < MOST_BYTES:
-            one = self.waiting.pop(0)
-            size += len(one.drafts)
-            if not one.stored.done():  # its caller may have gone
-                group.append(one)
-        return sorted(group, key=lambda one: one.conversation)
+        while self.pending and size < BATCH_BYTES:
+            append = self.pending.pop(0)
+            size += len(append.drafts)
+            if not append.stored.done():  # its caller may have been cancelled
+                batch.append(append)
+        return sorted(batch, key=lambda append: append.conversation)
 
-    async def _carry(self, group: list[Waiting]) -> None:
-        """Whatever becomes of them, all of them hear of it."""
-        if not group:
+    async def _send(self, batch: list[PendingAppend]) -> None:
+        """Send a batch and resolve the future of every append in it, whatever happens."""
+        if not batch:
             return
         try:
-            found = await self._together(group)
+            rows = await self._call(batch)
         except PalaverError as problem:
-            if _undone(problem) and (len(group) > 1 or isinstance(problem, EngineError)):
-                self._part(group)
+            if _stored_nothing(problem) and (len(batch) > 1 or isinstance(problem, EngineError)):
+                self._split(batch)
             else:
-                _fail(group, problem)
-        except BaseException as problem:  # passed on to all who wait; nobody may wait for a lane that is gone
-            _fail(group, problem)
+                _fail_all(batch, problem)
+        except BaseException as problem:  # raised to every caller: none may wait for a lane that has stopped
+            _fail_all(batch, problem)
             if not isinstance(problem, Exception):
                 raise
         else:
-            first = 0
-            for one in group:
-                _answer(one, found[first : first + one.count])
-                first += one.count
+            _distribute(batch, rows)
 
-    async def _together(self, group: list[Waiting]) -> Sequence[Row]:
-        scope = group[0].scope
-        calls = ",".join(self._call(one, scope) for one in group)
-        return await self.caller.write("append_together", scope, calls=Json(f"[{calls}]"))
+    async def _call(self, batch: list[PendingAppend]) -> Sequence[Row]:
+        scope = batch[0].scope
+        calls = ",".join(self._call_json(append, scope) for append in batch)
+        return await self.rpc.write("append_together", scope, calls=Json(f"[{calls}]"))
 
-    def _call(self, one: Waiting, scope: Scope) -> str:
-        """A call in JSON; it says who is asking where that is somebody else than the first."""
-        who = "" if one.scope == scope else f'"who":{self.caller.who(one.scope)},'
-        seq = "null" if one.expected_seq is None else one.expected_seq
-        name = canonical_json(one.conversation)
-        return f'{{{who}"conversation":{name},"drafts":{one.drafts},"expected_seq":{seq}}}'
+    def _call_json(self, append: PendingAppend, scope: Scope) -> str:
+        """Write one append as JSON. It has a scope of its own where that differs from the first one's."""
+        who = "" if append.scope == scope else f'"who":{self.rpc.scope_params(append.scope)},'
+        seq = "null" if append.expected_seq is None else append.expected_seq
+        name = canonical_json(append.conversation)
+        return f'{{{who}"conversation":{name},"drafts":{append.drafts},"expected_seq":{seq}}}'
 
-    def _part(self, group: list[Waiting]) -> None:
-        """Each conversation goes on by itself, and the lane is free."""
-        for _, those in groupby(group, key=lambda one: one.conversation):
-            task = asyncio.create_task(self._one_by_one(list(those)))
-            self.alone.add(task)
-            task.add_done_callback(self.alone.discard)
+    def _split(self, batch: list[PendingAppend]) -> None:
+        """Retry each conversation in a task of its own, so that the lane is free for others."""
+        for _, group in groupby(batch, key=lambda append: append.conversation):
+            task = asyncio.create_task(self._send_one_by_one(list(group)))
+            self.retries.add(task)
+            task.add_done_callback(self.retries.discard)
 
-    async def _one_by_one(self, group: list[Waiting]) -> None:
-        for one in group:
+    async def _send_one_by_one(self, batch: list[PendingAppend]) -> None:
+        for append in batch:
             try:
-                found = await self.caller.write(
+                rows = await self.rpc.write(
                     "append",
-                    one.scope,
-                    conversation=one.conversation,
-                    drafts=Json(one.drafts),
-                    expected_seq=one.expected_seq,
+                    append.scope,
+                    conversation=append.conversation,
+                    drafts=Json(append.drafts),
+                    expected_seq=append.expected_seq,
                 )
-            except BaseException as problem:  # its caller's, of whatever kind
-                _fail([one], problem)
+            except BaseException as problem:  # raised to its caller, whatever it is
+                append.fail(problem)
                 if not isinstance(problem, Exception):
                     raise
             else:
-                _answer(one, found)
+                append.resolve(rows)
 
 
-def _undone(problem: PalaverError) -> bool:
-    """Whether the database itself says that nothing was stored."""
-    return not isinstance(problem, EngineError) or (problem.sqlstate or "").startswith(UNDONE)
+def _stored_nothing(problem: PalaverError) -> bool:
+    """Return whether the database itself reported that nothing was stored."""
+    return not isinstance(problem, EngineError) or (problem.sqlstate or "").startswith(NOTHING_STORED)
 
 
-def _answer(one: Waiting, rows: Sequence[Row]) -> None:
-    if not one.stored.done():
-        one.stored.set_result(rows)
+def _distribute(batch: list[PendingAppend], rows: Sequence[Row]) -> None:
+    first = 0
+    for append in batch:
+        append.resolve(rows[first : first + append.count])
+        first += append.count
 
 
-def _fail(group: list[Waiting], problem: BaseException) -> None:
-    for one in group:
-        if not one.stored.done():
-            one.stored.set_exception(problem)
+def _fail_all(batch: list[PendingAppend], problem: BaseException) -> None:
+    for append in batch:
+        append.fail(problem)

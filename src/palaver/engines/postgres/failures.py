@@ -1,10 +1,9 @@
-"""From SQLSTATEs to errors of ours. The server's own words stay behind: DETAIL, CONTEXT and HINT quote rows."""
+"""Translates SQLSTATEs to Palaver's errors, without the server's messages: DETAIL, CONTEXT and HINT quote rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import asyncpg
 
@@ -33,8 +32,8 @@ from palaver.errors import (
     UpdateConflict,
 )
 
-# What our own functions raise: `palaver.fail` in core.sql, with its arguments.
-OURS: dict[str, Callable[..., PalaverError]] = {
+# Errors that our SQL functions raise with `palaver.fail` (core.sql); the message is a JSON array of arguments.
+OWN_ERRORS: dict[str, Callable[..., PalaverError]] = {
     "PV001": ConversationNotFound,
     "PV002": ConversationGone,
     "PV003": TurnNotFound,
@@ -54,55 +53,54 @@ OURS: dict[str, Callable[..., PalaverError]] = {
 UNAVAILABLE = {
     "57014": "the statement took longer than the database allows",
     "57P01": "the database is shutting down",
-    "57P02": "the database went down",
-    "57P03": "the database is starting",
-    "40001": "another transaction was faster",
-    "40P01": "another transaction was faster",
-    "55P03": "a lock was not to be had",
-    "53300": "the database has no connection left",
-    "53200": "the database has no memory left",
+    "57P02": "the database crashed",
+    "57P03": "the database is starting up",
+    "40001": "the transaction conflicted with another one",
+    "40P01": "the transaction deadlocked with another one",
+    "55P03": "a lock could not be obtained in time",
+    "53300": "the database has no free connection",
+    "53200": "the database is out of memory",
 }
 
 
-def failure(sqlstate: str | None, message: str) -> PalaverError:
-    """The error that a SQLSTATE stands for. Of the message, only what our own functions wrote is used."""
-    if sqlstate in OURS:
-        told: list[Any] = from_json(message)
-        return OURS[sqlstate](*told)
+def error_for(sqlstate: str | None, message: str) -> PalaverError:
+    """Return the error for a SQLSTATE. The message is used only when one of our own functions wrote it."""
+    if sqlstate in OWN_ERRORS:
+        return OWN_ERRORS[sqlstate](*from_json(message))
     state = f"SQLSTATE {sqlstate}"
     if sqlstate in UNAVAILABLE:
-        return _carrying(EngineUnavailable(f"{UNAVAILABLE[sqlstate]} ({state})"), sqlstate)
+        return _with_sqlstate(EngineUnavailable(f"{UNAVAILABLE[sqlstate]} ({state})"), sqlstate)
     if sqlstate and sqlstate.startswith("08"):
-        return _carrying(EngineUnavailable(f"the connection to the database was lost ({state})"), sqlstate)
+        return _with_sqlstate(EngineUnavailable(f"the connection to the database was lost ({state})"), sqlstate)
     if sqlstate == "25006":
-        return _carrying(DatabaseReadOnly(f"this server answers questions only ({state})"), sqlstate)
+        return _with_sqlstate(DatabaseReadOnly(f"this server is read-only ({state})"), sqlstate)
     if sqlstate in ("53100", "58030"):
-        return _carrying(DatabaseFull(f"no space left; nothing was written ({state})"), sqlstate)
+        return _with_sqlstate(DatabaseFull(f"no disk space left; nothing was written ({state})"), sqlstate)
     if sqlstate in ("3F000", "42883", "42P01"):
-        return _carrying(
-            SchemaMissing(f"the database has not this version's schema ({state}): run `palaver migrate`"), sqlstate
+        return _with_sqlstate(
+            SchemaMissing(f"the database lacks the schema of this version ({state}): run `palaver migrate`"), sqlstate
         )
     if sqlstate == "42501":
-        return _carrying(
-            EngineError(f"this login may not do that ({state}): it must be a member of palaver_app"), sqlstate
+        return _with_sqlstate(
+            EngineError(f"permission denied for this login ({state}): it must be a member of palaver_app"), sqlstate
         )
     if sqlstate in ("28P01", "28000"):
-        return _carrying(EngineError(f"the database refuses this login ({state})"), sqlstate)
-    return _carrying(EngineError(f"the database could not do it ({state})"), sqlstate)
+        return _with_sqlstate(EngineError(f"the database rejected this login ({state})"), sqlstate)
+    return _with_sqlstate(EngineError(f"the database refused the statement ({state})"), sqlstate)
 
 
-def _carrying(problem: EngineError, sqlstate: str | None) -> EngineError:
+def _with_sqlstate(problem: EngineError, sqlstate: str | None) -> EngineError:
     problem.sqlstate = sqlstate
     return problem
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Nothing of the driver leaves this block."""
+def translate_errors() -> Iterator[None]:
+    """Translate the driver's errors inside this block."""
     try:
         yield
     except asyncpg.PostgresError as problem:
-        raise failure(problem.sqlstate, str(problem)) from None
+        raise error_for(problem.sqlstate, str(problem)) from None
     except (OSError, asyncpg.InterfaceError, TimeoutError) as problem:
-        what = f"the database is out of reach ({type(problem).__name__})"
-        raise EngineUnavailable(f"{what}: is it running, is the address right?") from None
+        what = f"the database cannot be reached ({type(problem).__name__})"
+        raise EngineUnavailable(f"{what}: is it running, and is the address right?") from None

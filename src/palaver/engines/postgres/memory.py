@@ -1,15 +1,15 @@
-"""Summaries, working memory and facts. Each method is one transaction, in one round trip."""
+"""Summaries, working memory and facts on Postgres. Each method is one transaction, in one round trip."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from palaver.core.identity import from_json, micros, moment
-from palaver.engines.postgres.rows import turn as stored_turn
-from palaver.engines.postgres.rpc import Caller, Row
-from palaver.engines.postgres.transports import as_json
+from palaver.engines.postgres.rows import read_turn
+from palaver.engines.postgres.rpc import EnginePart
+from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import TurnRow, conversation_info, is_current_message
-from palaver.model import Fact, Scope, Summary, Turn
+from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
@@ -20,22 +20,22 @@ FACT_FIELDS = (
 )  # fmt: skip
 
 
-class MemoryVerbs(Caller):
+class PostgresMemory(EnginePart):
     async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         more = {"viewer": limits.viewer, "summarised": limits.summarised}
         (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)
-        tail = turns_of(row["tail"], conversation)
+        tail = _read_turns(row["tail"], conversation)
         current = next((turn for turn in reversed(tail) if is_current_message(turn, limits.viewer)), None)
         if row["current"] is not None:
-            current = turn_of(from_json(row["current"]), conversation)
+            current = read_turn_json(from_json(row["current"]), conversation)
         return ContextSnapshot(
-            info=_info(row),
+            info=_read_info(row),
             tail=tail,
             current=current,
-            summaries=_summaries_of(row["summaries"]),
+            summaries=_read_summaries(row["summaries"]),
             working_memory=row["working_memory"],
-            facts=_facts_of(row["facts"]),
+            facts=_read_facts(row["facts"]),
             revision=row["revision"],
             summarized_position=row["summarized_position"],
             summarized_turns=row["summarized_turns"],
@@ -44,26 +44,26 @@ class MemoryVerbs(Caller):
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
         (row,) = await self.read("unsummarised", scope, conversation=conversation, tokens=tokens)
         return Unsummarised(
-            info=_info(row),
+            info=_read_info(row),
             revision=row["revision"],
             position=row["position"],
-            turns=turns_of(row["turns"], conversation),
-            stale=_summaries_of(row["stale"]),
+            turns=_read_turns(row["turns"], conversation),
+            stale=_read_summaries(row["stale"]),
             working_memory=row["working_memory"],
-            facts=_facts_of(row["facts"]),
+            facts=_read_facts(row["facts"]),
         )
 
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
         rows = await self.read("span", scope, conversation=conversation, from_seq=from_seq, through_seq=through_seq)
-        return [stored_turn(row, conversation) for row in rows]
+        return [read_turn(row, conversation) for row in rows]
 
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
         rows = await self.read("summaries", scope, conversation=conversation, level=level)
-        return [_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+        return [_read_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
 
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
         rows = await self.read("uncovered", scope, conversation=conversation, level=level)
-        return [_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+        return [_read_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
 
     async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
         (row,) = await self.write("put_summary", scope, conversation=conversation, draft=as_json(draft))
@@ -80,18 +80,18 @@ class MemoryVerbs(Caller):
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
         rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)
-        return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+        return [_read_fact([row[name] for name in FACT_FIELDS]) for row in rows]
 
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
         rows = await self.read("facts_where", scope, conversation=where.conversation, owner=where.owner)
-        return [_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+        return [_read_fact([row[name] for name in FACT_FIELDS]) for row in rows]
 
     async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
         (row,) = await self.write(
             "put_facts",
             scope,
             conversation=conversation,
-            new=as_json([_stored_fact(fact) for fact in draft.new]),
+            new=as_json([_fact_row(fact) for fact in draft.new]),
             replaced=as_json(draft.replaced),
             revision=draft.revision,
         )
@@ -105,41 +105,41 @@ class MemoryVerbs(Caller):
 # ---- from rows to values, and back ---------------------------------------------------------------------------------
 
 
-def turn_of(values: list[Any], conversation: str) -> Turn:
-    """A turn from the array that `palaver.turn_json` makes."""
+def read_turn_json(values: list[Any], conversation: str) -> Turn:
+    """Read a turn from the array that `palaver.turn_json` makes."""
     row = TurnRow(*values)
     row.content_hash = None if row.content_hash is None else bytes.fromhex(values[-2])
     return row.turn(conversation)
 
 
-def turns_of(text: str | None, conversation: str) -> tuple[Turn, ...]:
-    return tuple(turn_of(values, conversation) for values in from_json(text or "[]"))
+def _read_turns(text: str | None, conversation: str) -> tuple[Turn, ...]:
+    return tuple(read_turn_json(values, conversation) for values in from_json(text or "[]"))
 
 
-def _info(row: Row) -> Any:
+def _read_info(row: Row) -> ConversationInfo:
     return conversation_info(tuple(from_json(row["info"])))
 
 
-def _summaries_of(text: str | None) -> tuple[Summary, ...]:
-    return tuple(_summary(values) for values in from_json(text or "[]"))
+def _read_summaries(text: str | None) -> tuple[Summary, ...]:
+    return tuple(_read_summary(values) for values in from_json(text or "[]"))
 
 
-def _summary(values: list[Any]) -> Summary:
+def _read_summary(values: list[Any]) -> Summary:
     known = dict(zip(SUMMARY_FIELDS, values, strict=True))
     return Summary(**{**known, "created": moment(known["created"])})
 
 
-def _facts_of(text: str | None) -> tuple[Fact, ...]:
-    return tuple(_fact(values) for values in from_json(text or "[]"))
+def _read_facts(text: str | None) -> tuple[Fact, ...]:
+    return tuple(_read_fact(values) for values in from_json(text or "[]"))
 
 
-def _fact(values: list[Any]) -> Fact:
+def _read_fact(values: list[Any]) -> Fact:
     known = dict(zip(FACT_FIELDS, values, strict=True))
     for name in ("valid_from", "invalidated_at", "created"):
         known[name] = None if known[name] is None else moment(known[name])
     return Fact(**known)
 
 
-def _stored_fact(fact: Fact) -> dict[str, Any]:
+def _fact_row(fact: Fact) -> dict[str, object]:
     values = {name: getattr(fact, name) for name in FACT_FIELDS}
     return {**values, "valid_from": micros(fact.valid_from), "invalidated_at": None, "created": None}

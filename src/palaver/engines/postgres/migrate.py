@@ -1,4 +1,4 @@
-"""Making and upgrading the schema: plain SQL that also runs in an SQL editor."""
+"""Creates and upgrades the schema: plain SQL that also runs in an SQL editor."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     import asyncpg
 
 PACKAGE = "palaver.engines.postgres"
-LOCK = 0x70616C61  # "pala": one migration at a time, whoever runs it
-# In the order in which they need each other.
+LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a time
+# In the order in which they depend on each other.
 FUNCTIONS = (
     "core", "checks", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
     "callers", "memory", "recall", "requests", "outbox", "serving", "grants",
 )  # fmt: skip
-VERSION_IS_FOR_ALL = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
+GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 
 
 def known_version() -> int:
     return migrations(f"{PACKAGE}.migrations")[-1].number
 
 
-def pasted(since: int = 0, *, storage: bool = False) -> str:
-    """The same, for an SQL editor; with `storage`, also the bucket that only Supabase has."""
+def editor_script(since: int = 0, *, storage: bool = False) -> str:
+    """Return `script` as one transaction for an SQL editor; with `storage`, also the bucket for Supabase."""
     return as_transaction("\n".join([script(since), storage_script()] if storage else [script(since)]))
 
 
@@ -36,46 +36,45 @@ def as_transaction(steps: str) -> str:
 
 
 def storage_script() -> str:
-    """Supabase's bucket for attachments, and who may do what with a file in it."""
+    """Return the SQL for Supabase's bucket of attachments and its policies."""
     return files(PACKAGE).joinpath("storage.sql").read_text()
 
 
 def script(since: int = 0) -> str:
-    """Everything that brings a database from schema `since` up to date; to be run as one transaction."""
+    """Return the SQL that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, _version(known_version()), *_functions(), VERSION_IS_FOR_ALL])
+    return "\n".join([*steps, _version_function(known_version()), *_functions(), GRANT_VERSION])
 
 
 def _functions() -> list[str]:
     folder = files(PACKAGE).joinpath("functions")
-    named = [folder.joinpath(f"{name}.sql") for name in FUNCTIONS]
-    return [file.read_text() for file in named if file.is_file()]
+    return [folder.joinpath(f"{name}.sql").read_text() for name in FUNCTIONS]
 
 
-def distribution() -> str:
-    """What spreads the tables over a Citus cluster, by tenant; to be run as one transaction."""
+def citus_script() -> str:
+    """Return the SQL that distributes the tables over a Citus cluster, by tenant; to be run as one transaction."""
     return files(PACKAGE).joinpath("citus.sql").read_text()
 
 
 async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is None:
-        raise InvalidInput("distribute", "needs the extension citus, and this database has not got it")
+        raise InvalidInput("distribute", "needs the extension citus, which this database does not have")
     if (await compat.installed(connection))[0]:
-        raise InvalidInput("distribute", "and --compat exclude each other: distributed tables have no triggers")
+        raise InvalidInput("distribute", "cannot be combined with --compat: distributed tables have no triggers")
     if await connection.fetchval("SELECT palaver.is_distributed()"):
-        raise InvalidInput("distribute", "was done before: the tables are distributed")
+        raise InvalidInput("distribute", "was done already: the tables are distributed")
     async with connection.transaction():
-        await connection.execute(distribution())
+        await connection.execute(citus_script())
 
 
-def _version(number: int) -> str:
+def _version_function(number: int) -> str:
     return f"""
 CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
 """
 
 
-async def found_version(connection: asyncpg.Connection[asyncpg.Record]) -> int:
-    """The schema that a database has; 0 when it has none."""
+async def read_version(connection: asyncpg.Connection[asyncpg.Record]) -> int:
+    """Return the version of a database's schema; 0 when it has none."""
     if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
         return 0
     known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = 'schema_version'"
@@ -84,24 +83,24 @@ async def found_version(connection: asyncpg.Connection[asyncpg.Record]) -> int:
     return int(await connection.fetchval("SELECT palaver.schema_version()"))
 
 
-async def check(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Refuse a database that this version of Palaver cannot work with."""
-    found, known = await found_version(connection), known_version()
+async def check_version(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Raise when this version of Palaver cannot work with the database's schema."""
+    found, known = await read_version(connection), known_version()
     if found > known:
         raise DatabaseTooNew(found=found, known=known)
     if found < known:
-        problem = "has no Palaver schema" if not found else f"has schema {found}, and {known} is needed"
+        problem = "has no Palaver schema" if not found else f"has schema {found}, but {known} is needed"
         raise SchemaMissing(f"the database {problem}: run `palaver migrate`, or open it with migrate_url=")
 
 
 async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[int, int]:
-    """Bring a database up to date, and answer from which schema (0: none) to which. Safe from many places at once."""
+    """Bring a database up to date. Returns the schema before (0: none) and after. Safe to run concurrently."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-        found, known = await found_version(connection), known_version()
+        found, known = await read_version(connection), known_version()
         if found > known:
             raise DatabaseTooNew(found=found, known=known)
         if found < known:
             await connection.execute(script(found))
-            await compat.renew(connection)
+            await compat.refresh(connection)
     return found, known

@@ -1,20 +1,24 @@
-"""What recall asks of the database: shapes of turns, postings of stems, vectors. Each method is one round trip."""
+"""Data that recall ranks by, on Postgres: turn arrays, postings of stems, vectors. Each method is one round trip."""
 
 from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from palaver.core.identity import from_json
-from palaver.engines.postgres.memory import turn_of
-from palaver.engines.postgres.rpc import Caller
+from palaver.engines.postgres.memory import read_turn_json
+from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import as_json
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Nearest, Postings, ProfileRows, RecallScope, VectorRows
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-class RecallVerbs(Caller):
+
+class PostgresRecall(EnginePart):
     async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         args = {"known": None if known is None else list(known)}
         (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
@@ -31,7 +35,7 @@ class RecallVerbs(Caller):
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         args = {"stems": list(stems), "most": limit}
         rows = await self.read("postings", scope, conversation=where.conversation, owner=where.owner, **args)
-        return {row["stem"]: Postings(*_pairs(row["places"]).T) for row in rows}
+        return {row["stem"]: Postings(*_unpack_pairs(row["places"]).T) for row in rows}
 
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
@@ -42,7 +46,7 @@ class RecallVerbs(Caller):
             VectorRows(
                 conversation=row["cid"],
                 fresh=row["fresh"],
-                rows=_vectors(row["numbers"], row["floats"]),
+                rows=_unpack_vectors(row["numbers"], row["floats"]),
                 stamp=tuple(row["stamp"]),
             )
             for row in rows
@@ -51,50 +55,56 @@ class RecallVerbs(Caller):
     async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
         args = {"model": model, "most": count}
         (row,) = await self.read("some_vectors", scope, conversation=where.conversation, owner=where.owner, **args)
-        return [half for _, _, half in _vectors(row["numbers"], row["floats"])]
+        return [half for _, _, half in _unpack_vectors(row["numbers"], row["floats"])]
 
     async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
-        args = {"model": wanted.model, "asked": _text(wanted.asked), "most": wanted.k, "among": list(wanted.among)}
+        args = {
+            "model": wanted.model,
+            "asked": _vector_text(wanted.asked),
+            "most": wanted.k,
+            "among": list(wanted.among),
+        }
         (row,) = await self.read("nearest", scope, conversation=where.conversation, owner=where.owner, **args)
-        found: list[tuple[int, float]] = _places(row["places"])
-        return found
+        return _unpack_places(row["places"])
 
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
         args = {"conversation": where.conversation, "owner": where.owner}
         rows = await self.read("fact_vectors", scope, model=model, **args)
-        return {row["id"]: _halves(row["floats"]).tobytes() for row in rows}
+        return {row["id"]: _unpack_halves(row["floats"]).tobytes() for row in rows}
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         rows = await self.read("turns_numbered", scope, tids=list(tids))
-        found = {row["tid"]: turn_of(from_json(row["turn"]), row["conversation"]) for row in rows}
+        found = {row["tid"]: read_turn_json(from_json(row["turn"]), row["conversation"]) for row in rows}
         return {tid: found[tid] for tid in tids if tid in found}
 
 
-def _pairs(packed: str) -> Any:
-    """Two columns of numbers, as `palaver.packed` sends them; an array, because there may be many."""
+def _unpack_pairs(packed: str) -> NDArray[np.int64]:
+    """Read two columns of numbers that `palaver.packed` wrote, as an array because there may be many."""
     import numpy as np
 
     return np.frombuffer(b64decode(packed), ">i8").astype(np.int64).reshape(-1, 2)
 
 
-def _halves(floats: str) -> Any:
+def _unpack_halves(floats: str) -> NDArray[np.float16]:
     import numpy as np
 
     return np.frombuffer(b64decode(floats), ">f2").astype("<f2")
 
 
-def _vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
-    pairs = _pairs(numbers)
-    halves = _halves(floats).reshape(len(pairs), -1) if len(pairs) else ()
+def _unpack_vectors(numbers: str, floats: str) -> list[tuple[int, int, bytes]]:
+    pairs = _unpack_pairs(numbers)
+    halves = _unpack_halves(floats).reshape(len(pairs), -1) if len(pairs) else ()
     return [(eid, tid, half.tobytes()) for (eid, tid), half in zip(pairs.tolist(), halves, strict=True)]
 
 
-def _places(packed: str) -> Any:
+def _unpack_places(packed: str) -> list[tuple[int, float]]:
     import numpy as np
 
-    return np.frombuffer(b64decode(packed), np.dtype([("tid", ">i8"), ("near", ">f8")])).tolist()
+    record = np.dtype([("tid", ">i8"), ("near", ">f8")])
+    places: list[tuple[int, float]] = np.frombuffer(b64decode(packed), record).tolist()
+    return places
 
 
-def _text(vector: Sequence[float]) -> str:
-    """A vector as pgvector reads it."""
+def _vector_text(vector: Sequence[float]) -> str:
+    """Write a vector in pgvector's notation."""
     return "[" + ",".join(f"{value:.5g}" for value in vector) + "]"

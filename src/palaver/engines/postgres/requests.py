@@ -1,12 +1,10 @@
-"""What was sent to models, and what was learned of their counting. Each method is one transaction."""
+"""Requests to models, and what their token counts taught us, on Postgres. Each method is one transaction."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from palaver.core.identity import micros, moment
-from palaver.engines.postgres.rpc import Caller, Row
-from palaver.engines.postgres.transports import as_json
+from palaver.engines.postgres.rpc import EnginePart
+from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import from_json_or_none, to_json_or_none
 from palaver.model import Request, Scope
 from palaver.ports.models import CounterBound
@@ -15,16 +13,16 @@ NAMES = ("id", "turn", "purpose", "model", "adapter")
 JSON = ("body", "explanation", "response")
 
 
-class RequestVerbs(Caller):
+class PostgresRequests(EnginePart):
     async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
-        stored = as_json(_stored(request))
-        await self.write("put_request", scope, conversation=conversation, request=stored, bodies=bodies)
+        row = as_json(_request_row(request))
+        await self.write("put_request", scope, conversation=conversation, request=row, bodies=bodies)
 
     async def requests(
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
         rows = await self.read("requests", scope, conversation=conversation, most=limit, turn=turn, before=before)
-        return [_request(conversation, row) for row in reversed(rows)]
+        return [_read_request(conversation, row) for row in reversed(rows)]
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
         rows = await self.read("counter_bound", scope, model=model)
@@ -34,13 +32,13 @@ class RequestVerbs(Caller):
         await self.write("put_counter_bound", scope, model=bound.model, ratio=bound.ratio, samples=bound.samples)
 
 
-def _stored(request: Request) -> dict[str, Any]:
+def _request_row(request: Request) -> dict[str, object]:
     values = {name: getattr(request, name) for name in NAMES}
     texts = {name: to_json_or_none(getattr(request, name)) for name in JSON}
     return {**values, **texts, "at": micros(request.at), "quoted": request.quoted}
 
 
-def _request(conversation: str, row: Row) -> Request:
+def _read_request(conversation: str, row: Row) -> Request:
     values = {name: row[name] for name in NAMES}
     texts = {name: from_json_or_none(row[name]) for name in JSON}
     return Request(conversation=conversation, at=moment(row["at"]), **values, **texts)

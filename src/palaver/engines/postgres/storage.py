@@ -11,7 +11,7 @@ import httpx
 from storage3 import AsyncStorageClient
 from storage3.exceptions import StorageApiError
 
-from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, TokenRefused
+from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, PalaverError, TokenRefused
 from palaver.ports.engine import Token
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ BUCKET = "chat-attachments"
 
 
 class StorageBlobs:
-    """One caller's way to the bucket. The token goes with the request, as in the transport."""
+    """The bucket, as one caller. Each request carries the caller's token, as in the transport."""
 
     def __init__(self, project: Project, token: Token | None) -> None:
         self.project, self.token = project, token
 
     async def put(self, path: str, data: bytes) -> None:
         bucket = await self._bucket()
-        with _translated(path):
+        with _translate_errors(path):
             await bucket.upload(path, data, {"content-type": "application/octet-stream"})
 
     async def get(self, path: str) -> bytes:
         bucket = await self._bucket()
-        with _translated(path):
+        with _translate_errors(path):
             found: bytes = await bucket.download(path)
             return found
 
@@ -44,7 +44,7 @@ class StorageBlobs:
         return len(await self.get(path))
 
     async def listed(self) -> AsyncIterator[tuple[str, datetime]]:
-        """Nothing: what a caller sees of the bucket is what the rows say."""
+        """Yield nothing: the rows say which files a caller may see."""
         return
         yield
 
@@ -52,9 +52,9 @@ class StorageBlobs:
         return None
 
     async def delete(self, path: str) -> None:
-        """A file that the policies hide looks like one that is not there; nobody is told to delete such a one."""
+        """Delete a file. One that the policies hide is treated as missing; the rows never name such a file."""
         bucket = await self._bucket()
-        with _translated(path):
+        with _translate_errors(path):
             await bucket.remove([path])
 
     async def _bucket(self) -> Any:
@@ -69,22 +69,22 @@ class StorageBlobs:
 
 
 @contextmanager
-def _translated(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except StorageApiError as problem:
-        raise _failure(str(problem.status), str(problem.code).lower(), path) from None
+        raise _error_for(str(problem.status), str(problem.code).lower(), path) from None
     except (httpx.HTTPError, OSError, TimeoutError) as problem:
-        raise EngineUnavailable(f"the project's storage is out of reach ({type(problem).__name__})") from None
+        raise EngineUnavailable(f"the project's storage cannot be reached ({type(problem).__name__})") from None
 
 
-def _failure(status: str, code: str, path: str) -> Exception:
+def _error_for(status: str, code: str, path: str) -> PalaverError:
     if status == "404" and "bucket" in code:
         return EngineError(f"the project has no bucket {BUCKET!r}: see docs/supabase.md")
     if status == "404" or code == "not_found":
         return AttachmentNotFound(path)
     if status in ("401", "403"):
-        return TokenRefused(f"the storage refuses this token (status {status})")
+        return TokenRefused(f"the storage rejected the token (status {status})")
     if status == "429" or status.startswith("5"):
-        return EngineUnavailable(f"the project's storage could not answer (status {status})")
-    return EngineError(f"the project's storage refuses this (status {status})")
+        return EngineUnavailable(f"the project's storage failed (status {status})")
+    return EngineError(f"the project's storage rejected the request (status {status})")

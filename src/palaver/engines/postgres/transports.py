@@ -1,6 +1,6 @@
-"""How the engine reaches its SQL functions. One contract: names, arguments and results are the same for all transports.
+"""The ways to call the SQL functions. Names, arguments and results are the same for all transports.
 
-Arguments are what JSON can say, and bytes; results are rows. Bytes may come back as PostgREST writes them, in hex.
+Arguments are JSON values and bytes; results are rows. Bytes come back in hex over PostgREST.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncpg
 
 from palaver.core.identity import canonical_json
 from palaver.engines.postgres import migrate
-from palaver.engines.postgres.failures import translated
+from palaver.engines.postgres.failures import translate_errors
 from palaver.errors import InvalidInput, StoreClosed
 
 if TYPE_CHECKING:
@@ -23,71 +23,75 @@ if TYPE_CHECKING:
 else:
     Connection = asyncpg.Connection
 
+Row = Mapping[str, Any]  # a row of the database: its columns have many types
 CONNECTIONS = 16
 
 
 class Transport(Protocol):
-    async def rows(self, function: str, args: Mapping[str, Any], *, read: bool) -> Sequence[Mapping[str, Any]]:
-        """The rows that `palaver_api.<function>` answers with. `read` allows a replica to answer."""
+    async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
+        """Call `palaver_api.<function>` and return its rows. With `read`, a replica may run it."""
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[Transport]:
-        """A transport whose answers all come from one moment."""
+        """Return a transport whose calls all read from one snapshot."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Json(str):
-    """An argument of type jsonb. A plain str is one of type text, whatever it holds."""
+    """An argument of type jsonb. A plain str is an argument of type text."""
 
 
-def as_json(value: Any) -> Json:
+def as_json(value: object) -> Json:
     return Json(canonical_json(value))
 
 
 def unhex(value: bytes | str | None) -> bytes | None:
-    """Bytes, however they travelled."""
+    """Return bytes that arrive as such over asyncpg, and in hex over HTTP."""
     return bytes.fromhex(value[2:]) if isinstance(value, str) else value
 
 
 @lru_cache(maxsize=256)
 def _statement(function: str, names: tuple[str, ...]) -> str:
-    given = ", ".join(f"{name} => ${place}" for place, name in enumerate(names, 1))
-    return f"SELECT * FROM palaver_api.{function}({given})"
+    args = ", ".join(f"{name} => ${place}" for place, name in enumerate(names, 1))
+    return f"SELECT * FROM palaver_api.{function}({args})"
 
 
-class _Stateless(Connection):
-    """A connection that nobody leaves anything behind in: settings end with their transaction."""
+class _StatelessConnection(Connection):
+    """A connection without a reset query: settings end with their transaction, so there is nothing to reset."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
 class AsyncpgTransport:
-    """A pool of connections, and perhaps one to a replica."""
+    """A pool of connections, and optionally one to a replica."""
 
     def __init__(self, pool: asyncpg.Pool[Any], replica: asyncpg.Pool[Any] | None, prepared: bool) -> None:
         self.pool, self.replica, self.prepared = pool, replica, prepared
         self.closed = False
 
-    async def rows(self, function: str, args: Mapping[str, Any], *, read: bool) -> Sequence[Mapping[str, Any]]:
+    async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
         if self.closed:
             raise StoreClosed
         pool = self.replica if read and self.replica else self.pool
         sql = _statement(function, tuple(args))
-        with translated():
+        with translate_errors():
             if self.prepared:
                 found: list[Any] = await pool.fetch(sql, *args.values())
                 return found
-            async with pool.acquire() as connection, connection.transaction():  # one server for all of it
+            async with (
+                pool.acquire() as connection,
+                connection.transaction(),
+            ):  # behind pgbouncer: one server connection
                 return await connection.fetch(sql, *args.values())
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
         if self.closed:
             raise StoreClosed
-        with translated():
+        with translate_errors():
             async with (
                 (self.replica or self.pool).acquire() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
@@ -102,17 +106,17 @@ class AsyncpgTransport:
 
 
 class _Snapshot(AsyncpgTransport):
-    """One connection, inside one transaction."""
+    """Calls over one connection, inside one transaction."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, None, prepared=True)
 
 
-# ---- addresses -----------------------------------------------------------------------------------------------------
+# ---- connections ---------------------------------------------------------------------------------------------------
 
 
-def address(url: str) -> tuple[str, bool]:
-    """The URL as the driver wants it, and whether prepared statements may be used (`?pgbouncer=true`: no)."""
+def parse_url(url: str) -> tuple[str, bool]:
+    """Return the URL for the driver, and whether prepared statements may be used (`?pgbouncer=true`: no)."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     pooled = query.pop("pgbouncer", "false")
@@ -123,26 +127,26 @@ def address(url: str) -> tuple[str, bool]:
 
 
 async def open_pool(url: str, *, size: int = CONNECTIONS) -> asyncpg.Pool[Any]:
-    dsn, prepared = address(url)
-    with translated():
+    dsn, prepared = parse_url(url)
+    with translate_errors():
         return await asyncpg.create_pool(
             dsn,
             min_size=0,
             max_size=size,
-            connection_class=_Stateless,
+            connection_class=_StatelessConnection,
             statement_cache_size=100 if prepared else 0,
             server_settings={"application_name": "palaver"} if prepared else None,
         )
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Connection]:
-    """One connection, for what is not a verb."""
-    dsn, prepared = address(url)
-    with translated():
+async def open_connection(url: str) -> AsyncIterator[Connection]:
+    """Open a single connection, for migrations and other work outside of the functions."""
+    dsn, prepared = parse_url(url)
+    with translate_errors():
         connection = await asyncpg.connect(dsn, statement_cache_size=100 if prepared else 0)
     try:
-        with translated():
+        with translate_errors():
             yield connection
     finally:
         await connection.close()
@@ -150,10 +154,10 @@ async def connected(url: str) -> AsyncIterator[Connection]:
 
 async def open_transport(url: str, *, read_url: str | None = None, migrate_url: str | None = None) -> AsyncpgTransport:
     if migrate_url is not None:
-        async with connected(migrate_url) as connection:
+        async with open_connection(migrate_url) as connection:
             await migrate.migrate(connection)
-    async with connected(url) as connection, connection.transaction():  # behind pgbouncer: one server for all of it
-        await migrate.check(connection)
+    async with open_connection(url) as connection, connection.transaction():  # behind pgbouncer: one server
+        await migrate.check_version(connection)
     pool = await open_pool(url)
     replica = None if read_url is None else await open_pool(read_url)
-    return AsyncpgTransport(pool, replica, address(url)[1])
+    return AsyncpgTransport(pool, replica, parse_url(url)[1])

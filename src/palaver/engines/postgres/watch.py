@@ -1,102 +1,110 @@
-"""Waking readers: at once after a commit of this process, and some milliseconds after one of another.
+"""Wakes readers of a log: at once after a commit of this process, and milliseconds after a commit of another one.
 
-A notification inside the writing transaction would make commits wait for each other. So writers are told nothing: what
-was committed is gathered for a moment and announced on a connection of its own. One connection listens for the whole
-process. A lost notification costs time and never an event: readers go on from a number, and look now and then anyway.
+NOTIFY inside the writing transaction would serialise commits. So the names of changed conversations are collected for a
+moment and sent on a connection of their own. One connection listens for the whole process. A lost notification delays a
+reader and never loses an event: readers continue from an event number, and poll from time to time anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from palaver.core.identity import canonical_json, digest, from_json
-from palaver.engines.postgres.transports import address
+from palaver.engines.postgres.transports import parse_url
 from palaver.engines.wakeup import JOBS, WakeupHub
 
+if TYPE_CHECKING:
+    from palaver.engines.postgres.transports import Connection
+
 CHANNEL = "palaver"
-GATHER = 0.005  # seconds
-QUICK, SLOW, SAFE = 0.05, 1.0, 5.0  # seconds between two looks: after news, in silence, and beside notifications
-BATCH = 200  # names in one notification, which may have 8,000 bytes
+COLLECT_SECONDS = 0.005
+POLL_FAST, POLL_SLOW = 0.05, 1.0  # seconds between polls without notifications: after a commit, and when it is quiet
+POLL_LISTENING = 5.0  # seconds between polls while notifications arrive
+BATCH = 200  # names in one notification, whose limit is 8,000 bytes
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
-class Hub(WakeupHub):
-    """The subscribers of this process, which also tells other processes of commits."""
+class CommitHub(WakeupHub):
+    """The subscribers of this process. It also notifies other processes of commits."""
 
     def __init__(self, url: str | None) -> None:
         super().__init__()
-        self.url = url
-        self._gathered: set[str] = set()
-        self._announcer: asyncio.Task[None] | None = None
-        self._pause = QUICK
-        self._voice: Any = None
+        self.url = url  # None: this process can neither send nor receive notifications
+        self._changed: set[str] = set()
+        self._notifier: asyncio.Task[None] | None = None
+        self._pause = POLL_FAST
+        self._sending: Connection | None = None
 
     def _name(self, conversation: str) -> str:
-        """Return a hash: anyone who may connect to the database can listen to notifications."""
+        """Return a hash: every login of the database can listen, and must not learn ids."""
         return conversation if conversation == JOBS else digest((conversation,)).hex()[:24]
 
     def committed(self, conversation: str) -> None:
-        """Wake subscribers here now, and those in other processes soon."""
+        """Wake the subscribers of this process now, and those of others soon."""
         name = self._name(conversation)
         self.wake((name, JOBS))
-        self._pause = QUICK  # where there is news, there may be more
+        self._pause = POLL_FAST  # a change is often followed by more
         if self.url is not None:
-            self._gathered.add(name)
-            if self._announcer is None or self._announcer.done():
-                self._announcer = asyncio.create_task(self._announce(), name="palaver-notify")
+            self._changed.add(name)
+            if self._notifier is None or self._notifier.done():
+                self._notifier = asyncio.create_task(self._notify(), name="palaver-notify")
 
     async def close(self) -> None:
         await super().close()
-        if self._announcer is not None:
-            await asyncio.gather(self._announcer, return_exceptions=True)
-        if self._voice is not None:
+        if self._notifier is not None:
+            await asyncio.gather(self._notifier, return_exceptions=True)
+        if self._sending is not None:
             with suppress(*FAILURES):
-                await self._voice.close()
+                await self._sending.close()
 
     def _wake_all(self) -> None:
         self.wake([name for name in self._wakers if name != JOBS])
 
-    async def _announce(self) -> None:
-        while self._gathered:
-            await asyncio.sleep(GATHER)
-            names = [self._gathered.pop() for _ in range(min(BATCH, len(self._gathered)))]
+    async def _notify(self) -> None:
+        while self._changed:
+            await asyncio.sleep(COLLECT_SECONDS)
+            names = [self._changed.pop() for _ in range(min(BATCH, len(self._changed)))]
             try:
-                if self._voice is None or self._voice.is_closed():
-                    self._voice = await _connect(self.url)
-                    await self._voice.execute("SET synchronous_commit = off")  # it may be lost: see above
-                await self._voice.execute("SELECT pg_notify($1, $2)", CHANNEL, canonical_json(names))
+                connection = await self._sending_connection()
+                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, canonical_json(names))
             except FAILURES:
-                return  # readers elsewhere look now and then anyway
+                return  # readers in other processes poll
+
+    async def _sending_connection(self) -> Connection:
+        if self._sending is None or self._sending.is_closed():
+            self._sending = await _connect(self.url)
+            await self._sending.execute("SET synchronous_commit = off")  # a notification may be lost: see above
+        return self._sending
 
     async def _follow(self) -> None:
-        """Hear what others announce; where that is not to be had, look again and again, less often in silence."""
-        self._pause = QUICK
+        """Receive notifications. While that fails, poll: fast after a commit, then less and less often."""
+        self._pause = POLL_FAST
         while True:
             try:
-                await self._hear()
+                await self._receive()
             except FAILURES:
                 self._wake_all()
             await asyncio.sleep(self._pause)
-            self._pause = min(SLOW, self._pause * 1.25)
+            self._pause = min(POLL_SLOW, self._pause * 1.25)
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         if self.url is None:
             raise ConnectionError
         connection = await _connect(self.url)
         try:
-            await connection.add_listener(CHANNEL, lambda *told: self.wake(from_json(told[-1])))
+            await connection.add_listener(CHANNEL, lambda *notice: self.wake(from_json(str(notice[-1]))))
             while not connection.is_closed():
-                self._wake_all()  # what was committed before we listened, or was lost
-                await asyncio.sleep(SAFE)
+                self._wake_all()  # for commits before LISTEN, and for lost notifications
+                await asyncio.sleep(POLL_LISTENING)
         finally:
             with suppress(*FAILURES):
                 await connection.close()
 
 
-async def _connect(url: str | None) -> Any:
+async def _connect(url: str | None) -> Connection:
     assert url is not None
-    return await asyncpg.connect(address(url)[0], statement_cache_size=0, timeout=10)
+    return await asyncpg.connect(parse_url(url)[0], statement_cache_size=0, timeout=10)

@@ -1,0 +1,64 @@
+"""Deletion for good, on Postgres. Each method is one transaction; functions/deletion.sql lists what it removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.engines.postgres.rpc import EnginePart, application_scope
+from palaver.model import Scope
+from palaver.ports.queries import Deletion
+
+EXPIRE_BATCH = 100  # conversations per call
+RETIRE_BATCH = 200  # turns per call
+
+
+class PostgresDeletion(EnginePart):
+    _deleting_in: str | None = None  # the tenant of the blobs that were listed last
+
+    async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
+        found = await self.write("forget_turn", scope, conversation=conversation, turn=turn)
+        self.hub.committed(conversation)
+        return Deletion(turns=tuple(row["forget_turn"] for row in found))
+
+    async def reset(self, scope: Scope, conversation: str) -> Deletion:
+        found = await self.write("reset", scope, conversation=conversation)
+        self.hub.committed(conversation)
+        return Deletion(turns=tuple(row["reset"] for row in found))
+
+    async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
+        await self.write("forget_conversation", scope, conversation=conversation)
+        self.hub.committed(conversation)
+        return Deletion(conversations=(conversation,))
+
+    async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
+        args = {"place": position, "keep_salt": keep_salt, "most": RETIRE_BATCH}
+        found = await self.write("retire", scope, conversation=conversation, **args)
+        self.hub.committed(conversation)
+        return Deletion(turns=tuple(row["retire"] for row in found))
+
+    async def forget_older(self, scope: Scope, before: int) -> Deletion:
+        found = await self.write("forget_older", scope, before=before, most=RETIRE_BATCH)
+        for conversation in {row["conversation"] for row in found}:
+            self.hub.committed(conversation)
+        return Deletion(turns=tuple(row["turn"] for row in found))
+
+    async def expire(self, scope: Scope) -> Deletion:
+        ids = tuple(row["expire"] for row in await self.write("expire", scope, most=EXPIRE_BATCH))
+        for conversation in ids:
+            self.hub.committed(conversation)
+        return Deletion(conversations=ids)
+
+    async def scrub(self) -> bool:
+        """Do nothing: old bytes are removed by VACUUM and when the WAL is recycled."""
+        return True
+
+    async def blobs_to_delete(self, limit: int) -> list[str]:
+        for row in await self.tenants_with_maintenance():
+            if row["files"]:
+                found = await self.write("doomed_blobs", application_scope(row["tenant"]), most=limit)
+                self._deleting_in = row["tenant"]
+                return [one["doomed_blobs"] for one in found]
+        return []
+
+    async def blobs_deleted(self, paths: Sequence[str]) -> None:
+        await self.write("blobs_deleted", self.home_scope(self._deleting_in), paths=list(paths))

@@ -1,0 +1,76 @@
+"""Whole conversations, row by row: export from one snapshot, and restore unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from palaver.core.identity import canonical_json
+from palaver.engines.postgres import rows
+from palaver.engines.postgres.rpc import EnginePart, RpcClient
+from palaver.engines.postgres.transports import as_json
+from palaver.errors import InvalidInput
+from palaver.model import ConversationInfo, Scope
+from palaver.ports.queries import Record, RecordKind
+
+PAGE = 1_000  # rows
+# Columns that mean something in one database only: row numbers, and the state of its index and its summaries.
+LOCAL = frozenset(
+    {
+        "cid",
+        "tid",
+        "members",
+        "revision",
+        "marked",
+        "passage_count",
+        "passage_terms",
+        "compact_turns",
+        "compact_tokens",
+        "to_embed",
+        "title_made",
+    }
+    | {"summarized_position", "summarized_turns", "summarized_tokens"}
+)
+TURN_LOCAL = frozenset({"tenant", "cid", "tid", "preview"})
+EVENT_LOCAL = frozenset({"tenant", "cid"})
+OTHERS: tuple[RecordKind, ...] = ("attachment", "working_memory", "fact")  # few enough for one page
+
+
+class PostgresExportRows(EnginePart):
+    async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
+        """Read all pages from one snapshot."""
+        async with self.transport.snapshot() as snapshot:
+            rpc = RpcClient(snapshot, self.clock)
+            row = (await rpc.read("conversation", scope, conversation=conversation))[0]
+            members = canonical_json(row["members"])
+            yield [Record("conversation", {**rows.export_row(row, LOCAL), "members": members})]
+            async for page in _pages(rpc, "event", scope, conversation, 0, "n", EVENT_LOCAL):
+                yield page
+            async for page in _pages(rpc, "turn", scope, conversation, -1, "seq", TURN_LOCAL):
+                yield page
+            for kind in OTHERS:
+                found = await rpc.read(f"{kind}_records", scope, conversation=conversation)
+                if found:
+                    yield [Record(kind, rows.export_row(row, frozenset())) for row in found]
+
+    async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
+        size, title = rows.title_words(records[0].row.get("title"))
+        try:
+            known = as_json([(record.kind, _restored_row(record)) for record in records])
+        except (KeyError, TypeError, ValueError):
+            raise InvalidInput("file", "has a row that is not in the format of an export") from None
+        found = await self.write("restore", scope, records=known, words=title, size=size)
+        return rows.read_info(found[0]) if found else None
+
+
+async def _pages(
+    rpc: RpcClient, kind: RecordKind, scope: Scope, conversation: str, after: int, key: str, local: frozenset[str]
+) -> AsyncIterator[list[Record]]:
+    while found := await rpc.read(f"{kind}_records", scope, conversation=conversation, after=after, most=PAGE):
+        yield [Record(kind, rows.export_row(row, local)) for row in found]
+        after = found[-1][key]
+
+
+def _restored_row(record: Record) -> dict[str, object]:
+    if record.kind == "turn":
+        return rows.turn_json(record.row)
+    return rows.row_json({name: value for name, value in record.row.items() if name not in LOCAL})

@@ -1,0 +1,47 @@
+"""Counts over everything that is stored, on Postgres, for operators. Each method is one transaction."""
+
+from __future__ import annotations
+
+from palaver.core.identity import micros
+from palaver.engines.postgres.migrate import known_version
+from palaver.engines.postgres.rows import decode_json
+from palaver.engines.postgres.rpc import EnginePart
+from palaver.engines.rows import waiting_seconds
+from palaver.model import Scope, Stats, UsageLine
+from palaver.ports.jobs import Health
+
+
+class PostgresStats(EnginePart):
+    async def stats(self, scope: Scope) -> Stats:
+        row = (await self.read("stats", scope))[0]
+        storage = {
+            "engine": "postgres",
+            "postgres": row["server"],
+            "bytes": row["bytes"],
+            "open_streams": row["open_streams"],
+            "files_to_delete": row["files_to_delete"],
+            "scrub_pending": False,
+            "outbox": [{**one, "dead": bool(one["dead"])} for one in decode_json(row["outbox"])],
+        }
+        return Stats(
+            conversations=row["conversations"],
+            turns=row["turns"],
+            tokens=row["tokens"],
+            events=row["events"],
+            attachments=row["attachments"],
+            attachment_bytes=row["attachment_bytes"],
+            storage=storage,
+        )
+
+    async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
+        return [UsageLine(**row) for row in await self.read("usage", scope, most=limit, since=since, until=until)]
+
+    async def tenants(self) -> list[str]:
+        return await self.all_tenants()
+
+    async def health(self) -> Health:
+        rows = await self.call_for_all_tenants("health", everywhere=True)
+        row = (rows or await self.write("health", self.home_scope(), everywhere=False))[0]
+        lag = waiting_seconds(row["oldest"], micros(self.clock.now()))
+        counts = {name: row[name] for name in ("schema", "waiting", "put_aside")}
+        return Health(schema_known=known_version(), lag=lag, **counts)
