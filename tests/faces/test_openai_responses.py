@@ -174,7 +174,7 @@ def test_a_response_that_failed_in_the_background_says_why(gpt: openai.OpenAI, p
     *_, last = gpt.responses.retrieve(begun.id, stream=True)
     assert last.type == "response.failed"
     found = gpt.responses.retrieve(begun.id)
-    assert (found.status, found.error and found.error.message) == ("failed", "openai:test gave a malformed answer")
+    assert (found.status, found.error and found.error.message) == ("failed", "openai:test sent a malformed response")
 
 
 def test_one_that_nobody_began_to_answer_has_failed(

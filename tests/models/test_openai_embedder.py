@@ -223,7 +223,7 @@ async def test_long_pauses_between_tries_count_as_time(service: Service) -> None
 
 async def test_a_service_that_is_down_is_out_of_reach(service: Service) -> None:
     service.stop()
-    assert (await failure(embedder(service))).problem == "is out of reach"
+    assert (await failure(embedder(service))).problem == "cannot be reached"
 
 
 def test_one_embedder_serves_one_event_loop_after_another(service: Service) -> None:
@@ -247,7 +247,7 @@ def test_without_a_key_or_a_model_it_says_what_is_missing(monkeypatch: pytest.Mo
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(InvalidInput, match="OPENAI_API_KEY"):
         open_embedder("openai:text-embedding-3-small")
-    with pytest.raises(InvalidInput, match="names no model"):
+    with pytest.raises(InvalidInput, match="has no model"):
         open_embedder("openai:")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from palaver.context.render import to_anthropic
 from palaver.errors import (
@@ -21,7 +18,7 @@ from palaver.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from palaver.models.context_windows import window_of
+from palaver.models.provider_client import ProviderClient
 from palaver.models.response_parsing import call_of, retry_after, with_settings
 from palaver.ports.models import (
     CallReady,
@@ -40,7 +37,7 @@ try:
     import anthropic
     import httpx2
 except ImportError as problem:
-    raise MissingExtra("anthropic", "This model") from problem
+    raise MissingExtra("anthropic", "The Anthropic client") from problem
 
 PATH = "/v1/messages"
 WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
@@ -55,10 +52,10 @@ _TOO_LONG = re.compile(r"prompt is too long|context.?(?:window|length)|exceed.{0
 FAILURES = (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 
 
-class AnthropicMessages:
+class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
     adapter = "anthropic-messages"
     provider = "anthropic"
-    remembers = False
+    failures = FAILURES
 
     def __init__(
         self,
@@ -70,27 +67,13 @@ class AnthropicMessages:
         timeout: float = 120.0,
         window: int | None = None,
     ) -> None:
-        self.model, self.name = model, name or f"anthropic:{model}"
-        self.window = window or window_of(self.name)
-
         def connect() -> anthropic.AsyncAnthropic:
             return anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0)
 
         trial = connect()
         if trial.api_key is None and trial.auth_token is None and trial.credentials is None:
             raise InvalidInput("api_key", "is missing: set ANTHROPIC_API_KEY")
-        self.project = str(trial.base_url)
-        self._connect = connect  # holds the key, out of reach of a repr
-        # Connections belong to the event loop that opened them.
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, anthropic.AsyncAnthropic] = WeakKeyDictionary()
-
-    def __repr__(self) -> str:
-        return f"AnthropicMessages({self.model!r})"
-
-    async def aclose(self) -> None:
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        super().__init__(model, name or f"anthropic:{model}", window, str(trial.base_url), connect)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         rendered = to_anthropic(request.messages)
@@ -109,25 +92,8 @@ class AnthropicMessages:
             body["tool_choice"]["disable_parallel_tool_use"] = True
         return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
 
-    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
-        try:
-            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
-                async for event in events:
-                    yield event
-            return
-        except FAILURES as error:
-            failure = self._failure(error)
-        # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
-        raise failure
-
-    def _client(self) -> anthropic.AsyncAnthropic:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._connect()
-        return self._clients[loop]
-
-    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        answer: Any = await self._client().post(PATH, body=body, cast_to=object)
+    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer: Any = await self._clients.get().post(PATH, body=body, cast_to=object)
         yield Started(answer["id"], answer.get("model"))
         for block in answer["content"]:
             if block["type"] == "text":
@@ -140,29 +106,28 @@ class AnthropicMessages:
         reason = answer.get("stop_reason") or "end_turn"
         yield Finished(REASONS.get(reason, reason), answer.get("stop_sequence"))
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         """The events of the stream. As plain JSON: the SDK's own types cost more than all the rest, for each token."""
         heard = _Heard()
         kind = anthropic.AsyncStream[object]
-        stream: Any = await self._client().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
+        stream: Any = await self._clients.get().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
         async with stream:
             async for event in stream:
                 for one in heard.take(event):
                     yield one
         if not heard.over:
-            raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+            raise BadModelResponse(self.name, "ended in the middle of its response")
 
-    def _failure(self, error: BaseException) -> ModelError:
-        """Our error for the SDK's. It names the kind of trouble and never quotes the service."""
+    def _translate_error(self, error: Exception) -> ModelError:
         if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
             return ModelUnavailable(self.name, "took too long")
         if isinstance(error, anthropic.APIConnectionError | httpx2.HTTPError):
-            return ModelUnavailable(self.name, "is out of reach, or hung up")
+            return ModelUnavailable(self.name, "cannot be reached, or closed the connection")
         if isinstance(error, anthropic.APIStatusError):
             return self._refusal(error)
         if isinstance(error, anthropic.AnthropicError):
             return ModelRefused(self.name, "refused the request")
-        return BadModelResponse(self.name, "gave a malformed answer")
+        return BadModelResponse(self.name, "sent a malformed response")
 
     def _refusal(self, error: anthropic.APIStatusError) -> ModelError:
         status, kind = error.status_code, error.type

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.context.render import to_openai
 from palaver.errors import BadModelResponse
-from palaver.models.context_windows import window_of
-from palaver.models.openai.client import FAILURES, OpenAIService
+from palaver.models.openai.client import OpenAIClient
 from palaver.models.response_parsing import call_of, with_settings
 from palaver.ports.models import (
     CallReady,
@@ -27,31 +25,8 @@ from palaver.ports.models import (
 PATH = "/chat/completions"
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAIClient):
     adapter = "openai-chat"
-    provider = "openai"
-    remembers = False
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        name: str | None = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float = 120.0,
-        window: int | None = None,
-    ) -> None:
-        self.model, self.name = model, name or f"openai:{model}"
-        self.window = window or window_of(self.name)
-        self._service = OpenAIService(self.name, api_key=api_key, base_url=base_url, timeout=timeout)
-        self.project = self._service.project
-
-    def __repr__(self) -> str:
-        return f"OpenAIChat({self.model!r})"
-
-    async def aclose(self) -> None:
-        await self._service.aclose()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": to_openai(request.messages)}
@@ -63,19 +38,8 @@ class OpenAIChat:
             body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
-    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
-        try:
-            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
-                async for event in events:
-                    yield event
-            return
-        except FAILURES as error:
-            failure = self._service.failure(error)
-        # Raised out here, so that it does not carry the SDK's error: that one quotes the answer and the request.
-        raise failure
-
-    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        answer = await self._service.whole(PATH, body)
+    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer = await self._post(PATH, body)
         choice = answer["choices"][0]
         message = choice["message"]
         yield Started(answer.get("id"), answer.get("model"))
@@ -88,14 +52,14 @@ class OpenAIChat:
             yield _usage(answer["usage"])
         yield Finished("tool_calls" if calls else choice.get("finish_reason") or "stop")
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
         heard = _Heard()
-        async with self._service.pieces(PATH, body) as chunks:
+        async with self._post_stream(PATH, body) as chunks:
             async for chunk in chunks:
                 for event in heard.take(chunk):
                     yield event
         if heard.reason is None:
-            raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+            raise BadModelResponse(self.name, "ended in the middle of its response")
         for call in heard.calls.values():
             yield CallReady(call_of(call.id, call.name, "".join(call.arguments)))
         yield Finished("tool_calls" if heard.calls else heard.reason)

@@ -1,13 +1,11 @@
-"""What both of OpenAI's chat APIs share: connections, keys, and from the SDK's errors to ours."""
+"""The base of OpenAI's two chat APIs: keys, requests, and our errors for the SDK's."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from palaver.errors import (
     BadModelResponse,
@@ -20,86 +18,93 @@ from palaver.errors import (
     PreviousResponseMissing,
     RateLimited,
 )
+from palaver.models.provider_client import ProviderClient
 from palaver.models.response_parsing import retry_after
 
 try:
     import httpx2
-    import openai
+    import openai as openai  # re-exported: the embedder gets the same error when it is missing
 except ImportError as problem:
-    raise MissingExtra("openai", "This model") from problem
+    raise MissingExtra("openai", "The OpenAI client") from problem
 
-# Servers that only speak the same format have no codes for it, only words.
+# Compatible servers report these errors without a code, only in words.
 _TOO_LONG = re.compile(r"context.?(?:length|window|size)|maximum.{0,20}tokens|prompt is too long", re.IGNORECASE)
 _MISSING = re.compile(r"previous.?response.{0,120}not.?found", re.IGNORECASE | re.DOTALL)
 FAILURES = (openai.OpenAIError, httpx2.HTTPError, ValueError, TypeError, AttributeError, KeyError, IndexError)
 
 
-class OpenAIService:
-    """Connections to OpenAI, or to a server that speaks its format. The key is out of reach of a repr."""
+def connector(
+    *, api_key: str | None, base_url: str | None, timeout: float, retries: int = 0
+) -> Callable[[], openai.AsyncOpenAI]:
+    """Return a function that makes SDK clients. Raises InvalidInput if there is no key."""
 
-    def __init__(self, name: str, *, api_key: str | None, base_url: str | None, timeout: float) -> None:
-        self.name = name
+    def connect() -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout, max_retries=retries)
 
-        def connect() -> openai.AsyncOpenAI:
-            return openai.AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0)
+    try:
+        connect()
+    except openai.OpenAIError:
+        raise InvalidInput(
+            "api_key", "is missing: set OPENAI_API_KEY (for a server without keys, any text will do)"
+        ) from None
+    return connect
 
-        try:
-            trial = connect()
-        except openai.OpenAIError:
-            raise InvalidInput(
-                "api_key", "is missing: set OPENAI_API_KEY (a server without keys takes any text)"
-            ) from None
-        self.project = f"{trial.base_url}|{trial.organization or ''}|{trial.project or ''}"
-        self._connect = connect
-        # Connections belong to the event loop that opened them.
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
 
-    def _client(self) -> openai.AsyncOpenAI:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._connect()
-        return self._clients[loop]
+class OpenAIClient(ProviderClient[openai.AsyncOpenAI]):
+    """The base of both of OpenAI's chat APIs, for OpenAI or a server with a compatible API."""
 
-    async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The answer, as plain JSON."""
-        return await self._client().post(path, body=body, cast_to=object)
+    provider = "openai"
+    failures = FAILURES
+    prefix = "openai"  # of the default name
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 120.0,
+        window: int | None = None,
+    ) -> None:
+        connect = connector(api_key=api_key, base_url=base_url, timeout=timeout)
+        trial = connect()
+        project = f"{trial.base_url}|{trial.organization or ''}|{trial.project or ''}"
+        super().__init__(model, name or f"{self.prefix}:{model}", window, project, connect)
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a request and return the response as plain JSON."""
+        return await self._clients.get().post(path, body=body, cast_to=object)
 
     @asynccontextmanager
-    async def pieces(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Any]]:
-        """The events of a stream, as plain JSON.
+    async def _post_stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Any]]:
+        """Send a request and yield the events of the stream as plain JSON.
 
-        The SDK's own types are not used on the way in or out: to make them costs more than all the rest, for each
-        message of a long prompt and for each token of the answer.
+        The SDK's own types are not used: making them costs more than everything else, for each message of a long
+        prompt and for each token of the response.
         """
         kind = openai.AsyncStream[object]
-        stream = await self._client().post(path, body=body, cast_to=object, stream=True, stream_cls=kind)
+        stream = await self._clients.get().post(path, body=body, cast_to=object, stream=True, stream_cls=kind)
         async with stream:
             yield aiter(stream)
 
-    async def aclose(self) -> None:
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
-
-    def failure(self, error: BaseException) -> ModelError:
-        """Our error for the SDK's. It names the kind of trouble and never quotes the service."""
-        if isinstance(error, ModelError):
-            return error
+    def _translate_error(self, error: Exception) -> ModelError:
         if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
             return ModelUnavailable(self.name, "took too long")
         if isinstance(error, openai.APIConnectionError):
-            return ModelUnavailable(self.name, "is out of reach, or hung up")
+            return ModelUnavailable(self.name, "cannot be reached, or closed the connection")
         if isinstance(error, openai.APIStatusError):
-            return self.refusal(error.code, error.message, error.status_code, error.response.headers)
+            return self._refusal(error.code, error.message, error.status_code, error.response.headers)
         if isinstance(error, openai.APIError):
-            return self.refusal(error.code or error.type, error.message)
+            return self._refusal(error.code or error.type, error.message)
         if isinstance(error, httpx2.HTTPError):
-            return ModelUnavailable(self.name, "hung up")
-        return BadModelResponse(self.name, "gave a malformed answer")
+            return ModelUnavailable(self.name, "closed the connection")
+        return BadModelResponse(self.name, "sent a malformed response")
 
-    def refusal(
+    def _refusal(
         self, code: str | None, message: str | None, status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> ModelError:
+        """Return our error for an error that the service reported."""
         code, message = code or "", message or ""
         if code == "context_length_exceeded" or (status in (None, 400, 413) and _TOO_LONG.search(message)):
             return ContextTooLong(self.name, status=status)

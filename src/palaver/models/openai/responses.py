@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from palaver.context.render import message_text, to_responses
 from palaver.errors import BadModelResponse
-from palaver.models.context_windows import window_of
-from palaver.models.openai.client import FAILURES, OpenAIService
+from palaver.models.openai.client import OpenAIClient
 from palaver.models.response_parsing import call_of, with_settings
 from palaver.ports.models import (
     CallReady,
@@ -30,31 +28,10 @@ THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.de
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class OpenAIResponses:
+class OpenAIResponses(OpenAIClient):
     adapter = "openai-responses"
-    provider = "openai"
+    prefix = "responses"
     remembers = True
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        name: str | None = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float = 120.0,
-        window: int | None = None,
-    ) -> None:
-        self.model, self.name = model, name or f"responses:{model}"
-        self.window = window or window_of(self.name)
-        self._service = OpenAIService(self.name, api_key=api_key, base_url=base_url, timeout=timeout)
-        self.project = self._service.project
-
-    def __repr__(self) -> str:
-        return f"OpenAIResponses({self.model!r})"
-
-    async def aclose(self) -> None:
-        await self._service.aclose()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The system's text goes into `instructions`: the service does not carry those from one answer to the next."""
@@ -77,18 +54,8 @@ class OpenAIResponses:
             body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
-    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
-        try:
-            async with aclosing(self._pieces(body) if "stream" in body else self._whole(body)) as events:
-                async for event in events:
-                    yield event
-            return
-        except FAILURES as error:
-            failure = self._service.failure(error)
-        raise failure
-
-    async def _whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        answer = await self._service.whole(PATH, body)
+    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        answer = await self._post(PATH, body)
         yield Started(answer["id"], answer.get("model"))
         for part in _parts(answer):
             if part["type"] == "output_text":
@@ -96,8 +63,8 @@ class OpenAIResponses:
         for event in self._end(answer):
             yield event
 
-    async def _pieces(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        async with self._service.pieces(PATH, body) as events:
+    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+        async with self._post_stream(PATH, body) as events:
             async for event in events:
                 kind = event["type"]
                 if kind in TEXTS:
@@ -107,18 +74,18 @@ class OpenAIResponses:
                 elif kind == "response.created":
                     yield Started(event["response"]["id"], event["response"].get("model"))
                 elif kind == "error":
-                    raise self._service.refusal(event.get("code"), event.get("message"))
+                    raise self._refusal(event.get("code"), event.get("message"))
                 elif kind in ENDS:
                     for last in self._end(event["response"]):
                         yield last
                     return
-        raise BadModelResponse(self.name, "was cut off in the middle of its answer")
+        raise BadModelResponse(self.name, "ended in the middle of its response")
 
     def _end(self, answer: Any) -> list[ModelEvent]:
         """The calls, the sources and the usage are read from the whole answer: there they are complete."""
         if answer.get("status") == "failed":
             error = answer.get("error") or {}
-            raise self._service.refusal(error.get("code"), error.get("message"))
+            raise self._refusal(error.get("code"), error.get("message"))
         found = [item for item in answer["output"] if item["type"] == "function_call"]
         calls = [CallReady(call_of(item.get("call_id"), item.get("name"), item["arguments"])) for item in found]
         events: list[ModelEvent] = [*calls, *(Cited(source) for part in _parts(answer) for source in _sources(part))]
