@@ -15,7 +15,9 @@ import palaver
 from bench.measure import Bench, Figure, Goal, Result, Slice, in_turns, timed
 from bench.raw import Raw
 from bench.read import BATCH, enough, fill_raw
-from palaver.context.builder import identical_prefix
+from palaver.context.options import OVERHEAD_TOKENS
+from palaver.context.prefix import common_length
+from palaver.context.render import message_text
 from palaver.core.identity import new_id
 from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS
 from palaver.models.tokens import BpeCounter
@@ -270,7 +272,7 @@ def _slide(turns: Sequence[palaver.Turn]) -> list[dict[str, Any]]:
 
 
 def _mean(prompts: Sequence[list[dict[str, Any]]], count: BpeCounter) -> float:
-    shares = [identical_prefix(old, new, count) for old, new in pairwise(prompts)]
+    shares = [_cached_share(old, new, count) for old, new in pairwise(prompts)]
     return statistics.mean(shares)
 
 
@@ -280,5 +282,19 @@ def _mean_ahead(contexts: Sequence[palaver.Context], count: BpeCounter) -> float
     for old, new in pairwise(contexts):
         ahead = new.messages[: max(0, new.stable - 2)]
         if ahead:
-            shares.append(identical_prefix(old.messages[: old.stable], ahead, count))
+            shares.append(_cached_share(old.messages[: old.stable], ahead, count))
     return statistics.mean(shares) if shares else 0.0
+
+
+def _cached_share(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]], count: BpeCounter) -> float:
+    """The share of the prompt's tokens that are the same, from its start, as in the prompt before.
+
+    A provider's cache goes by tokens: the beginning of the first message that differs counts as well.
+    """
+    same = common_length(before, now)
+    costs = [count(message_text(message)) + OVERHEAD_TOKENS for message in now]
+    kept = sum(costs[:same])
+    if same < min(len(before), len(now)) and before[same]["role"] == now[same]["role"]:
+        old, new = message_text(before[same]), message_text(now[same])
+        kept += count(new[: common_length(old, new)])
+    return kept / sum(costs) if costs else 0.0

@@ -14,7 +14,7 @@ import palaver
 import palaver.testing
 from palaver import errors
 from palaver.audit.verifier import Verifier
-from palaver.context.builder import OPTIONS
+from palaver.context.options import OPTIONS
 from palaver.conversations import conversation
 from palaver.conversations.options import CONVERSATION_FIELDS
 from palaver.core import validation

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
+from palaver.core.validation import clean_name, clean_text
 from palaver.errors import InvalidInput
 from palaver.model import ContentInput
+from palaver.recall.terms import MAX_QUERY
 
 DEFAULT_BUDGET = 8_000
 IMAGE_TOKENS, FILE_TOKENS = 1_100, 1_500
@@ -173,3 +175,77 @@ def with_budget(options: Options, token_budget: int | None, char_budget: int | N
     if token_budget is None and char_budget is None:
         token_budget, char_budget = options.policy.token_budget, options.policy.char_budget
     return replace(options, token_budget=token_budget, char_budget=char_budget)
+
+
+# ---- options from keywords -----------------------------------------------------------------------------------------
+
+
+def parse_options(
+    *,
+    token_budget: int | None = None,
+    char_budget: int | None = None,
+    query: str | None = None,
+    message: Any = None,
+    instructions: str | None = None,
+    viewer: str | None = None,
+    recent_turns: int | None = None,
+    semantic_recall: Mapping[str, Any] | bool | None = None,
+    recall_scope: str = "conversation",
+    include_facts: bool = True,
+    include_working_memory: bool = True,
+    filter_participants: Iterable[str] | None = None,
+    note_omissions: bool = True,
+    shorten: bool = True,
+    image_tokens: int | None = None,
+    file_tokens: int | None = None,
+    policy: Any = "balanced",
+    model: str | None = None,
+    preview: bool = False,
+) -> Options:
+    """The keywords of `build_context`, checked."""
+    k, threshold, recall = _recall_options(semantic_recall)
+    given = {"image_tokens": image_tokens, "file_tokens": file_tokens}
+    if recall_scope not in ("conversation", "owner", "tenant"):
+        raise InvalidInput("recall_scope", "must be conversation, owner or tenant")
+    options = Options(
+        policy=policy_named(policy),
+        query=None if query is None else clean_text("query", query)[:MAX_QUERY],
+        message=message,
+        instructions=None if instructions is None else clean_text("instructions", instructions),
+        viewer=None if viewer is None else clean_name("viewer", viewer),
+        recent_turns=None if recent_turns is None else _whole("recent_turns", recent_turns),
+        recall_k=k,
+        recall_threshold=threshold,
+        recall=recall,
+        recall_scope=recall_scope,
+        include_facts=include_facts,
+        include_working_memory=include_working_memory,
+        filter_participants=None if filter_participants is None else frozenset(filter_participants),
+        note_omissions=note_omissions,
+        shorten=shorten,
+        model=model,
+        preview=preview,
+        **{name: _whole(name, value) for name, value in given.items() if value is not None},
+    )
+    return with_budget(options, token_budget, char_budget)
+
+
+OPTIONS = ("token_budget", *ContextOptions.__annotations__)
+
+
+def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:
+    if given is None or isinstance(given, bool):
+        return None, None, given is not False
+    unknown = given.keys() - {"k", "threshold"}
+    if unknown:
+        raise InvalidInput(f"semantic_recall.{sorted(unknown)[0]}", "is not known; there are k and threshold")
+    k, threshold = given.get("k"), given.get("threshold")
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
+        raise InvalidInput("semantic_recall.threshold", "must be a number")
+    return None if k is None else _whole("semantic_recall.k", k), threshold, True
+
+
+def _whole(field: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise InvalidInput(field, "must be a whole number, zero or more")
+    return value

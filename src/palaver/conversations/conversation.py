@@ -26,9 +26,9 @@ from uuid import uuid4
 from msgspec import structs
 
 from palaver.audit.verifier import Verifier
-from palaver.context.builder import OPTIONS, parse_options, recall_scope_for
+from palaver.context.builder import recall_scope_for
 from palaver.context.inputs import Bound, Context
-from palaver.context.options import ContextOptions, Options, RecallRange
+from palaver.context.options import OPTIONS, ContextOptions, Options, RecallRange, parse_options
 from palaver.context.pack import covering_summaries
 from palaver.conversations.contexts import Contexts
 from palaver.conversations.options import ConversationOptions
@@ -118,8 +118,7 @@ from palaver.ports.queries import (
     StreamEnd,
 )
 from palaver.ports.recall import RecallScope
-from palaver.recall.service import MAX_QUERY
-from palaver.recall.terms import terms
+from palaver.recall.terms import MAX_QUERY, terms
 from palaver.redaction.apply import redacted_calls, redacted_content, redacted_json, redacted_results
 from palaver.telemetry import Telemetry
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
-from palaver.context.builder import parse_options
-from palaver.context.options import ContextOptions, SharedContextOptions
+from palaver.context.options import ContextOptions, SharedContextOptions, parse_options
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity

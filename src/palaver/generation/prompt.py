@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from palaver.context.builder import parse_options
 from palaver.context.client_history import ClientHistory
 from palaver.context.inputs import Context
-from palaver.context.options import OVERHEAD_TOKENS, policy_named
+from palaver.context.options import OVERHEAD_TOKENS, parse_options, policy_named
 from palaver.context.render import prepend
 from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall

@@ -40,6 +40,17 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedTurn:
+    """A turn that was found, without its text: that is read when it is quoted, so that a deleted turn is gone."""
+
+    tid: int
+    score: float
+    parts: dict[str, float]
+    standing: bool = False
+    turn_id: str | None = None  # to recognise the turn later: numbers are used again after a deletion
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
     """The best turns, best first, as indices into the profile."""
 
@@ -56,6 +67,22 @@ class Ranking:
         found = (self.profile.standing == STANDING_INSTRUCTION).nonzero()[0][::-1]
         found = found[(-self.scores.total[found]).argsort(kind="stable")]
         return [int(i) for i in found[:most] if self.profile.searchable[i]]
+
+    def offer(self, tokens: int, threshold: float | None, standing: int) -> tuple[RankedTurn, ...]:
+        """Return the best turns that fit into `tokens`, and up to `standing` standing instructions."""
+        fitting = self.profile.tokens[self.order].cumsum().searchsorted(tokens, "right")
+        best = self.order[:fitting]
+        if threshold is not None:
+            best = best[self.scores.total[best] >= threshold]
+        instructions = self.standing(standing)
+        chosen = list(dict.fromkeys([*best.tolist(), *instructions]))
+        named = self.scores.named
+        parts = zip(*(values[chosen].round(4).tolist() for values in named.values()), strict=True)
+        columns = (chosen, self.profile.tid[chosen].tolist(), self.scores.total[chosen].tolist(), parts)
+        return tuple(
+            RankedTurn(tid, total, dict(zip(named, values, strict=True)), i in instructions)
+            for i, tid, total, values in zip(*columns, strict=True)
+        )
 
 
 def rank_turns(

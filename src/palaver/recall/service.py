@@ -19,7 +19,7 @@ from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
 from palaver.ports.recall import Nearest, RecallScope
-from palaver.recall.terms import terms
+from palaver.recall.terms import MAX_QUERY, terms
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.query import Query
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
     from palaver.recall.turn_arrays import IndexedProfile
     from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
 
-MAX_QUERY = 20_000  # characters; a longer query is cut, and recall looks at its beginning anyway
 GROWTH = 1.25  # a sample of vectors is read again when the scope has grown by a quarter
 
 

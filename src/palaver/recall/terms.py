@@ -17,6 +17,7 @@ ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Nobody searches for a longer word, and an index must not be fed a megabyte without a space.
 MAX_TERM = 64
+MAX_QUERY = 20_000  # characters; a longer query is cut, and recall looks at its beginning anyway
 MAX_TERMS = 50_000  # words that are remembered with their stems
 
 STOP_WORDS = frozenset(

@@ -1,0 +1,113 @@
+"""From a snapshot of a conversation to the inputs of a context, without what came after a bound. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from palaver.context.inputs import Bound
+from palaver.context.options import Options
+from palaver.context.pack import covering_summaries
+from palaver.context.window import ROOM
+from palaver.memory import working_memory
+from palaver.memory.retention import retention_of
+from palaver.model import Turn
+from palaver.ports.memory import ContextSnapshot, ReadBudget
+
+FACTS = 40
+
+
+def read_budget(options: Options) -> ReadBudget:
+    """Return how much to read for a context with these options."""
+    return ReadBudget(
+        budget=options.budget,
+        summarised=_readable_summarized(options),
+        in_characters=options.char_budget is not None,
+        viewer=options.viewer,
+        facts=FACTS if options.include_facts else 0,
+    )
+
+
+def _readable_summarized(options: Options) -> int | None:
+    """Return how much of the turns with a summary can be in the window. None if that is not known beforehand."""
+    policy = options.policy
+    limits = (options.recent_turns, policy.recent_turns, options.filter_participants, options.viewer)
+    if not policy.strides or policy.recall_first or any(limit is not None for limit in limits):
+        return None
+    return int(options.budget * ROOM)
+
+
+def count_turns(snapshot: ContextSnapshot) -> int:
+    """Return the number of turns that the context is about: those of the view, and those without text any more.
+
+    Retention removes the text of turns; they are not in the view, but summaries still stand for them.
+    """
+    if retention_of(snapshot.info.settings) == "full":
+        return snapshot.info.turn_count
+    cover = covering_summaries(snapshot.summaries, snapshot.summarized_position)
+    retired = sum(summary.turns for summary in cover) - snapshot.summarized_turns
+    return snapshot.info.turn_count + max(0, retired)
+
+
+def memory_lines(snapshot: ContextSnapshot, options: Options) -> tuple[str, ...]:
+    """Return the working memory as lines of the prompt."""
+    if not options.include_working_memory or snapshot.working_memory is None:
+        return ()
+    text = working_memory.render(working_memory.from_json(snapshot.working_memory))
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+# ---- bound to a turn -----------------------------------------------------------------------------------------------
+
+
+def later_turns(snapshot: ContextSnapshot, bound: Bound) -> list[Turn]:
+    return [turn for turn in snapshot.tail if bound.excludes(turn)]
+
+
+def is_whole(snapshot: ContextSnapshot) -> bool:
+    """Return whether the thread was read from its first turn on."""
+    return bool(snapshot.tail) and snapshot.tail[0].position == 0
+
+
+def widen(budget: ReadBudget, later: Sequence[Turn]) -> ReadBudget:
+    """Add room for turns that are left out again: more than they take, in tokens or in characters."""
+    more = sum(2 * len(turn.text) + 4 * turn.token_count + 1 for turn in later)
+    summarised = None if budget.summarised is None else budget.summarised + more
+    return replace(budget, budget=budget.budget + more, summarised=summarised)
+
+
+def cut_off(snapshot: ContextSnapshot, bound: Bound, current: Turn | None) -> ContextSnapshot:
+    """Remove everything that came after the bound; `current` is the message to answer."""
+    kept = tuple(turn for turn in snapshot.tail if not bound.excludes(turn))
+    gone = frozenset(turn.id for turn in later_turns(snapshot, bound))
+    return replace(
+        snapshot,
+        info=replace(snapshot.info, turn_count=_count_through(snapshot, len(kept))),
+        tail=kept,
+        current=current,
+        working_memory=_without_notes_of(snapshot.working_memory, gone),
+        facts=tuple(fact for fact in snapshot.facts if fact.source_turn not in gone),
+    )
+
+
+def _count_through(snapshot: ContextSnapshot, kept: int) -> int:
+    """Return how many turns there were at the bound; exact if all of them were read."""
+    if is_whole(snapshot):
+        return kept
+    return max(kept, snapshot.info.turn_count - len(snapshot.tail) + kept)
+
+
+def newest_message(turns: Sequence[Turn], viewer: str | None) -> Turn | None:
+    """Return the newest message of a user; for one agent of several, the newest message of any other participant."""
+    for turn in reversed(turns):
+        is_other = turn.role in ("user", "assistant") and turn.actor != viewer and not turn.tool_calls
+        if is_other if viewer is not None else turn.role == "user":
+            return turn
+    return None
+
+
+def _without_notes_of(memory: str | None, turns: frozenset[str]) -> str | None:
+    if memory is None or not turns:
+        return memory
+    return working_memory.to_json(reduce(working_memory.without_turn, turns, working_memory.from_json(memory)))
