@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 import palaver
 from palaver import Store
+from palaver.memory.worker.jobs import JOBS
 from palaver.memory.worker.loop import LEASE
-from palaver.memory.worker.services import TRIES
+from palaver.memory.worker.services import TRIES, JobServices
 from palaver.memory.worker.throttle import BackgroundThrottle, CooperativePause
+from palaver.ports.jobs import JOB_KINDS, Job
 from palaver.testing import FakeClock, HashEmbedder
 from palaver.testing.kit import eventually
 
@@ -234,6 +237,41 @@ async def test_a_job_of_a_conversation_that_is_gone_is_dropped(tmp_path: Path) -
         gate.open.set()
         await store.settle()
         assert await outbox(store) == []
+
+
+async def test_a_job_of_a_kind_that_this_version_does_not_know_is_left_for_one_that_does(tmp_path: Path) -> None:
+    """During an upgrade, workers of two versions share a queue."""
+    ran: list[str] = []
+
+    async def reindex(_: JobServices, job: Job, __: bool) -> None:
+        ran.append(job.kind)
+
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk = await store.conversation()
+        await store.settle()
+        await store.engine.add_job(store.scope, talk.id, "reindex_v9", None)
+        worker = store.parts.worker
+        async with asyncio.timeout(60):  # settle would wait for ever for a job that nobody here can run
+            await store.settle()
+        assert not await worker.run_one()
+        assert await worker.next_due() is None, "so that the worker does not spin"
+        (job,) = await outbox(store)
+        assert (job["kind"], job["attempts"], job["dead"]) == ("reindex_v9", 0, False)
+        health = await store.engine.health()
+        assert (health.waiting, health.lag) == (1, 0.0), "it waits, but nobody here is behind with it"
+
+        await talk_on(talk, 60)
+        await store.settle()
+        assert spans(await talk.summaries()) == [(0, 25)], "it holds up no other job"
+
+        newer = replace(worker, jobs={**JOBS, "reindex_v9": reindex})
+        await newer.drain()
+        assert ran == ["reindex_v9"]
+        assert await outbox(store) == []
+
+
+def test_every_kind_of_job_that_engines_hand_out_has_a_handler() -> None:
+    assert set(JOB_KINDS) == set(JOBS)
 
 
 async def test_settle_waits_for_what_another_worker_has_in_hand(tmp_path: Path) -> None:

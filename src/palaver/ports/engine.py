@@ -32,7 +32,7 @@ from palaver.model import (
     UsageLine,
 )
 from palaver.ports.blobs import Blobs
-from palaver.ports.jobs import Health, Job
+from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
@@ -322,8 +322,8 @@ class JobStore(Protocol):
         ...
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None: ...
-    async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
-        """Take the job that has waited longest, in one tenant or in all that this engine works for.
+    async def claim_job(self, lease: int, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> Job | None:
+        """Take the job of these kinds that has waited longest, in one tenant or in all that this engine works for.
 
         An engine that does not separate jobs by tenant may return a job of another one.
         """
@@ -336,8 +336,8 @@ class JobStore(Protocol):
         """Run a failed job again after `delay` microseconds; with `dead`, set it aside."""
         ...
 
-    async def next_job(self, tenant: str | None = None) -> datetime | None:
-        """Return when the next job is due; None when there is none."""
+    async def next_job(self, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> datetime | None:
+        """Return when the next job of these kinds is due; None when there is none."""
         ...
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+JOB_KINDS = ("embed", "compact", "title", "files")
+"""The kinds of jobs that this version runs. Others in the queue are from a newer version, and are left to it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -7,6 +7,7 @@ login works for the tenant that the store was opened for.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.core.identity import moment
@@ -14,7 +15,7 @@ from palaver.engines.postgres.rpc import EnginePart, application_scope
 from palaver.engines.postgres.transports import as_json
 from palaver.errors import DatabaseReadOnly
 from palaver.model import Scope
-from palaver.ports.jobs import Job
+from palaver.ports.jobs import JOB_KINDS, Job
 
 TENANTS = 20  # how many a worker tries before it concludes that there is no job to claim
 
@@ -29,26 +30,26 @@ class PostgresJobs(EnginePart):
         except DatabaseReadOnly:
             pass  # a hot standby: a read there enqueues nothing
 
-    async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
+    async def claim_job(self, lease: int, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> Job | None:
         if not self.may_work:
             return None
-        for one in await self._tenants_with_jobs() if tenant is None else [tenant]:
-            rows = await self.write("claim_job", application_scope(one), lease=lease)
+        for one in await self._tenants_with_jobs(kinds) if tenant is None else [tenant]:
+            rows = await self.write("claim_job", application_scope(one), lease=lease, kinds=list(kinds))
             if rows:
                 return Job(tenant=one, **dict(rows[0]))
         return None
 
-    async def _tenants_with_jobs(self) -> list[str]:
+    async def _tenants_with_jobs(self, kinds: Sequence[str]) -> list[str]:
         """List tenants that may have a job, those that have waited longest first."""
-        rows = await self.call_for_all_tenants("tenants_waiting", most=TENANTS)
+        rows = await self.call_for_all_tenants("tenants_waiting", most=TENANTS, kinds=list(kinds))
         return [self.home] if rows is None else [row["tenant"] for row in rows]
 
-    async def next_job(self, tenant: str | None = None) -> datetime | None:
+    async def next_job(self, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> datetime | None:
         if not self.may_work:
             return None  # there may be jobs, but none for this caller
-        rows = await self.call_for_all_tenants("next_job_anywhere") if tenant is None else None
+        rows = await self.call_for_all_tenants("next_job_anywhere", kinds=list(kinds)) if tenant is None else None
         if rows is None:  # from the primary, where jobs are claimed: a replica is behind it
-            rows = await self.write("next_job", self.home_scope(tenant))
+            rows = await self.write("next_job", self.home_scope(tenant), kinds=list(kinds))
         return None if rows[0]["due"] is None else moment(rows[0]["due"])
 
     async def renew_job(self, job: Job, lease: int) -> None:

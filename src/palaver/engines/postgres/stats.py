@@ -8,7 +8,7 @@ from palaver.engines.postgres.rows import decode_json
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.rows import waiting_seconds
 from palaver.model import Scope, Stats, UsageLine
-from palaver.ports.jobs import Health
+from palaver.ports.jobs import JOB_KINDS, Health
 
 
 class PostgresStats(EnginePart):
@@ -40,8 +40,8 @@ class PostgresStats(EnginePart):
         return await self.all_tenants()
 
     async def health(self) -> Health:
-        rows = await self.call_for_all_tenants("health", everywhere=True)
-        row = (rows or await self.write("health", self.home_scope(), everywhere=False))[0]
+        rows = await self.call_for_all_tenants("health", everywhere=True, kinds=list(JOB_KINDS))
+        row = (rows or await self.write("health", self.home_scope(), everywhere=False, kinds=list(JOB_KINDS)))[0]
         lag = waiting_seconds(row["oldest"], micros(self.clock.now()))
         counts = {name: row[name] for name in ("schema", "waiting", "put_aside")}
         return Health(schema_known=known_version(), lag=lag, **counts)

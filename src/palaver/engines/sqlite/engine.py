@@ -59,7 +59,7 @@ from palaver.model import (
 )
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
-from palaver.ports.jobs import Health, Job
+from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
@@ -433,8 +433,8 @@ class SQLiteEngine:
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
         await self.writer.submit(lambda tx: jobs.add_job(tx, scope, conversation, kind, argument))
 
-    async def claim_job(self, lease: int, tenant: str | None = None) -> Job | None:
-        return await self.writer.submit(lambda tx: jobs.claim(tx, lease))
+    async def claim_job(self, lease: int, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> Job | None:
+        return await self.writer.submit(lambda tx: jobs.claim(tx, lease, kinds))
 
     async def renew_job(self, job: Job, lease: int) -> None:
         await self.writer.submit(lambda tx: jobs.renew(tx, job, lease))
@@ -448,8 +448,8 @@ class SQLiteEngine:
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
         await self.writer.submit(lambda tx: jobs.retry(tx, job, delay, error, dead))
 
-    async def next_job(self, tenant: str | None = None) -> datetime | None:
-        due = await self.readers.run_brief(jobs.next_due)
+    async def next_job(self, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> datetime | None:
+        due = await self.readers.run_brief(lambda tx: jobs.next_due(tx, kinds))
         return None if due is None else moment(due)
 
     async def health(self) -> Health:

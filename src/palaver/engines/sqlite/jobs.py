@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.core.identity import from_json
+from palaver.core.identity import canonical_json, from_json
 from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import require_cid
 from palaver.engines.sqlite.queries import Q
@@ -39,14 +39,14 @@ def add_job(tx: Tx, scope: Scope, conversation: str, kind: str, argument: int | 
     tx.touched.add(JOBS)
 
 
-def due_times(tx: Tx) -> dict[str, int]:
-    """Return the parameters of the predicate `job_due`."""
-    return {"now": tx.now, "farthest": tx.now + FARTHEST}
+def due_parameters(tx: Tx, kinds: Sequence[str]) -> dict[str, int | str]:
+    """Return the parameters of the predicates `job_due` and `job_known`."""
+    return {"now": tx.now, "farthest": tx.now + FARTHEST, "kinds": canonical_json(list(kinds))}
 
 
-def claim(tx: Tx, lease: int) -> Job | None:
+def claim(tx: Tx, lease: int, kinds: Sequence[str]) -> Job | None:
     """Take the job that has waited longest. A worker that dies loses it when the lease ends."""
-    rows = tx.all(Q.claim_job, lease_until=tx.now + lease, **due_times(tx))
+    rows = tx.all(Q.claim_job, lease_until=tx.now + lease, **due_parameters(tx, kinds))
     if not rows:
         return None
     jid, cid, kind, argument, attempts, asked = rows[0]
@@ -55,7 +55,7 @@ def claim(tx: Tx, lease: int) -> Job | None:
         found = tx.one(Q.claimed_conversation, cid=cid)
         if found is None:
             tx.run(Q.drop_job, jid=jid)
-            return claim(tx, lease)
+            return claim(tx, lease, kinds)
         tenant, conversation = found
     return Job(
         id=jid,
@@ -89,7 +89,7 @@ def retry(tx: Tx, job: Job, delay: int, error: str, dead: bool) -> None:
     tx.run(Q.retry_job, jid=job.id, attempts=job.attempts, run_at=run_at, error=error, dead=int(dead))
 
 
-def next_due(tx: Tx) -> int | None:
+def next_due(tx: Tx, kinds: Sequence[str]) -> int | None:
     """Return when the next job is due; None when there is none."""
-    due: int | None = tx.all(Q.next_job, **due_times(tx))[0][0]
+    due: int | None = tx.all(Q.next_job, **due_parameters(tx, kinds))[0][0]
     return due

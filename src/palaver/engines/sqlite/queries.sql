@@ -810,12 +810,15 @@ ON CONFLICT (cid, kind) DO UPDATE SET created = max(created + 1, excluded.create
 
 -- claim_job: the job that has waited longest, with a lease
 UPDATE jobs SET lease_until = :lease_until, attempts = attempts + 1 WHERE jid = (
-  SELECT j.jid FROM jobs j WHERE {job_due} ORDER BY j.run_at LIMIT 1)
+  SELECT j.jid FROM jobs j WHERE {job_due} AND {job_known} ORDER BY j.run_at LIMIT 1)
 RETURNING jid, cid, kind, argument, attempts, created
 
 -- job_due: its time has come and nobody has it; times further off than any that we write are from before the clock was
 -- set back
 j.dead = 0 AND (j.run_at <= :now OR j.run_at > :farthest) AND (j.lease_until <= :now OR j.lease_until > :farthest)
+
+-- job_known: a job of another kind was enqueued by a newer version, and is left to its workers
+j.kind IN (SELECT value FROM json_each(:kinds))
 
 -- claimed_conversation: whose job it is
 SELECT c.tenant, c.id FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
@@ -843,7 +846,8 @@ DELETE FROM jobs WHERE jid = :jid
 DELETE FROM jobs WHERE cid = :cid
 
 -- next_job: when there is something to do again
-SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) FROM jobs j WHERE j.dead = 0
+SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) FROM jobs j
+WHERE j.dead = 0 AND {job_known}
 
 -- job_stats: the outbox at a glance
 SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead
@@ -851,7 +855,7 @@ SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GR
 -- health: which schema the file has, how much work waits or was put aside, and since when the oldest could be done; what
 -- a migration asks for has no time
 SELECT (SELECT user_version FROM pragma_user_version), count(*) FILTER (WHERE j.dead = 0),
-  count(*) FILTER (WHERE j.dead = 1), min(nullif(j.run_at, 0)) FILTER (WHERE {job_due}) FROM jobs j
+  count(*) FILTER (WHERE j.dead = 1), min(nullif(j.run_at, 0)) FILTER (WHERE {job_due} AND {job_known}) FROM jobs j
 
 -- triggers: what decides about compaction
 SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid

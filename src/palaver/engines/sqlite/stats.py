@@ -5,10 +5,10 @@ from __future__ import annotations
 from palaver.engines.migrate import migrations
 from palaver.engines.rows import scope_params, waiting_seconds
 from palaver.engines.sqlite.connection import Tx
-from palaver.engines.sqlite.jobs import due_times
+from palaver.engines.sqlite.jobs import due_parameters
 from palaver.engines.sqlite.queries import Q
 from palaver.model import Scope, Stats, UsageLine
-from palaver.ports.jobs import Health
+from palaver.ports.jobs import JOB_KINDS, Health
 
 
 def stats(tx: Tx, scope: Scope) -> Stats:
@@ -41,7 +41,7 @@ def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int
 
 
 def health(tx: Tx) -> Health:
-    schema, waiting, put_aside, oldest = tx.all(Q.health, **due_times(tx))[0]
+    schema, waiting, put_aside, oldest = tx.all(Q.health, **due_parameters(tx, JOB_KINDS))[0]
     return Health(
         schema=schema,
         schema_known=migrations("palaver.engines.sqlite.migrations")[-1].number,

@@ -70,7 +70,7 @@ class Worker(JobServices):
 
     async def next_due(self, tenant: str | None = None) -> datetime | None:
         """Return when the next job is due that this worker knows; None when there is none."""
-        return await self.engine.next_job(tenant)
+        return await self.engine.next_job(tenant, tuple(self.jobs))
 
     async def drain(self, tenant: str | None = None) -> None:
         """Run jobs until none is left, and wait for those that other workers have claimed."""
@@ -114,7 +114,7 @@ class Worker(JobServices):
 
     async def _claim(self, tenant: str | None) -> Job | None:
         """Claim a job. If this task is cancelled while the claim is under way, the job is released."""
-        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant))
+        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant, tuple(self.jobs)))
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:

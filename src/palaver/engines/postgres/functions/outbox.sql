@@ -10,12 +10,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 
 GRANT EXECUTE ON FUNCTION palaver.is_due(palaver.jobs, bigint) TO palaver_worker;
 
+-- In the functions below, `kinds` are the kinds of jobs that the worker knows: one of another kind was enqueued by a newer
+-- version, and is left to its workers. NULL, from a worker of an earlier version, stands for any.
+
 -- tenants_waiting: who has a job that is due, the one that has waited longest first
-CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer) RETURNS TABLE (tenant text)
+CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer, kinds text[] DEFAULT NULL)
+RETURNS TABLE (tenant text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
-  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
+  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) AND (kinds IS NULL OR j.kind = ANY (kinds))
+    GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
 END $$;
 
 -- due_at: when a job is to be looked at again
@@ -25,30 +30,34 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker;
 
 -- next_job: when there is something to do again in a tenant
-CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb) RETURNS TABLE (due bigint)
+CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb, kinds text[] DEFAULT NULL) RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');
 BEGIN
-  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.tenant = me.tenant AND j.dead = 0;
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
+  WHERE j.tenant = me.tenant AND j.dead = 0 AND (kinds IS NULL OR j.kind = ANY (kinds));
 END $$;
 
 -- next_job_anywhere: the same for all of them
-CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb) RETURNS TABLE (due bigint)
+CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb, kinds text[] DEFAULT NULL)
+RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
-  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.dead = 0;
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
+  WHERE j.dead = 0 AND (kinds IS NULL OR j.kind = ANY (kinds));
 END $$;
 
 -- health: which schema the database has, how much work waits or was put aside, and since when the oldest could be done;
 -- in one tenant, or in all of them. What a migration asks for has no time
-CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean)
+CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean, kinds text[] DEFAULT NULL)
 RETURNS TABLE (schema integer, waiting bigint, put_aside bigint, oldest bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who, 'read') END;
 BEGIN
   RETURN QUERY SELECT schema_version(), count(*) FILTER (WHERE j.dead = 0), count(*) FILTER (WHERE j.dead <> 0),
-    min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now)) FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
+    min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now) AND (kinds IS NULL OR j.kind = ANY (kinds)))
+  FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)
@@ -62,7 +71,7 @@ BEGIN
 END $$;
 
 -- claim_job: the job of this tenant that has waited longest. A worker that dies loses it when the lease ends
-CREATE OR REPLACE FUNCTION palaver_api.claim_job(who jsonb, lease bigint)
+CREATE OR REPLACE FUNCTION palaver_api.claim_job(who jsonb, lease bigint, kinds text[] DEFAULT NULL)
 RETURNS TABLE (id bigint, kind text, conversation text, argument bigint, attempts integer, asked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
@@ -71,7 +80,8 @@ DECLARE
   j palaver.jobs;
 BEGIN
   LOOP
-    SELECT * INTO j FROM jobs o WHERE o.tenant = me.tenant AND is_due(o, me.now)
+    SELECT * INTO j FROM jobs o
+    WHERE o.tenant = me.tenant AND is_due(o, me.now) AND (kinds IS NULL OR o.kind = ANY (kinds))
     ORDER BY o.run_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
       RETURN;
