@@ -15,8 +15,9 @@ import pytest
 import palaver
 from palaver import Store
 from palaver.engines.sqlite import connection
-from palaver.engines.sqlite.connection import Readers, Tx, Work
 from palaver.engines.sqlite.engine import SQLiteEngine
+from palaver.engines.sqlite.readers import BRIEF_SECONDS, Readers
+from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.errors import DatabaseCorrupt, EngineError, StoreClosed
 
 
@@ -41,13 +42,11 @@ async def test_a_brief_read_needs_no_thread(readers: Readers) -> None:
     assert await readers.run(where) != threading.get_ident()
 
 
-async def test_a_slow_disk_is_left_to_the_threads_for_a_while(
-    readers: Readers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "LEFT_TO_THREADS", 3)
+async def test_a_slow_disk_is_left_to_the_threads_for_a_while(readers: Readers) -> None:
+    readers.left_to_threads = 3
 
     def slow(_: Tx) -> None:
-        time.sleep(16 * connection.AT_ONCE_SECONDS + 0.01)  # by itself enough to be too slow on average
+        time.sleep(16 * BRIEF_SECONDS + 0.01)  # by itself enough to be too slow on average
 
     here = threading.get_ident()
     await readers.run_brief(slow)

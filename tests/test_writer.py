@@ -17,10 +17,9 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.engines.sqlite import writer as writing
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.engine import SQLiteEngine
-from palaver.engines.sqlite.writer import Writer
+from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.writer import Writer, WriterTuning
 from palaver.errors import AppendConflict, EngineUnavailable, StoreClosed
 from palaver.testing.kit import eventually
 
@@ -38,30 +37,33 @@ async def talk(store: Store) -> Conversation:
     return await store.conversation("x")
 
 
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine is no busy loop."""
-    monkeypatch.setattr(writing, "BUSY_SECONDS", 60.0)
+PATIENT = WriterTuning(busy_seconds=60.0)  # on a slow machine the loop must not count as busy
 
 
-def writer_of(store: Store, pace: float) -> Writer:
-    """The store's writer, which believes that commits take so long."""
+def writer_of(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
+    """The store's writer, set to believe that commits take this many seconds on average."""
     assert isinstance(store.engine, SQLiteEngine)
-    store.engine.writer.pace = pace
+    store.engine.writer.average_seconds = average
+    store.engine.writer.tuning = tuning
     return store.engine.writer
 
 
-async def writer_at_rest(store: Store, pace: float) -> Writer:
+async def idle_writer(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
     """The same when its thread has nothing to do, and waits for the next write."""
-    writer = writer_of(store, pace)
+    writer = writer_of(store, average, tuning)
 
     async def has_done_its_chores() -> bool:
         return not writer._chores_due
 
     await eventually(has_done_its_chores)
+    await thread_at_rest(writer)
+    return writer
+
+
+async def thread_at_rest(writer: Writer) -> None:
+    """Wait until the writer's thread has finished with the connection."""
     await asyncio.to_thread(writer._in_use.acquire)
     writer._in_use.release()
-    return writer
 
 
 def where(_: Tx) -> int:
@@ -70,7 +72,7 @@ def where(_: Tx) -> int:
 
 async def test_a_brief_write_needs_no_thread_on_a_fast_disk_only(store: Store) -> None:
     here = threading.get_ident()
-    assert await (await writer_at_rest(store, FAST)).submit_brief(where) == here
+    assert await (await idle_writer(store, FAST)).submit_brief(where) == here
     assert await writer_of(store, FAST).submit(where) != here
     assert await writer_of(store, SLOW).submit_brief(where) != here
 
@@ -79,12 +81,12 @@ async def test_the_pace_follows_the_disk(store: Store, talk: Conversation) -> No
     writer = writer_of(store, SLOW)
     for _ in range(100):
         await talk.append("user", "hello")
-    assert 0 < writer.pace < SLOW / 10
+    assert 0 < writer.average_seconds < SLOW / 10
 
 
 @pytest.mark.parametrize("pace", [FAST, SLOW])
 async def test_what_is_asked_for_together_shares_a_commit(store: Store, talk: Conversation, pace: float) -> None:
-    writer = await writer_at_rest(store, pace)
+    writer = await idle_writer(store, pace)
     before = writer.commits
     turns = await asyncio.gather(*(talk.append("user", f"number {n}") for n in range(16)))
     assert [turn.seq for turn in turns] == list(range(16))
@@ -107,22 +109,20 @@ async def test_nothing_overtakes_what_was_asked_for_before_it(store: Store, talk
     assert [turn.seq for turn in await asyncio.gather(*asked)] == list(range(60))
 
 
-async def test_a_great_many_at_once_are_the_threads(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BATCH", 3)
-    writer = await writer_at_rest(store, FAST)
+async def test_a_great_many_at_once_are_the_threads(store: Store) -> None:
+    writer = await idle_writer(store, FAST, WriterTuning(batch=3, busy_seconds=60.0))
     few = await asyncio.gather(*(writer.submit_brief(where) for _ in range(3)))
-    writer.pace = FAST
+    writer.average_seconds = FAST
     many = await asyncio.gather(*(writer.submit_brief(where) for _ in range(4)))
     assert set(few) == {threading.get_ident()}
     assert threading.get_ident() not in many
 
 
-async def test_a_busy_loop_leaves_the_disk_to_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BUSY_SECONDS", 0.0001)
-    writer = await writer_at_rest(store, FAST)
+async def test_a_busy_loop_leaves_the_disk_to_the_thread(store: Store) -> None:
+    writer = await idle_writer(store, FAST, WriterTuning(busy_seconds=0.0001))
     waiting = asyncio.create_task(writer.submit_brief(where))
     await asyncio.sleep(0)  # it is waiting for others now
-    time.sleep(0.01)  # noqa: ASYNC251  # so long the loop has other things to do
+    time.sleep(0.01)  # noqa: ASYNC251  # the loop is busy with something else
     assert await waiting != threading.get_ident()
 
 
@@ -139,7 +139,7 @@ async def test_one_that_is_refused_does_not_hurt_the_others(store: Store, talk: 
 
 
 async def test_one_that_fails_halfway_is_undone_and_the_others_are_kept(store: Store, talk: Conversation) -> None:
-    writer = await writer_at_rest(store, FAST)
+    writer = await idle_writer(store, FAST)
 
     def halfway(tx: Tx) -> None:
         tx.run("UPDATE conversations SET title = 'half'")
@@ -180,11 +180,9 @@ async def test_the_text_index_follows_by_itself(store: Store, talk: Conversation
     await eventually(is_indexed)
 
 
-async def test_what_a_search_has_indexed_is_not_due_any_more(
-    store: Store, talk: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = await writer_at_rest(store, FAST)
-    monkeypatch.setattr(writing, "CHORES_AFTER_SECONDS", 3_600.0)  # no moment is quiet enough
+async def test_what_a_search_has_indexed_is_not_due_any_more(store: Store, talk: Conversation) -> None:
+    writer = await idle_writer(store, FAST)
+    writer.tuning = WriterTuning(busy_seconds=60.0, chores_after_seconds=3_600.0)  # no moment is quiet enough
     times: list[int] = []
     chores = writer.chores
 
@@ -194,23 +192,21 @@ async def test_what_a_search_has_indexed_is_not_due_any_more(
 
     writer.chores = counted
     with writer._gate:
-        writer._chores_due = writing.CHORES_AT - 2
+        writer._chores_due = writer.tuning.chores_at - 2
     await talk.append("user", "peanuts")
     assert [one.conversation.key for one in await store.search("peanuts")] == ["x"]
     assert len(times) == 1
+    await thread_at_rest(writer)  # it counts a write after it has reported it
     assert writer._chores_due == 1, "the writing that the search itself asked for"
     await talk.append("user", "walnuts")
     assert len(times) == 1
     assert await store.search("walnuts")
 
 
-async def test_the_log_of_sqlite_stays_short(
-    store: Store, talk: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "CHECKPOINT_PAGES", 50)
-    writer = writer_of(store, FAST)
+async def test_the_log_of_sqlite_stays_short(store: Store, talk: Conversation, tmp_path: Path) -> None:
+    writer = writer_of(store, FAST, WriterTuning(checkpoint_pages=50, busy_seconds=60.0))
     for n in range(300):
-        writer.pace = FAST
+        writer.average_seconds = FAST
         await talk.append("user", f"number {n}")
     pages = (tmp_path / "a.db-wal").stat().st_size // 4_096
     assert pages < 1_050  # the first checkpoint is due at a thousand, the others at fifty
@@ -218,7 +214,7 @@ async def test_the_log_of_sqlite_stays_short(
 
 
 async def test_a_write_that_is_interrupted_leaves_nobody_waiting(store: Store, talk: Conversation) -> None:
-    writer = await writer_at_rest(store, FAST)
+    writer = await idle_writer(store, FAST)
 
     def interrupt(_: Tx) -> None:
         raise KeyboardInterrupt
@@ -233,7 +229,7 @@ async def test_a_write_that_is_interrupted_leaves_nobody_waiting(store: Store, t
 
 
 async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: Store, talk: Conversation) -> None:
-    writer = await writer_at_rest(store, FAST)
+    writer = await idle_writer(store, FAST)
     cut = asyncio.create_task(talk.append("user", "cut"))
     await asyncio.sleep(0)  # it is waiting for others now
     cut.cancel()
@@ -244,7 +240,7 @@ async def test_a_write_that_is_cancelled_before_it_began_is_not_written(store: S
 
 
 async def test_a_write_that_is_cancelled_when_another_has_done_it_is_written(store: Store, talk: Conversation) -> None:
-    writer = await writer_at_rest(store, FAST)
+    writer = await idle_writer(store, FAST)
     cut = asyncio.create_task(talk.append("user", "kept"))
     await asyncio.sleep(0)  # it is waiting for others now
     writer._write_brief(asyncio.get_running_loop())  # as another does who comes back before it
@@ -257,7 +253,7 @@ async def test_a_write_that_is_cancelled_when_another_has_done_it_is_written(sto
 async def test_a_write_that_is_cancelled_when_the_thread_has_it_complains_to_nobody(
     store: Store, talk: Conversation
 ) -> None:
-    writer = await writer_at_rest(store, FAST)
+    writer = await idle_writer(store, FAST)
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     cut = asyncio.create_task(talk.append("user", "wrong", expected_seq=7))
@@ -286,7 +282,7 @@ async def try_out(talk):
 async def main():
     async with palaver.open(sys.argv[1], embedder=None, worker=False) as store:
         talk = await store.conversation("x")
-        store.engine.writer.pace = 0.0
+        store.engine.writer.average_seconds = 0.0
         child = os.fork()
         if not child:
             try:

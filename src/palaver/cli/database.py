@@ -45,9 +45,9 @@ def sqlite_path(url: str) -> Path | None:
     """The file that an SQLite URL names; None for another engine."""
     if urlsplit(url).scheme != "sqlite":
         return None
-    from palaver.engines.sqlite.connection import Address
+    from palaver.engines.sqlite.connection import SQLiteAddress
 
-    return Address.parse(url).path
+    return SQLiteAddress.parse(url).path
 
 
 @asynccontextmanager

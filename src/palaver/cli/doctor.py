@@ -294,10 +294,10 @@ def _schema(path: Path) -> int:
 
 def _look(path: Path, pragma: str) -> Any:
     """Ask SQLite about a file, without changing it. `palaver.open` would migrate what it opens."""
-    from palaver.engines.sqlite.connection import Address, connect, translated
+    from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
 
-    with translated(path):
-        db = connect(Address(path), readonly=True)
+    with translate_errors(path):
+        db = connect(SQLiteAddress(path), readonly=True)
         try:
             return db.execute(f"PRAGMA {pragma}").fetchall()[0][0]
         finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from palaver.engines.sqlite.connection import Address, connect, translated
+from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
 from palaver.engines.sqlite.page_scrubbing import clear_gaps
 from palaver.errors import DatabaseCorrupt, EngineUnavailable
 
@@ -20,8 +20,8 @@ def copy_database(source: Path, target: Path, advance: Advance) -> None:
 
     The read transaction holds that moment: what is written meanwhile is not in the copy, and does not begin it anew.
     """
-    with translated(source):
-        reading = connect(Address(source), readonly=True)
+    with translate_errors(source):
+        reading = connect(SQLiteAddress(source), readonly=True)
         writing = apsw.Connection(str(target))
         try:
             reading.execute("BEGIN")
@@ -47,8 +47,8 @@ def _check(db: apsw.Connection, source: Path) -> None:
 
 def files_of(path: Path) -> set[str]:
     """Where the attachments are that a file names."""
-    with translated(path):
-        db = connect(Address(path), readonly=True)
+    with translate_errors(path):
+        db = connect(SQLiteAddress(path), readonly=True)
         try:
             return {row[0] for row in db.execute("SELECT path FROM attachments")}
         finally:
@@ -56,8 +56,8 @@ def files_of(path: Path) -> set[str]:
 
 
 def schema_of(path: Path) -> int:
-    with translated(path):
-        db = connect(Address(path), readonly=True)
+    with translate_errors(path):
+        db = connect(SQLiteAddress(path), readonly=True)
         try:
             return int(str(db.execute("PRAGMA user_version").get))
         finally:
@@ -66,7 +66,7 @@ def schema_of(path: Path) -> int:
 
 def make_whole(path: Path) -> None:
     """Bring everything into the one file, so that it can be moved. Raises when somebody else has it open."""
-    with translated(path):
+    with translate_errors(path):
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             for mode in ("DELETE", "WAL"):  # the first needs the file for itself

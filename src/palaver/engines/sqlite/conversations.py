@@ -5,12 +5,12 @@ from __future__ import annotations
 from palaver.audit.verifier import DETAILS, Details, details_hash
 from palaver.core.identity import canonical_json, genesis
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.deletion import delete_all_but_log, open_expired
 from palaver.engines.sqlite.details import add_participants, info
 from palaver.engines.sqlite.open_conversation import MINUTE, NO_LIMIT, OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, tenant_word
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import ConversationNotFound
 from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery

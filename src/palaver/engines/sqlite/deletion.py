@@ -32,11 +32,11 @@ from palaver.core.identity import digest, key_hash
 from palaver.core.turn_draft import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, scope_params
 from palaver.engines.sqlite import memory_invalidation, requests
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.details import drop_generated_title
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import rewrite_separators, unindex, unindex_title
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Scope
 from palaver.ports.queries import Deletion
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from palaver.audit.verifier import DETAILS, Details, details_hash
 from palaver.core.identity import canonical_json, new_salt
 from palaver.engines.rows import conversation_info
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, rewrite_separators, unindex_title
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import UpdateConflict
 from palaver.model import ConversationInfo, Scope
 from palaver.ports.queries import ConversationChanges

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from palaver.core.identity import canonical_json
 from palaver.engines import embedding
 from palaver.engines.file_passages import FILE_PARTS
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.ports.recall import Embedded, FactToEmbed, ToEmbed
 
 DROP_BATCH = 1_000  # vectors deleted in one transaction

@@ -33,9 +33,11 @@ from palaver.engines.sqlite import (
     text_index,
     turns,
 )
-from palaver.engines.sqlite.connection import Address, DedicatedReader, Readers, Tx, Work, translated
+from palaver.engines.sqlite.connection import SQLiteAddress, translate_errors
+from palaver.engines.sqlite.readers import DedicatedReader, Readers
+from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.engines.sqlite.watch import FileWatcher
-from palaver.engines.sqlite.writer import Writer
+from palaver.engines.sqlite.writer import DEFAULT_TUNING, Writer, WriterTuning
 from palaver.errors import EngineUnavailable
 from palaver.model import (
     ApiKey,
@@ -79,16 +81,18 @@ from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, Profi
 
 T = TypeVar("T")
 
-BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768
-BRIEF_READING, BRIEF_PAGE = 16_000, 128  # tokens; turns
+# Up to these sizes, an operation is brief: a write takes less time than its commit, a read looks at few rows.
+BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768  # of an append
+BRIEF_CONTEXT_TOKENS, BRIEF_HISTORY_TURNS = 16_000, 128  # of a read
 
 
 @asynccontextmanager
 async def open_sqlite(url: str, clock: Clock) -> AsyncIterator[SQLiteEngine]:
-    opening = asyncio.get_running_loop().run_in_executor(None, SQLiteEngine, Address.parse(url), clock)
+    """Open the engine of a file, and close it at the end of the block even if the caller is cancelled."""
+    opening = asyncio.get_running_loop().run_in_executor(None, SQLiteEngine, SQLiteAddress.parse(url), clock)
     try:
         engine = await asyncio.shield(opening)
-    except asyncio.CancelledError:  # the thread goes on, and what it opens must not stay open
+    except asyncio.CancelledError:  # the thread continues, and what it opens must not stay open
         opening.add_done_callback(_close_unused)
         raise
     try:
@@ -103,7 +107,9 @@ def _close_unused(opening: asyncio.Future[SQLiteEngine]) -> None:
 
 
 class SQLiteEngine:
-    def __init__(self, address: Address, clock: Clock) -> None:
+    """The Engine port over one file. `tuning` is the writer's."""
+
+    def __init__(self, address: SQLiteAddress, clock: Clock, tuning: WriterTuning = DEFAULT_TUNING) -> None:
         self.address, self.clock = address, clock
         self._last_append = 0.0
         self.readers = Readers(address, clock)
@@ -114,15 +120,16 @@ class SQLiteEngine:
             setup=text_index.check,
             chores=text_index.index_batch,
             committed=self.hub.wake,
+            tuning=tuning,
         )
-        self.readers.warm()
+        self.readers.open_brief()
 
     async def close(self) -> None:
         await self.hub.close()
         await asyncio.to_thread(self.close_connections)
 
     def close_connections(self) -> None:
-        """Blocks."""
+        """Close without an event loop. Blocks."""
         self.readers.close()
         self.writer.close()
 
@@ -149,7 +156,7 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
 
     async def index_all(self) -> None:
-        """A search sees everything that was stored before it."""
+        """Index every stored turn, so that a search sees everything that was stored before it."""
         more = bool(await self.readers.run_brief(text_index.backlog))
         while more:
             more = await self.writer.submit_chores() == text_index.BATCH
@@ -167,7 +174,7 @@ class SQLiteEngine:
         return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
 
     async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
-        run = self.readers.run_brief if _is_page(query) else self.readers.run
+        run = self.readers.run_brief if _is_brief_history(query) else self.readers.run
         return await run(lambda tx: turns.history(tx, scope, conversation, query))
 
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn:
@@ -207,29 +214,29 @@ class SQLiteEngine:
     # ---- forgetting
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
-        return await self._remove(lambda tx: deletion.forget_turn(tx, scope, conversation, turn))
+        return await self._delete(lambda tx: deletion.forget_turn(tx, scope, conversation, turn))
 
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._remove(lambda tx: deletion.reset(tx, scope, conversation))
+        return await self._delete(lambda tx: deletion.reset(tx, scope, conversation))
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._remove(lambda tx: deletion.forget_conversation(tx, scope, conversation))
+        return await self._delete(lambda tx: deletion.forget_conversation(tx, scope, conversation))
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
-        return await self._remove(lambda tx: deletion.retire(tx, scope, conversation, position, keep_salt))
+        return await self._delete(lambda tx: deletion.retire(tx, scope, conversation, position, keep_salt))
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
-        return await self._remove(lambda tx: deletion.forget_older(tx, scope, before))
+        return await self._delete(lambda tx: deletion.forget_older(tx, scope, before))
 
     async def expire(self, scope: Scope) -> Deletion:
-        return await self._remove(lambda tx: deletion.expire(tx, scope))
+        return await self._delete(lambda tx: deletion.expire(tx, scope))
 
-    async def _remove(self, work: Any) -> Deletion:
-        removed: Deletion = await self.writer.submit(work)
+    async def _delete(self, work: Work[Deletion]) -> Deletion:
+        removed = await self.writer.submit(work)
         return replace(removed, scrubbed=not self.writer.unscrubbed)
 
     async def scrub(self) -> bool:
-        """Try once more to cut old bytes out of the WAL. True when none are left."""
+        """Try again to remove old bytes from the WAL. True when none are left."""
         if self.writer.unscrubbed:
             await self.writer.submit(lambda tx: setattr(tx, "scrub", True))
         return not self.writer.unscrubbed
@@ -284,11 +291,11 @@ class SQLiteEngine:
     # ---- whole conversations
 
     async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
-        """All pages come from one snapshot, on a connection of its own."""
-        with translated(self.address.path):
+        """Read all pages from one snapshot, on a connection of its own."""
+        with translate_errors(self.address.path):
             reader = DedicatedReader(await asyncio.to_thread(self.readers.connect))
         try:
-            with translated(self.address.path):
+            with translate_errors(self.address.path):
                 await reader.run(lambda db: db.execute("BEGIN").fetchall())
                 pages = export_rows.pages(Tx(reader.db, micros(self.clock.now())), scope, conversation)
                 while (page := await reader.run(lambda db: next(pages, None))) is not None:
@@ -302,7 +309,7 @@ class SQLiteEngine:
     # ---- memory
 
     async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
-        run = self.readers.run_brief if limits.budget <= BRIEF_READING else self.readers.run
+        run = self.readers.run_brief if limits.budget <= BRIEF_CONTEXT_TOKENS else self.readers.run
         return await run(lambda tx: memory.reading(tx, scope, conversation, limits))
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
@@ -344,7 +351,7 @@ class SQLiteEngine:
     # ---- recall
 
     async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
-        await self.index_all()  # how rare a word is, is counted there
+        await self.index_all()  # the rarity of a word is counted in the index
         return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
 
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
@@ -357,10 +364,10 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
 
     async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
-        return None  # they are in this machine: all of them are looked at
+        return None  # the vectors are on this machine: recall reads all of them
 
     async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
-        raise NotImplementedError("see some_vectors")
+        raise NotImplementedError("some_vectors returned None: read all vectors")
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(lambda tx: recall.turns_by_number(tx, scope, tids))
@@ -488,7 +495,7 @@ class SQLiteEngine:
         try:
             return replace(found, storage={**self.storage(), **found.storage})
         except OSError:
-            raise EngineUnavailable(f"{self.address.path} is out of reach, or was deleted") from None
+            raise EngineUnavailable(f"{self.address.path} cannot be read, or was deleted") from None
 
     def storage(self) -> dict[str, Any]:
         path = self.address.path
@@ -505,14 +512,14 @@ class SQLiteEngine:
 
 
 def _is_brief(batch: AppendBatch) -> bool:
-    """Whether to store it takes less time than its commit."""
+    """True if storing the batch takes less time than its commit."""
     if batch.replaces is not None or len(batch.drafts) > BRIEF_TURNS:
         return False
     texts = [text for one in batch.drafts for text in (one.content, one.tool_calls, one.tool_results, one.sources)]
     return sum(map(len, filter(None, texts))) <= BRIEF_CHARACTERS
 
 
-def _is_page(query: HistoryQuery) -> bool:
-    """Whether no more rows are looked at than a few, which are returned."""
+def _is_brief_history(query: HistoryQuery) -> bool:
+    """True if the query reads few rows, and returns all that it reads."""
     filters = (query.since, query.until, query.participants, query.roles)
-    return query.limit <= BRIEF_PAGE and not query.include_superseded and all(one is None for one in filters)
+    return query.limit <= BRIEF_HISTORY_TURNS and not query.include_superseded and all(one is None for one in filters)

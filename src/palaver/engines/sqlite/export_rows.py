@@ -9,11 +9,11 @@ import apsw
 
 from palaver.core.identity import from_json
 from palaver.engines.sqlite import jobs
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.conversations import get
 from palaver.engines.sqlite.open_conversation import OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title
+from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.unreadable_rows import unreadable
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, RowUnreadable
 from palaver.memory import working_memory

@@ -8,10 +8,10 @@ from palaver.core.identity import canonical_json
 from palaver.engines.file_passages import FILE_PARTS, FilePiece, place
 from palaver.engines.rows import scope_params
 from palaver.engines.sqlite import jobs
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import enter_file
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import AttachmentNotFound
 from palaver.model import Attachment, FileQuote, FileText, Scope
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json, from_json
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import require_cid
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.wakeup import JOBS
 from palaver.memory.compaction import Compaction
 from palaver.model import Scope

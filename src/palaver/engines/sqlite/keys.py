@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from palaver.core.identity import canonical_json, event_hash, genesis, micros, moment
 from palaver.engines.rows import Row, event_from_row, scope_from_json, scope_to_json
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import ApiKey, Event, Scope
 from palaver.ports.engine import KEY_ID
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json, micros, moment
 from palaver.engines.rows import Row, event_from_row, scope_params
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import open_conversation
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import ConversationNotFound, InvalidInput
 from palaver.model import Event, LogSeal, Scope, Tip
 from palaver.ports.engine import ANNOUNCED

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from palaver.core.identity import micros, moment
 from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
 from palaver.engines.sqlite import jobs, memory_invalidation
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.details import info
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope

@@ -11,8 +11,8 @@ from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, preview, words
 from palaver.engines.rows import Row, TurnRow, scope_params
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.wakeup import JOBS
 from palaver.errors import (
     AttachmentNotFound,

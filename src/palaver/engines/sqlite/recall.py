@@ -7,10 +7,10 @@ from typing import Any
 
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, scope_params
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from palaver.core.identity import micros, moment, stamped_seq
 from palaver.engines.rows import Row, from_json_or_none, to_json_or_none
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import require_cid, require_row
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Request, Scope
 from palaver.ports.models import CounterBound
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from palaver.engines.migrate import migrations
 from palaver.engines.rows import scope_params, waiting_seconds
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.jobs import due_parameters
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Scope, Stats, UsageLine
 from palaver.ports.jobs import JOB_KINDS, Health
 

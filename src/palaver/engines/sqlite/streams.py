@@ -8,9 +8,9 @@ from palaver.core.turn_draft import chunk_hash, content_hash
 from palaver.core.validation import MAX_CONTENT
 from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite import text_index, turns
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import (
     ConversationGone,
     ConversationNotFound,

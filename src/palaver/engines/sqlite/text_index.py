@@ -15,9 +15,9 @@ from palaver.core.identity import canonical_json, digest
 from palaver.core.turn_draft import decode_content, words
 from palaver.engines.rows import Row, TurnRow
 from palaver.engines.sqlite import jobs
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.recall.terms import ANALYZER, passages, title_terms
 
 BATCH = 500

@@ -9,7 +9,6 @@ from palaver.core.identity import canonical_json, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
 from palaver.engines.rows import TurnRow, tree_node
 from palaver.engines.sqlite import memory_invalidation
-from palaver.engines.sqlite.connection import Tx
 from palaver.engines.sqlite.open_conversation import (
     NO_LIMIT,
     OpenConversation,
@@ -18,6 +17,7 @@ from palaver.engines.sqlite.open_conversation import (
     turn_row,
 )
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.model import Branch, Scope, Turn
 from palaver.ports.queries import AppendBatch, HistoryQuery

@@ -6,7 +6,7 @@ import asyncio
 
 import apsw
 
-from palaver.engines.sqlite.connection import DedicatedReader, Readers
+from palaver.engines.sqlite.readers import DedicatedReader, Readers
 from palaver.engines.wakeup import WakeupHub
 
 # Seconds between two looks at the file: after a change, and after a long time without one.

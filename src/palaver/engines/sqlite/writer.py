@@ -1,4 +1,4 @@
-"""The one connection of this process that writes: who may use it when, and which writes share a commit."""
+"""The one connection of this process that writes: which writes share a commit, and who runs them."""
 
 from __future__ import annotations
 
@@ -19,245 +19,261 @@ import apsw
 
 from palaver import errors
 from palaver.core.identity import micros
-from palaver.engines.sqlite.connection import (
-    AT_ONCE_SECONDS,
-    WEIGHT,
-    Address,
-    ForkGuard,
-    Tx,
-    Work,
-    prepare,
-    translated,
-)
+from palaver.engines.sqlite.connection import SQLiteAddress, prepare, translate_errors
 from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.engines.sqlite.readers import AVERAGE_WEIGHT, BRIEF_SECONDS, ForkGuard
+from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.ports.clock import Clock
 
 T = TypeVar("T")
 
-BATCH = 256
-GATHER_SECONDS = 0.0003
-CHORES_AT, CHORES_AFTER_SECONDS = 128, 0.05
 SCRUB_RETRY_SECONDS = 1.0
-SCRUB_WAIT_MILLISECONDS = 1_000
+SCRUB_WAIT_MILLISECONDS = 1_000  # how long a deletion waits for readers that still need the WAL
 SCRUB_TRIES = 10
-CHECKPOINT_PAGES = 1_000
-# A loop that took longer than this to come to the writes it was asked for, for each of them, has other things to do.
-BUSY_SECONDS = 0.0001
-UNKNOWN_SECONDS = 2 * AT_ONCE_SECONDS
+UNKNOWN_SECONDS = 2 * BRIEF_SECONDS  # the assumed duration of a commit before the first one: not brief
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTuning:
+    """Limits of a writer. The defaults suit every disk; tests use others.
+
+    `busy_seconds` is how long the event loop may take to come back to a brief write, for each waiting write. A loop
+    that takes longer has other work to do, and the thread writes instead.
+    """
+
+    batch: int = 256  # writes in one commit, at most
+    gather_seconds: float = 0.0003  # how long a commit waits for callers that wrote together last time
+    chores_at: int = 128  # writes after which chores run even if there is no quiet moment
+    chores_after_seconds: float = 0.05  # without a write; then the moment is quiet
+    checkpoint_pages: int = 1_000  # of the WAL
+    busy_seconds: float = 0.0001
+
+
+DEFAULT_TUNING = WriterTuning()
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _Write:
+    """One write on its way. `was_brief`: it ran in the thread of the event loop."""
+
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
     asked: float
-    future: asyncio.Future[Any] = field(init=False)  # by which the thread tells: of one that it has
+    future: asyncio.Future[Any] = field(init=False)  # set when the thread gets it
     result: Any = None
     error: BaseException | None = None
-    was_brief: bool = False  # done without the thread
+    was_brief: bool = False
 
 
-def _new_job(work: Work[Any]) -> _Job:
-    return _Job(work, asyncio.get_running_loop(), time.perf_counter())
-
-
-def _is_busy(jobs: Sequence[_Job]) -> bool:
-    return time.perf_counter() - jobs[0].asked > BUSY_SECONDS * len(jobs)
+def _new_write(work: Work[Any]) -> _Write:
+    return _Write(work, asyncio.get_running_loop(), time.perf_counter())
 
 
 class _Wake(Enum):
-    """Told to a thread that has nothing to write, but something to do."""
+    """Queued to wake the thread when there is nothing to write but other work to do."""
 
     UP = "up"
 
 
 class Writer(ForkGuard):
-    """A thread that writes. What is queued while it commits shares the next commit.
+    """A thread that writes. Writes that are queued during a commit share the next one.
 
-    Where the disk is fast and the event loop has nothing else to do, brief writes are done without it: those of one
-    turn of the loop together, at its end.
+    While the disk is fast and the event loop is idle, brief writes do without the thread: those of one iteration of the
+    loop are committed together, at its end.
     """
 
     def __init__(
         self,
-        address: Address,
+        address: SQLiteAddress,
         clock: Clock,
         *,
         setup: Work[None],
         chores: Work[int],
         committed: Callable[[set[str]], None],
+        tuning: WriterTuning = DEFAULT_TUNING,
     ) -> None:
-        """`chores` is what may wait a moment: it is done when nothing else is, or when enough has piled up."""
+        """Open the connection and start the thread. Blocks.
+
+        `setup` runs once, after migrations. `chores` is work that may wait for a quiet moment; it returns how much it
+        did, and runs again until it did nothing. `committed` gets the names that a commit touched.
+        """
         self.address, self.clock, self.committed, self.chores = address, clock, committed, chores
+        self.tuning = tuning
         self.commits = 0
-        self.pace = UNKNOWN_SECONDS  # of a commit, as of late
+        self.average_seconds = UNKNOWN_SECONDS  # of a commit, recently
         self._chores_due = 1
         self._last_group = 1
         self._last_write = 0.0
-        self._wal_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
+        self._wal_pages, self._checkpoint_at = 0, tuning.checkpoint_pages
         self.db = prepare(address, setup)
-        self._name = str(address.path)  # a Path costs more than the question, and every commit asks it
+        self._name = str(address.path)  # converted once: every commit needs it
         self._file = self._identity()
-        self.db.set_wal_hook(self._wal_grew)  # in the place of SQLite's own checkpoints, which are part of a commit
+        self.db.set_wal_hook(self._wal_grew)  # replaces SQLite's automatic checkpoints, which would delay a commit
         self.unscrubbed = self._marked_unscrubbed()
-        self._brief: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-        self._queue: SimpleQueue[_Job | _Wake | None] = SimpleQueue()
-        self._in_use = threading.Lock()  # the connection
-        self._gate = threading.RLock()  # the way into the queue, until it is closed
-        self._under_way = 0  # jobs that the thread has, and has not done yet
+        self._brief: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
+        self._queue: SimpleQueue[_Write | _Wake | None] = SimpleQueue()
+        self._in_use = threading.Lock()  # guards the connection
+        self._gate = threading.RLock()  # guards the queue, `_brief` and `_closed`
+        self._under_way = 0  # writes that the thread has not finished
         super().__init__()
         self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
         self._thread.start()
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        job = _new_job(work)
+        write = _new_write(work)
         with self._gate:
             self._check_open()
-            self._queue_up([*self._brief.pop(job.loop, ()), job])  # nothing overtakes what was asked for before it
-        return job.future
+            self._enqueue([*self._brief.pop(write.loop, ()), write])  # writes keep the order of the calls
+        return write.future
 
     def submit_chores(self) -> asyncio.Future[int]:
-        """Them now, for who cannot wait for a quiet moment; once more when they have not come to their end."""
-        return self.submit(self._chores_at_once)
+        """Run the chores now, not in a quiet moment. Returns how much they did; call again for the rest."""
+        return self.submit(self._run_chores)
 
-    def _chores_at_once(self, tx: Tx) -> int:
+    def _run_chores(self, tx: Tx) -> int:
         self._chores_due = 0
         return self.chores(tx)
 
     async def submit_brief(self, work: Work[T]) -> T:
-        """The same for a write that takes less time than its commit."""
-        if self.pace > AT_ONCE_SECONDS:
+        """Submit a write that takes less time than its commit."""
+        if self.average_seconds > BRIEF_SECONDS:
             return await self.submit(work)
-        job = _new_job(work)
+        write = _new_write(work)
         with self._gate:
             self._check_open()
-            self._brief.setdefault(job.loop, []).append(job)
+            self._brief.setdefault(write.loop, []).append(write)
         try:
-            await asyncio.sleep(0)  # who else writes in this turn of the loop comes along
-        except BaseException:  # cancelled before it was written: passed on
-            self._withdraw(job)
+            await asyncio.sleep(0)  # other writes of this iteration of the loop join the commit
+        except BaseException:  # re-raised: cancelled before it was written
+            self._withdraw(write)
             raise
-        if not job.was_brief:
-            self._write_brief(job.loop)
-        if not job.was_brief:
-            await job.future
-        elif job.error is not None:
-            raise job.error
-        result: T = job.result
+        if not write.was_brief:
+            self._write_brief(write.loop)
+        if not write.was_brief:
+            await write.future
+        elif write.error is not None:
+            raise write.error
+        result: T = write.result
         return result
 
     def close(self) -> None:
-        """Finish what was asked for, then close. Blocks."""
+        """Finish what is queued, then close. Blocks."""
         with self._gate:
             if self._closed:
                 return
             self._closed = True
-            self._queue_up(chain(*self._brief.values()))
+            self._enqueue(chain(*self._brief.values()))
             self._brief.clear()
             self._queue.put(None)
         self._thread.join()
 
-    # What is queued is done: all this is called by who holds the gate, and nothing comes behind the end of the queue.
+    # The caller of these two holds the gate, so that nothing is queued after the end marker of `close`.
 
-    def _queue_up(self, jobs: Iterable[_Job]) -> None:
-        for job in jobs:
-            job.future = job.loop.create_future()
+    def _enqueue(self, writes: Iterable[_Write]) -> None:
+        for write in writes:
+            write.future = write.loop.create_future()
             self._under_way += 1
-            self._queue.put(job)
+            self._queue.put(write)
 
     def _check_open(self) -> None:
         if self._closed:
             raise errors.StoreClosed
 
-    # ---- without the thread
+    # ---- brief writes, in the thread of the event loop
 
-    def _withdraw(self, job: _Job) -> None:
+    def _withdraw(self, write: _Write) -> None:
         with self._gate:
-            waiting = self._brief.get(job.loop, [])
-            if job in waiting:
-                waiting.remove(job)
-            elif not job.was_brief:  # the thread has it, and tells nobody
-                job.future.cancel()
+            waiting = self._brief.get(write.loop, [])
+            if write in waiting:
+                waiting.remove(write)
+            elif not write.was_brief:  # the thread has it, and its result is dropped
+                write.future.cancel()
             if not waiting:
-                self._brief.pop(job.loop, None)
+                self._brief.pop(write.loop, None)
 
     def _write_brief(self, loop: asyncio.AbstractEventLoop) -> None:
-        """All that a turn of the loop asked for, by who is the first to come back. The thread does what cannot be done
-        at once."""
+        """Commit all brief writes of one iteration of the loop. Called by the first task that comes back.
+
+        What cannot be written at once goes to the thread.
+        """
         with self._gate:
-            jobs = self._brief.pop(loop, None)
-        if not jobs:  # the thread has them, with something that was asked for later
+            writes = self._brief.pop(loop, None)
+        if not writes:  # the thread has them, because a longer write was submitted after them
             return
-        now = len(jobs) <= BATCH and not _is_busy(jobs) and not self._under_way
+        now = len(writes) <= self.tuning.batch and not self._is_loop_busy(writes) and not self._under_way
         if now and self._in_use.acquire(blocking=False):
             try:
-                done = not self._closed and self._written_at_once(jobs)
-            except BaseException:  # passed on: an interrupt. Nobody may wait for what it cut off
-                _tell(jobs, errors.EngineUnavailable("interrupted: it is not known whether this was written"))
+                done = not self._closed and self._try_write(writes)
+            except BaseException:  # re-raised: an interrupt. The callers must not wait for ever
+                _set_error(writes, errors.EngineUnavailable("interrupted: it is not known whether this was written"))
                 raise
             finally:
                 self._in_use.release()
             if done:
-                for job in jobs:
-                    job.was_brief = True
+                for write in writes:
+                    write.was_brief = True
                 return
-        self._pass_on(jobs)
+        self._pass_on(writes)
 
-    def _written_at_once(self, jobs: list[_Job]) -> bool:
-        """False when nothing was written: another process is writing, or something failed. The thread will see."""
+    def _is_loop_busy(self, writes: Sequence[_Write]) -> bool:
+        return time.perf_counter() - writes[0].asked > self.tuning.busy_seconds * len(writes)
+
+    def _try_write(self, writes: list[_Write]) -> bool:
+        """Write without waiting. False when nothing was written: another process is writing, or something failed."""
         self.db.set_busy_timeout(0)
         try:
             tx = self._begin()
-            if not self._all_at_once(tx, jobs) or tx.scrub:
+            if not self._run_together(tx, writes) or tx.scrub:
                 return False
             self._commit()
-        except Exception:  # the thread runs into it again, and tells those who asked
+        except Exception:  # the thread tries again, meets the same error and reports it
             return False
         finally:
             self._roll_back()
         self.committed(tx.touched)
-        self._leave_chores(len(jobs))
+        self._leave_chores(len(writes))
         return True
 
-    def _pass_on(self, jobs: list[_Job]) -> None:
-        for job in jobs:
-            job.result = job.error = None
+    def _pass_on(self, writes: list[_Write]) -> None:
+        """Give writes to the thread."""
+        for write in writes:
+            write.result = write.error = None
         try:
             with self._gate:
                 self._check_open()
-                self._queue_up(jobs)
+                self._enqueue(writes)
         except errors.StoreClosed as problem:
-            _tell(jobs, problem)
+            _set_error(writes, problem)
 
     def _leave_chores(self, writes: int) -> None:
-        """To the thread. It must hear of the first, to wait for a quiet moment, and when there are many."""
+        """Leave chores to the thread. Wake it for the first, so that it waits for a quiet moment, and for many."""
         before, self._chores_due = self._chores_due, self._chores_due + writes
         self._last_write = time.monotonic()
-        if not before or before < CHORES_AT <= self._chores_due or self._wal_pages >= self._checkpoint_at:
+        if not before or before < self.tuning.chores_at <= self._chores_due or self._wal_pages >= self._checkpoint_at:
             self._queue.put(_Wake.UP)
 
     # ---- the thread
 
     def _run(self) -> None:
-        waiting: deque[_Job] = deque()
+        waiting: deque[_Write] = deque()
         try:
             self._work(waiting)
-        except BaseException:  # nobody may wait for a thread that is gone
+        except BaseException:  # re-raised; the callers must not wait for a dead thread
             with self._gate:
                 self._closed = True
             self._fail(waiting)
             raise
         self.db.close()
 
-    def _fail(self, waiting: deque[_Job]) -> None:
+    def _fail(self, waiting: deque[_Write]) -> None:
         while not self._queue.empty():
-            if isinstance(job := self._queue.get(), _Job):
-                waiting.append(job)
-        for job in waiting:
-            job.error = errors.EngineUnavailable("the writer stopped after an unexpected error; open the store again")
+            if isinstance(write := self._queue.get(), _Write):
+                waiting.append(write)
+        for write in waiting:
+            write.error = errors.EngineUnavailable("the writer stopped after an unexpected error; open the store again")
         _deliver(list(waiting))
 
-    def _work(self, waiting: deque[_Job]) -> None:
+    def _work(self, waiting: deque[_Write]) -> None:
         closing = False
         while not closing:
             closing = self._gather(waiting)
@@ -266,42 +282,43 @@ class Writer(ForkGuard):
                 self._work_once(waiting, closing)
             waiting.clear()
 
-    def _work_once(self, waiting: Collection[_Job], closing: bool) -> None:
-        quiet = closing or (not waiting and time.monotonic() - self._last_write >= CHORES_AFTER_SECONDS)
+    def _work_once(self, waiting: Collection[_Write], closing: bool) -> None:
+        quiet = closing or (not waiting and time.monotonic() - self._last_write >= self.tuning.chores_after_seconds)
         if waiting:
             self._last_group = len(waiting)
             self._commit_group(list(waiting))
             self._chores_due += len(waiting)
-        if self._chores_due >= CHORES_AT or (self._chores_due and quiet):
+        if self._chores_due >= self.tuning.chores_at or (self._chores_due and quiet):
             self._do_chores()
         if self.unscrubbed and quiet:
             self._scrub(0)
         if self._wal_pages >= self._checkpoint_at:
             self._checkpoint()
 
-    def _gather(self, waiting: deque[_Job]) -> bool:
-        """Wait for the next write and take all that is queued behind it. True when there will be no more."""
-        pause = CHORES_AFTER_SECONDS if self._chores_due else SCRUB_RETRY_SECONDS if self.unscrubbed else None
+    def _gather(self, waiting: deque[_Write]) -> bool:
+        """Wait for the next write and take all that are queued. True when the writer is closing."""
+        chores_pause = self.tuning.chores_after_seconds if self._chores_due else None
+        pause = chores_pause or (SCRUB_RETRY_SECONDS if self.unscrubbed else None)
         try:
-            job = self._queue.get(timeout=pause)
-            while job is not None:
-                if job is _Wake.UP:
+            write = self._queue.get(timeout=pause)
+            while write is not None:
+                if write is _Wake.UP:
                     return False
-                waiting.append(job)
-                if len(waiting) == BATCH:
+                waiting.append(write)
+                if len(waiting) == self.tuning.batch:
                     return False
-                # Those who wrote together last time are about to write again: sharing one commit is worth a moment.
+                # Callers that wrote together last time will write again: sharing a commit is worth a short wait.
                 expected = len(waiting) < self._last_group
-                job = self._queue.get(timeout=GATHER_SECONDS) if expected else self._queue.get_nowait()
+                write = self._queue.get(timeout=self.tuning.gather_seconds) if expected else self._queue.get_nowait()
         except Empty:
             return False
         return True
 
     def _do_chores(self) -> None:
-        """What was put off. If it fails, it stays put off: the next write brings it up again."""
+        """Run chores until nothing is left. If they fail, the next write makes them due again."""
         self._chores_due = 0
         try:
-            with translated(self.address.path):
+            with translate_errors(self.address.path):
                 while True:
                     self.db.execute("BEGIN IMMEDIATE")
                     tx = Tx(self.db, micros(self.clock.now()))
@@ -311,43 +328,43 @@ class Writer(ForkGuard):
                         self.committed(tx.touched)
                     if not done:
                         return
-        except Exception:  # whatever a text does to the index, the writer must live; a search meets the same error
+        except Exception:  # the writer must survive any text; a search runs the chores too, and reports the error
             self._roll_back()
 
-    def _commit_group(self, jobs: list[_Job]) -> None:
+    def _commit_group(self, writes: list[_Write]) -> None:
         try:
-            with translated(self.address.path):
+            with translate_errors(self.address.path):
                 tx = self._begin()
-                if not self._all_at_once(tx, jobs):
+                if not self._run_together(tx, writes):
                     self._roll_back()
                     tx = self._begin()
-                    for job in jobs:
-                        self._by_itself(tx, job)
+                    for write in writes:
+                        self._run_alone(tx, write)
                 self._commit()
-        except BaseException as problem:  # it belongs to the callers: each one gets it
+        except BaseException as problem:  # every caller gets it
             self._roll_back()
-            for job in jobs:
-                job.error = job.error or problem
+            for write in writes:
+                write.error = write.error or problem
         else:
             if tx.scrub:
                 self.unscrubbed = True
                 self._scrub(SCRUB_WAIT_MILLISECONDS)
             self.committed(tx.touched)
         with self._gate:
-            self._under_way -= len(jobs)
-        _deliver(jobs)
+            self._under_way -= len(writes)
+        _deliver(writes)
 
     # ---- a transaction
 
     def _begin(self) -> Tx:
-        if self._identity() != self._file:  # what is written to it now, nobody would ever find
+        if self._identity() != self._file:  # writes to a deleted file would be lost
             raise errors.EngineUnavailable(f"{self.address.path} was deleted or replaced: open the store again")
         self.db.execute("BEGIN IMMEDIATE")
-        # The clock is read under the lock: two processes cannot take the same moment for two events.
+        # The clock is read under the lock, so that two processes cannot give two events the same time.
         return Tx(self.db, micros(self.clock.now()))
 
     def _identity(self) -> tuple[int, int] | None:
-        """Of the file that has our name."""
+        """Return what identifies the file that is at our path now."""
         try:
             found = os.stat(self._name)
         except OSError:
@@ -357,64 +374,64 @@ class Writer(ForkGuard):
     def _commit(self) -> None:
         start = time.perf_counter()
         self.db.execute("COMMIT")
-        self.pace += (time.perf_counter() - start - self.pace) * WEIGHT
+        self.average_seconds += (time.perf_counter() - start - self.average_seconds) * AVERAGE_WEIGHT
         self.commits += 1
 
-    def _all_at_once(self, tx: Tx, jobs: list[_Job]) -> bool:
-        """Run the writes one after another. False when one failed halfway: then all must run again, each by itself."""
-        for job in jobs:
+    def _run_together(self, tx: Tx, writes: list[_Write]) -> bool:
+        """Run the writes in order. False when one failed after it changed rows: then all run again, each on its own."""
+        for write in writes:
             before = self.db.total_changes()
             try:
-                job.result = job.work(tx)
-            except Exception as problem:  # its caller gets it; the others' writes go on
-                if len(jobs) == 1 or not self.db.in_transaction:
+                write.result = write.work(tx)
+            except Exception as problem:  # its caller gets it; the other writes continue
+                if len(writes) == 1 or not self.db.in_transaction:
                     raise
                 if self.db.total_changes() != before or not isinstance(problem, errors.PalaverError):
                     return False
-                job.error = problem
+                write.error = problem
         return True
 
-    def _by_itself(self, tx: Tx, job: _Job) -> None:
-        """Run one write so that its failure undoes it and nothing else."""
-        job.error = None
+    def _run_alone(self, tx: Tx, write: _Write) -> None:
+        """Run one write inside a savepoint, so that its failure undoes only itself."""
+        write.error = None
         self.db.execute("SAVEPOINT one")
         try:
-            with translated(self.address.path):
-                job.result = job.work(tx)
-        except Exception as problem:  # its caller gets it; the others' writes go on
+            with translate_errors(self.address.path):
+                write.result = write.work(tx)
+        except Exception as problem:  # its caller gets it; the other writes continue
             if not self.db.in_transaction:
-                raise  # the whole group went down with it, as on a full disk
-            job.error = problem
+                raise  # the error ended the transaction of the whole group, as a full disk does
+            write.error = problem
             self.db.execute("ROLLBACK TO one")
         self.db.execute("RELEASE one")
 
     def _roll_back(self) -> None:
-        # SQLite rolls back by itself after some errors, a full disk among them.
+        # After some errors, such as a full disk, SQLite has rolled back already.
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
-    # ---- the log of SQLite, and old bytes in it and in the file
+    # ---- checkpoints, and old bytes in the WAL and the file
 
     def _wal_grew(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        if pages < self._wal_pages:  # it began anew
-            self._checkpoint_at = CHECKPOINT_PAGES
+        if pages < self._wal_pages:  # it was reset
+            self._checkpoint_at = self.tuning.checkpoint_pages
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """As SQLite would do it by itself; while a reader holds it back, not after every commit."""
+        """Copy the WAL into the file. While a reader holds it back, this is not tried after every commit."""
         try:
             self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:
-            pass  # the log goes on growing, and the next commit says what is wrong
-        self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
+            pass  # the WAL keeps growing, and the next commit reports the error
+        self._checkpoint_at = self._wal_pages + self.tuning.checkpoint_pages
 
     def _marked_unscrubbed(self) -> bool:
-        with translated(self.address.path):
+        with translate_errors(self.address.path):
             return bool(self.db.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
 
     def _scrub(self, wait: int) -> None:
-        """Cut the WAL to nothing and clear the gaps of the file; what a reader still needs stays for now."""
+        """Truncate the WAL and clear the gaps in the file, unless a reader still needs the WAL."""
         self.db.set_busy_timeout(wait)
         try:
             for _ in range(SCRUB_TRIES):
@@ -422,20 +439,20 @@ class Writer(ForkGuard):
                 if busy or self._clear_gaps():
                     break
         except (apsw.Error, OSError):
-            pass  # tried again a second later, and by whoever opens the file next
+            pass  # tried again a second later, and by the next process that opens the file
         finally:
             self._roll_back()
             self.db.set_busy_timeout(self.address.busy_timeout)
 
     def _clear_gaps(self) -> bool:
-        """Clear the file while nobody writes. False when another process has written since the WAL was cut."""
+        """Clear the gaps under the write lock. False when another process has written since the WAL was truncated."""
         self.db.execute("BEGIN IMMEDIATE")
         wal = Path(self.db.filename_wal)
         if wal.exists() and wal.stat().st_size:
             self.db.execute("ROLLBACK")
             return False
         clear_gaps(self.db.filename)
-        # Pages in memory still have their gaps as they were; the commit makes other processes drop theirs.
+        # Cached pages still have their old gaps. The commit makes other processes drop their caches.
         self.db.release_memory()
         self.db.execute("DELETE FROM meta WHERE name = 'scrub'")
         self.db.execute("COMMIT")
@@ -443,28 +460,28 @@ class Writer(ForkGuard):
         return True
 
 
-def _deliver(jobs: list[_Job]) -> None:
-    """Hand results to the waiting tasks: one wake-up per event loop, not one per task."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
+def _deliver(writes: list[_Write]) -> None:
+    """Give results to the waiting tasks, with one wake-up per event loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
+    for write in writes:
+        loops.setdefault(write.loop, []).append(write)
     for loop, mine in loops.items():
         try:
             loop.call_soon_threadsafe(_resolve, mine)
         except RuntimeError:
-            pass  # that loop is closed: nobody is waiting there any more
+            pass  # that loop is closed, and its tasks are gone
 
 
-def _tell(jobs: list[_Job], problem: BaseException) -> None:
-    for job in jobs:
-        job.error, job.was_brief = problem, True
+def _set_error(writes: list[_Write], problem: BaseException) -> None:
+    for write in writes:
+        write.error, write.was_brief = problem, True
 
 
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.future.done():  # cancelled
+def _resolve(writes: list[_Write]) -> None:
+    for write in writes:
+        if write.future.done():  # cancelled
             continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
+        if write.error is not None:
+            write.future.set_exception(write.error)
         else:
-            job.future.set_result(job.result)
+            write.future.set_result(write.result)
