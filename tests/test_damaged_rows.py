@@ -14,6 +14,7 @@ from tests.test_tampering import original as original
 
 import palaver
 from palaver import Conversation, Store
+from palaver.conversations.store import conversation_of
 from palaver.errors import PalaverError, RowUnreadable
 from palaver.testing import FakeClock
 
@@ -62,7 +63,7 @@ async def reading(folder: Path, id: str) -> AsyncIterator[tuple[Store, Conversat
     """The store, and the conversation as one has it who got it before the damage."""
     async with opened(folder, worker=False) as store:
         (info,) = [one for one in (await store.conversations()).items if one.id == id]
-        yield store, Conversation(store, info)
+        yield store, conversation_of(store, info)
 
 
 async def told(read: Awaitable[Any]) -> PalaverError | None:

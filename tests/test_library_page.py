@@ -15,7 +15,7 @@ import palaver.testing
 from palaver import errors
 from palaver.audit.verifier import Verifier
 from palaver.context.options import OPTIONS
-from palaver.conversations import conversation
+from palaver.conversations import arguments, attachments, memory
 from palaver.conversations.options import CONVERSATION_FIELDS
 from palaver.core import validation
 from palaver.core.turn_options import TURN_FIELDS
@@ -29,10 +29,7 @@ PAGE = (DOCS / "library.md").read_text()
 ROW = re.compile(r"^\| (.+?) \|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 # Without an underscore, because other modules call them; the page says that they are no verbs.
-OURS = {
-    "require", "require_owner", "changes", "held_back", "finish_removal", "delete_doomed_blobs", "writing_blobs",
-    "new_stream_redactor",
-}  # fmt: skip
+OURS = {"require"}
 
 
 def section(title: str) -> str:
@@ -138,9 +135,9 @@ LIMITS = {
     "a file": (validation, "MAX_FILE"),
     "lists and objects in one another": (validation, "MAX_DEPTH"),
     "a time to live": (validation, "MAX_TTL"),
-    "turns, events or conversations in one call": (conversation, "MAX_READ"),
-    "an upload's time": (conversation, "MAX_UPLOAD_SECONDS"),
-    "tokens of turns that one `extract_facts` reads": (conversation, "MAX_EXTRACT"),
+    "turns, events or conversations in one call": (arguments, "MAX_READ"),
+    "an upload's time": (attachments, "MAX_UPLOAD_SECONDS"),
+    "tokens of turns that one `extract_facts` reads": (memory, "MAX_EXTRACT"),
     "a query of recall, which is cut": (service, "MAX_QUERY"),
     "words of a file that are kept": (texts, "MAX_CHARACTERS"),
     "what an archive unpacks to": (archives, "MAX_UNPACKED"),
@@ -154,4 +151,9 @@ def test_every_limit_is_there_with_its_figure() -> None:
     told = {first: rest.split()[0] for first, rest in ROW.findall(section("Limits")) if rest.strip()[0].isdigit()}
     assert told == {name: f"{getattr(module, constant):,}" for name, (module, constant) in LIMITS.items()}
     known = {constant for _, constant in LIMITS.values()}
-    assert {name for module in (validation, conversation) for name in vars(module) if name.startswith("MAX_")} <= known
+    assert {
+        name
+        for module in (validation, arguments, attachments, memory)
+        for name in vars(module)
+        if name.startswith("MAX_")
+    } <= known

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Conversation, Event, Scope
+from palaver import Conversation, Event, Scope, Store
 
 PATIENCE = 30  # seconds after which something that should happen has not
 
@@ -33,9 +33,14 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.fixture
-async def talk(database_url: str, tmp_path: Path) -> AsyncIterator[Conversation]:
+async def store(database_url: str, tmp_path: Path) -> AsyncIterator[Store]:
     async with palaver.open(database_url, tenant="acme", user="ada", files=tmp_path / "files", worker=False) as store:
-        yield await store.conversation("k")
+        yield store
+
+
+@pytest.fixture
+async def talk(store: Store) -> Conversation:
+    return await store.conversation("k")
 
 
 async def take(talk: Conversation, count: int, after: int = 0) -> list[Event]:
@@ -199,7 +204,7 @@ async def test_a_reader_that_leaves_does_not_disturb_the_others(talk: Conversati
 # ---- the end -------------------------------------------------------------------------------------------------------
 
 
-async def test_it_ends_with_the_tombstone(talk: Conversation) -> None:
+async def test_it_ends_with_the_tombstone(store: Store, talk: Conversation) -> None:
     async with asyncio.timeout(PATIENCE), aclosing(talk.subscribe()) as events:
         first = await anext(events)  # it follows by now: what is gone already cannot be followed
         rest = asyncio.create_task(collect(events))
@@ -207,18 +212,20 @@ async def test_it_ends_with_the_tombstone(talk: Conversation) -> None:
         await talk.forget()
         found = [first, *await rest]
     assert [event.kind for event in found] == ["create", "append", "forget"]
-    assert found == await talk._store.audit(talk.id)
+    assert found == await store.audit(talk.id)
 
 
 @pytest.mark.parametrize("reader", ["participant", "workspace"])
-async def test_one_who_saw_it_by_its_details_is_cut_off_when_those_are_deleted(talk: Conversation, reader: str) -> None:
+async def test_one_who_saw_it_by_its_details_is_cut_off_when_those_are_deleted(
+    store: Store, talk: Conversation, reader: str
+) -> None:
     """Who took part, and in which workspace, is forgotten too: so is their right to see even the tombstone."""
     await talk.update(participants=["bob"], workspace="w")
     scopes = {
         "participant": Scope("acme", "bob"),
         "workspace": Scope("acme", "eve", visibility="workspace", workspace="w"),
     }
-    theirs = await talk._store.scoped(scopes[reader]).get(talk.id)
+    theirs = await store.scoped(scopes[reader]).get(talk.id)
     async with asyncio.timeout(PATIENCE), aclosing(theirs.subscribe()) as events:
         assert [(await anext(events)).kind for _ in range(2)] == ["create", "update"]
         rest = asyncio.create_task(collect(events))
@@ -249,9 +256,9 @@ async def test_forgetting_one_turn_is_not_the_end(talk: Conversation) -> None:
     assert [event.kind for event in await subscriber] == ["create", "append", "forget", "append"]
 
 
-async def test_one_who_may_not_see_it_any_more_is_cut_off(talk: Conversation) -> None:
+async def test_one_who_may_not_see_it_any_more_is_cut_off(store: Store, talk: Conversation) -> None:
     await talk.update(participants=["bob"])
-    bob = await talk._store.scoped(Scope("acme", "bob")).get(talk.id)
+    bob = await store.scoped(Scope("acme", "bob")).get(talk.id)
     async with asyncio.timeout(PATIENCE), aclosing(bob.subscribe()) as events:
         for _ in range(2):
             await anext(events)

@@ -13,6 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
+from palaver.conversations.store import conversation_of
 
 # Columns that `verify` does not vouch for, each with its reason.
 NOT_VOUCHED = {
@@ -98,7 +99,7 @@ async def verdict(folder: Path, id: str) -> palaver.VerificationFailed | None:
             id=id, tenant="acme", owner="ada", created=datetime.now(UTC), updated=datetime.now(UTC)
         )
         try:
-            await Conversation(store.scoped(Scope.of("acme", None)), info).verify()
+            await conversation_of(store.scoped(Scope.of("acme", None)), info).verify()
         except palaver.VerificationFailed as problem:
             return problem
         return None

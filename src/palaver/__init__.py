@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation as Conversation
     from palaver.conversations.opening import open as open
     from palaver.conversations.store import Store as Store
-    from palaver.conversations.streams import TurnWriter as TurnWriter
+    from palaver.conversations.turn_writer import TurnWriter as TurnWriter
     from palaver.core.pagination import group_by_date as group_by_date
     from palaver.generation.events import Answered as Answered
     from palaver.generation.events import MessageStored as MessageStored
@@ -90,7 +90,7 @@ _HOMES = {
     "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
     "palaver.conversations.opening": ("open",),
     "palaver.conversations.store": ("Store",),
-    "palaver.conversations.streams": ("TurnWriter",),
+    "palaver.conversations.turn_writer": ("TurnWriter",),
     "palaver.generation.settings": ("Agent", "GenerateSettings"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip

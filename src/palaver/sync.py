@@ -25,7 +25,7 @@ from weakref import WeakSet
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.opening import open as open_store
 from palaver.conversations.store import Store
-from palaver.conversations.streams import TurnWriter
+from palaver.conversations.turn_writer import TurnWriter
 from palaver.errors import StoreClosed
 
 T = TypeVar("T")

@@ -8,20 +8,21 @@ import pytest
 from tests.over_supabase.conftest import Project
 
 from palaver.conversations import sessions
-from palaver.conversations.store import Store
+from palaver.conversations.store import Store, components_of, sessions_of
 
 
-def round_of(store: Store, token: sessions.Token) -> sessions.Round:
-    found = store.parts.callers.known(token)
+def session_of(store: Store, token: sessions.Token) -> sessions.Session:
+    found = sessions_of(store).get(token)
     assert found is not None
     return found
 
 
-async def test_the_same_token_has_the_same_store(project: Project) -> None:
+async def test_the_same_token_has_the_same_components(project: Project) -> None:
     async with project.open(worker=False) as store:
         token = project.lite.token("ada")
-        assert await store.signed_in(token) is await store.signed_in(token)
-        assert await store.signed_in(project.lite.token("bob")) is not await store.signed_in(token)
+        ada = components_of(await store.signed_in(token))
+        assert components_of(await store.signed_in(token)) is ada
+        assert components_of(await store.signed_in(project.lite.token("bob"))) is not ada
 
 
 async def test_who_may_only_read_leaves_the_work_to_others(project: Project) -> None:
@@ -30,10 +31,10 @@ async def test_who_may_only_read_leaves_the_work_to_others(project: Project) -> 
         writer = project.lite.token("ada")
         await store.signed_in(reader)
         await store.signed_in(writer)
-        assert not round_of(store, reader).is_waiting()
-        assert round_of(store, writer).is_waiting()
-        await round_of(store, writer).go()
-        assert not round_of(store, writer).is_waiting()
+        assert not session_of(store, reader).has_work()
+        assert session_of(store, writer).has_work()
+        await session_of(store, writer).work()
+        assert not session_of(store, writer).has_work()
 
 
 async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None:
@@ -49,16 +50,16 @@ async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None
         with pytest.raises(sessions.PalaverError):
             await talk.append("user", "too late")
         async with asyncio.timeout(30):
-            while store.parts.callers.known(token) is not None:  # noqa: ASYNC110
+            while sessions_of(store).get(token) is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
-async def test_the_oldest_make_room(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST", 2)
+async def test_the_oldest_make_room(project: Project) -> None:
     tokens = [project.lite.token(name) for name in ("ada", "bob", "eve")]
-    async with project.open(worker=False) as store:
+    async with project.open(worker=False) as opened:
+        store = Store(components_of(opened), opened.scope, sessions.Sessions(limit=2))
         first = await store.signed_in(tokens[0])
         for token in tokens[1:]:
             await store.signed_in(token)
-        assert [store.parts.callers.known(token) is not None for token in tokens] == [False, True, True]
+        assert [sessions_of(store).get(token) is not None for token in tokens] == [False, True, True]
         await first.conversation("k")  # whoever holds a store keeps it

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.over_supabase.conftest import Project
 
-from palaver.conversations.store import Store, _store_of
+from palaver.conversations.store import Store, components_of
 from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
 from palaver.testing import GUARANTEES, Guarantee
@@ -133,11 +133,11 @@ async def test_people_keep(
     guarantee: Guarantee, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scoped(store: Store, scope: Scope) -> Store:
-        here = store.engine
+        parts = components_of(store)
+        here = parts.engine
         assert isinstance(here, SupabaseEngine)
-        return _store_of(
-            store.parts, SupabaseEngine(here.project, token_of(project, scope), here.clock, here.hub, scope)
-        )
+        theirs = SupabaseEngine(here.project, token_of(project, scope), here.clock, here.hub, scope)
+        return Store(parts.signed_in(theirs), scope)
 
     monkeypatch.setattr(Store, "scoped", scoped)
     await guarantee.function(AsPeople(project, tmp_path))

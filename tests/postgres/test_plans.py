@@ -61,7 +61,7 @@ async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[
         await talk.append("user", "The last word.")
         async with transports.open_connection(postgres_database) as connection:
             await connection.execute("ANALYZE")
-            found = Explained(connection, talk._store.scope, talk)
+            found = Explained(connection, some.scope, talk)
             connection.add_log_listener(lambda _, notice: found.plans.append(str(notice)))
             yield found
 

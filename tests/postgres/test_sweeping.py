@@ -13,6 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
+from palaver.conversations.store import components_of
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.testing import FakeClock
@@ -28,9 +29,9 @@ async def store(postgres_url: str, tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def being_forgotten(talk: Conversation, database: str) -> AsyncIterator[Any]:
+async def being_forgotten(store: Store, talk: Conversation, database: str) -> AsyncIterator[Any]:
     """Inside, whoever comes to the conversation waits; after, it is gone."""
-    who = RpcClient(None, talk._store.parts.clock).scope_params(talk._scope)  # type: ignore[arg-type]
+    who = RpcClient(None, components_of(store).clock).scope_params(store.scope)  # type: ignore[arg-type]
     async with transports.open_connection(database) as connection, connection.transaction():
         forget = "SELECT * FROM palaver_api.forget_conversation(who => $1, conversation => $2)"
         await connection.fetch(forget, who, talk.id)
@@ -38,7 +39,7 @@ async def being_forgotten(talk: Conversation, database: str) -> AsyncIterator[An
 
 
 async def swept_beside_it(store: Store, talk: Conversation, database: str, **options: Any) -> palaver.Swept:
-    async with being_forgotten(talk, database) as connection:
+    async with being_forgotten(store, talk, database) as connection:
         sweeping = asyncio.create_task(store.sweep(**options))
 
         async def it_waits() -> bool:

@@ -14,7 +14,8 @@ import pytest
 from tests.test_tampering import fill
 
 import palaver
-from palaver import Conversation, Scope, Store
+from palaver import Scope, Store
+from palaver.conversations.store import conversation_of
 
 PROVED = ("turns", "events", "conversations")
 OF_THIS_DATABASE = "a number of this database, or a figure that is made from the rows: a copy elsewhere has others"
@@ -49,7 +50,7 @@ class Scene:
         now = datetime.now(UTC)
         info = palaver.ConversationInfo(id=id or self.id, tenant="acme", owner="ada", created=now, updated=now)
         try:
-            await Conversation(self.store.scoped(Scope.of("acme", None)), info).verify()
+            await conversation_of(self.store.scoped(Scope.of("acme", None)), info).verify()
         except palaver.VerificationFailed as problem:
             return problem
         return None

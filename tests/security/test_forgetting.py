@@ -18,6 +18,7 @@ from tests.files.samples import docx
 
 import palaver
 from palaver import Conversation, Scope, Store, Turn
+from palaver.conversations.store import conversation_of
 from palaver.testing.fakes import HashEmbedder
 
 pytestmark = pytest.mark.costly
@@ -499,7 +500,7 @@ async def test_a_file_that_could_not_be_attached_is_not_kept(tmp_path: Path) -> 
     word = marker(random.Random(44))
     async with palaver.open(url(tmp_path), tenant="acme", user="ada") as store:
         talk = await store.conversation("k")
-        stranger = Conversation(store.scoped(Scope("other", "eve")), talk.info)
+        stranger = conversation_of(store.scoped(Scope("other", "eve")), talk.info)
         with pytest.raises(palaver.ConversationNotFound):
             await stranger.attach(word.encode(), filename="a.txt")
         assert traces(tmp_path, [word]) == []

@@ -176,4 +176,6 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
             raise
         now = datetime.now(UTC)
         info = ConversationInfo(id=problem.conversation, tenant=store.scope.tenant, owner="", created=now, updated=now)
-        return Conversation(store, info)
+        from palaver.conversations.store import conversation_of
+
+        return conversation_of(store, info)

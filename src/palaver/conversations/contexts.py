@@ -3,49 +3,70 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palaver.context.builder import ContextBuilder
 from palaver.context.inputs import Bound, Context
-from palaver.context.options import Options
+from palaver.context.options import OPTIONS, ContextOptions, Options, parse_options
 from palaver.context.tool_rounds import steps_of
-from palaver.model import Scope, Turn
-from palaver.ports.engine import Engine
+from palaver.conversations.arguments import check_keywords, turn_id
+from palaver.conversations.handle import Handle
+from palaver.model import READ, Turn
+from palaver.models.token_ratio import TokenRatios
 from palaver.ports.queries import HistoryQuery
 from palaver.telemetry import Meter, Telemetry
 
-STEPS_AMONG = 200  # turns after a question that are searched for the steps of its answer
+MAX_STEPS = 200  # turns after a question that are searched for the steps of its answer
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
     """Builds contexts. This is the `ContextSource` that `generation` works with."""
 
-    engine: Engine
-    scope: Scope
-    conversation: str
+    handle: Handle
     builder: ContextBuilder
+    token_ratios: TokenRatios
     meter: Meter
     telemetry: Telemetry
 
+    async def build_checked(
+        self, token_budget: int | None, question: Turn | str | None, options: ContextOptions
+    ) -> Context:
+        """Build a context from the caller's own options."""
+        self.handle.require(READ)
+        check_keywords(options, OPTIONS, "an option of build_context")
+        bound = None
+        if question is not None:
+            id = turn_id("turn", question)
+            turn = await self.handle.engine.turn(self.handle.scope, self.handle.id, id)
+            bound = Bound(turn=turn, steps=await self.steps_of(turn))
+        parsed = parse_options(token_budget=token_budget, **options)
+        return await self.build(await self._with_safe_budget(parsed), bound)
+
     async def build(self, options: Options, bound: Bound | None = None) -> Context:
         if not options.wants_recall:
-            return await self._build_measured(options, bound)
-        with self.telemetry.memory("search_memory", self.conversation) as span:
-            context = await self._build_measured(options, bound)
+            return await self._build_timed(options, bound)
+        with self.telemetry.memory("search_memory", self.handle.id) as span:
+            context = await self._build_timed(options, bound)
             quoted = [block for block in context.explanation.blocks if block.kind == "recalled"]
             span.set(gen_ai__memory__record__count=sum(len(block.turn_ids) for block in quoted))
             return context
 
-    async def _build_measured(self, options: Options, bound: Bound | None) -> Context:
+    async def _build_timed(self, options: Options, bound: Bound | None) -> Context:
         began = time.perf_counter()
-        context = await self.builder.build(self.scope, self.conversation, options, bound)
+        context = await self.builder.build(self.handle.scope, self.handle.id, options, bound)
         self.meter.built(time.perf_counter() - began)
         return context
 
+    async def _with_safe_budget(self, options: Options) -> Options:
+        """Reduce the budget for a model whose provider counts more tokens than we do."""
+        if options.model is None or options.token_budget is None:
+            return options
+        ratio = await self.token_ratios.ratio(self.handle.scope, options.model)
+        return replace(options, token_budget=max(1, int(options.token_budget / ratio)))
+
     async def steps_of(self, question: Turn) -> frozenset[str]:
         """Return the ids of the turns after `question` that are steps of its answer: tool calls and their results."""
-        following = await self.engine.history(
-            self.scope, self.conversation, HistoryQuery(limit=STEPS_AMONG, after=question.id)
-        )
+        query = HistoryQuery(limit=MAX_STEPS, after=question.id)
+        following = await self.handle.engine.history(self.handle.scope, self.handle.id, query)
         return steps_of(question, following)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from palaver.context.builder import ContextBuilder
+from palaver.conversations.components import Components
+from palaver.conversations.details import clean_scope
 from palaver.conversations.open_options import (
     DEFAULT_URL,
     STREAM_FLUSH,
@@ -19,8 +21,9 @@ from palaver.conversations.open_options import (
     clean_minutes,
     clean_seconds,
 )
-from palaver.conversations.sessions import round_of
-from palaver.conversations.store import Parts, Store, clean_scope
+from palaver.conversations.redaction import HeldBackStreams
+from palaver.conversations.sessions import new_session
+from palaver.conversations.store import Store, components_of, maintenance_of, sessions_of
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.identity import new_id
 from palaver.core.turn_draft import DraftBuilder
@@ -42,6 +45,8 @@ from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine, Token, TokenEngine
 from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
 from palaver.recall.service import RecallService
+from palaver.redaction.cached import CachedRedactor
+from palaver.redaction.lazy import LazyRedactor
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
@@ -125,20 +130,21 @@ async def open(
         generation = open_generation_context(engine, model, models, agents, workspaces, generate, telemetry)
         stack.push_async_callback(generation.models.aclose)
         keeper = blobs or _blobs(url, engine, files)
-        parts = Parts(
+        redacting = LazyRedactor(redactor)
+        components = Components(
             engine=engine,
             blobs=keeper,
             blobs_chosen=bool(blobs or files),
-            desk=DraftBuilder(counter),
+            drafts=DraftBuilder(counter),
             ids=ids,
-            prompter=ContextBuilder(engine, RecallService(engine, embed, clock), counter),
+            contexts=ContextBuilder(engine, RecallService(engine, embed, clock), counter),
             clock=clock,
             worker=Worker(
                 engine,
                 counter,
                 ids,
                 clock,
-                chosen_redactor=redactor,
+                chosen_redactor=redacting,
                 embedder=embed,
                 summarizer=summarizer,
                 extractor=extractor,
@@ -147,11 +153,14 @@ async def open(
                 files=Files(engine, keeper),
             ),
             generation=generation,
+            redactor=redacting,
+            redact_record=CachedRedactor(lambda: redacting.redact),
+            held_back=HeldBackStreams(redacting),
             meter=meter,
             stream_lease=clean_seconds("stream_lease", stream_lease),
             stream_flush=clean_seconds("stream_flush", stream_flush),
         )
-        store = Store(parts, scope)
+        store = Store(components, scope)
         for name, work in await _chores(store, sweep_every, retention_minutes, worker):
             stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
         yield store
@@ -161,14 +170,15 @@ async def _chores(
     store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Put in order what others left behind, and say what is to go on while the store is open."""
-    engine, found = store.engine, []
+    components, found = components_of(store), []
+    engine = components.engine
     if not isinstance(engine, TokenEngine) or not engine.is_anonymous:
         every = None if sweep_every is None else clean_seconds("sweep_every", sweep_every)
         if retention_minutes is not None:
             clean_minutes(retention_minutes)
         await engine.abort_expired_streams()
-        await store.delete_doomed_blobs()
-        found.append(("palaver-reaper", _reap(engine, store.parts.stream_lease)))
+        await maintenance_of(store).delete_pending_blobs()
+        found.append(("palaver-reaper", _reap(engine, components.stream_lease)))
         if every is not None:
             found.append(("palaver-sweeper", Sweeper(store, every, retention_minutes).run()))
     if worker:
@@ -178,11 +188,12 @@ async def _chores(
 
 async def _work(store: Store) -> None:
     """Memory work: for all that this store may work for, or for those who are signed in."""
-    engine, parts = store.engine, store.parts
+    components, sessions = components_of(store), sessions_of(store)
+    engine = components.engine
     if not isinstance(engine, TokenEngine) or engine.is_service:
-        return await parts.worker.run()
-    parts.callers.home = None if engine.is_anonymous else round_of(store, engine)
-    return await parts.callers.run()
+        return await components.worker.run()
+    sessions.home = None if engine.is_anonymous else new_session(components, store.scope, engine)
+    return await sessions.run()
 
 
 def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:

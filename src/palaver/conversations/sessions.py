@@ -1,93 +1,94 @@
-"""Those who signed in, lately. Without a service key nobody else may do their memory work: it is done here, for each of
-them with their own token, as long as that is good."""
+"""Callers that signed in with a token of their own.
+
+Without a service key, nobody may do memory work for other users. So this process does it for each recent caller, with
+the caller's own token, for as long as the token is valid.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from palaver.conversations.components import Components
+from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import EngineUnavailable, PalaverError
-from palaver.model import WRITE
+from palaver.memory.worker.loop import Worker
+from palaver.model import WRITE, Scope
 from palaver.ports.engine import Token, TokenEngine
 
-if TYPE_CHECKING:
-    from palaver.conversations.store import Store
-    from palaver.memory.worker.loop import Worker
-
-MOST = 256
-PAUSE = 0.5  # seconds between two looks at who has written; they cost no request
+MAX_SESSIONS = 256
+CHECK_SECONDS = 0.5  # between two checks for new writes; a check sends no request
 
 
 @dataclass(slots=True)
-class Round:
-    """One caller's store, and the worker that does its memory work."""
+class Session:
+    """One signed-in caller: the components that use the token, and the worker that does the caller's memory work."""
 
-    store: Store
+    components: Components
+    scope: Scope
     engine: TokenEngine
     worker: Worker
-    seen: int = -1  # writes, at the last look
+    seen_writes: int = -1
     due: datetime | None = None
-    begun: bool = False
+    has_begun: bool = False
 
-    def is_waiting(self) -> bool:
-        news = self.engine.writes != self.seen or (self.due is not None and self.due <= self.worker.clock.now())
-        return news and WRITE in self.store.scope.rights
+    def has_work(self) -> bool:
+        is_new = self.engine.writes != self.seen_writes
+        is_due = self.due is not None and self.due <= self.worker.clock.now()
+        return (is_new or is_due) and WRITE in self.scope.rights
 
-    async def go(self) -> None:
-        """What a writer that died has left, then every job that is due."""
-        self.seen = self.engine.writes
-        tenant = self.store.scope.tenant
+    async def work(self) -> None:
+        """Abort the streams of dead writers, then run every job that is due."""
+        self.seen_writes = self.engine.writes
+        tenant = self.scope.tenant
         await self.worker.engine.abort_expired_streams()
-        if not self.begun:
+        if not self.has_begun:
             await self.worker.replace_superseded(tenant)
-            self.begun = True
+            self.has_begun = True
         while await self.worker.run_one(tenant):
             pass
         self.due = await self.worker.next_due(tenant)
 
 
-def round_of(store: Store, engine: TokenEngine) -> Round:
-    return Round(store, engine, replace(store.parts.worker, engine=engine.for_worker()))
+def new_session(components: Components, scope: Scope, engine: TokenEngine) -> Session:
+    return Session(components, scope, engine, replace(components.worker, engine=engine.for_worker()))
 
 
-class Callers:
-    """One round per token. The one who opened the store stays; of the others, those who came last."""
+class Sessions:
+    """The session of the caller that opened the store, and those of the callers that signed in most recently."""
 
-    def __init__(self) -> None:
-        self.home: Round | None = None
-        self._rounds: OrderedDict[Token, Round] = OrderedDict()
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self.home: Session | None = None
+        self._sessions: BoundedDict[Token, Session] = BoundedDict(limit)
 
-    def known(self, token: Token) -> Round | None:
-        found = self._rounds.get(token)
+    def get(self, token: Token) -> Session | None:
+        found = self._sessions.get(token)
         if found is not None:
-            self._rounds.move_to_end(token)
+            self._sessions.move_to_end(token)
         return found
 
-    def add(self, token: Token, round: Round) -> None:
-        self._rounds[token] = round
-        while len(self._rounds) > MOST:
-            self._rounds.popitem(last=False)
+    def add(self, token: Token, session: Session) -> None:
+        self._sessions[token] = session
 
     async def run(self) -> None:
+        """Do the memory work of all sessions, for ever."""
         while True:
-            for token, round in self._all():
-                if round.is_waiting():
-                    await self._go(token, round)
-            await asyncio.sleep(PAUSE)
+            for token, session in self._all():
+                if session.has_work():
+                    await self._work(token, session)
+            await asyncio.sleep(CHECK_SECONDS)
 
-    def _all(self) -> Sequence[tuple[Token | None, Round]]:
+    def _all(self) -> Sequence[tuple[Token | None, Session]]:
         home = [(None, self.home)] if self.home is not None else []
-        return [*home, *self._rounds.items()]
+        return [*home, *self._sessions.items()]
 
-    async def _go(self, token: Token | None, round: Round) -> None:
+    async def _work(self, token: Token | None, session: Session) -> None:
         try:
-            await round.go()
+            await session.work()
         except EngineUnavailable:
-            round.seen = -1  # out of reach now: there is a next time
-        except PalaverError:  # the token has run out; whoever comes back has a new one
+            session.seen_writes = -1  # try again in the next round
+        except PalaverError:  # the token has expired; the caller will come back with a new one
             if token is not None:
-                self._rounds.pop(token, None)
+                self._sessions.pop(token, None)

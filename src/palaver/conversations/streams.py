@@ -1,272 +1,169 @@
-"""A turn that is durable while it is written."""
+"""Turns that arrive in pieces: opened, extended under a lease, and then committed or aborted."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from palaver.core.concurrency import run_uncancelled
-from palaver.core.turn_options import StreamOptions
-from palaver.core.validation import MAX_CONTENT, clean_text
-from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
-from palaver.model import Role, TokenUsage, ToolCall, Turn
-from palaver.ports.queries import StreamChunk
+from palaver.conversations.append import TurnAppender, batch_of
+from palaver.conversations.arguments import check_keywords, turn_id
+from palaver.conversations.handle import Handle
+from palaver.conversations.redaction import LOST, HeldBackStreams, TurnRedaction
+from palaver.core.turn_draft import DraftBuilder, check_size, clean_usage, encode_calls, encode_sources
+from palaver.core.turn_options import SEAL_FIELDS
+from palaver.core.validation import clean_count, clean_mapping, clean_role, clean_text, optional_name
+from palaver.errors import InvalidInput, StreamMoved
+from palaver.model import READ, WRITE, TokenUsage, Turn
+from palaver.ports.queries import StreamChunk, StreamEnd
+from palaver.telemetry import Meter
 
-if TYPE_CHECKING:
-    from palaver.conversations.conversation import Conversation
-    from palaver.redaction.redactor import StreamRedactor
-
-
-LOST = "what was held back of this stream is lost with the process that held it: abort it, and start again"
+COMMIT_TRIES = 3
 
 
-@dataclass(slots=True)
-class HeldBack:
-    """The redaction of a stream whose pieces come in one by one, from a writer elsewhere.
+@dataclass(frozen=True, slots=True)
+class TurnStreams:
+    """The streams of one conversation."""
 
-    A piece keeps its number and may become an empty one: its text is then stored with a later piece. A piece that is
-    repeated is not read again.
-    """
-
-    redactor: StreamRedactor
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _next: int = 0
-    _last: str = ""
-    _rest: str = ""
-
-    def take(self, number: int, text: str) -> StreamChunk:
-        """Read a piece; answers what to store now."""
-        if number > self._next:
-            waits = f"chunk {self._next} has not arrived yet, so chunk {number} cannot be stored"
-            raise InvalidInput("n", waits if self._next else f"{waits}; or else {LOST}")
-        if number == self._next:
-            self._last = self.redactor.feed(text)
-            self._next += 1
-        return StreamChunk(n=self._next - 1, text=self._last)
-
-    def finish(self) -> StreamChunk:
-        """The end, as a piece of its own."""
-        self._rest += self.redactor.finish()
-        return StreamChunk(n=self._next, text=self._rest)
-
-
-class TurnWriter:
-    """`async with talk.stream("assistant") as out: await out.write(…)`
-
-    Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
-    so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
-
-    It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
-    """
-
-    def __init__(
-        self, talk: Conversation, role: Role, *, flush: float | Literal["end"], options: StreamOptions
-    ) -> None:
-        if flush != "end" and (isinstance(flush, str | bool) or flush < 0):
-            raise InvalidInput("flush", 'must be seconds, zero or more, or "end"')
-        self.turn: Turn | None = None
-        self._state: Literal["new", "open", "ended"] = "new"
-        self._talk, self._role, self._flush, self._options = talk, role, flush, options
-        self._final: dict[str, Any] = {}
-        self._stored: list[str] = []
-        self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
-        self._buffer: list[str] = []
-        self._size = 0  # bytes of all that was written, kept or not
-        self._chunk = 0
-        self._dirty = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._failure: PalaverError | None = None
-        self._writing = asyncio.Lock()
-        self._live = talk._store.parts.unflushed
-        self._redactor = talk.new_stream_redactor() if talk.redacts else None
+    handle: Handle
+    appender: TurnAppender
+    drafts: DraftBuilder
+    redaction: TurnRedaction
+    held_back: HeldBackStreams
+    meter: Meter
+    lease: float  # seconds that a writer may be silent
 
     @property
-    def text(self) -> str:
-        """Everything written so far."""
-        return "".join([*self._stored, self._unsent, *self._buffer])
+    def _lease_micros(self) -> int:
+        return round(self.lease * 1_000_000)
 
-    def finish(
+    # ---- for writers that send each piece themselves
+
+    async def open(
         self,
+        role: str = "assistant",
         *,
-        tokens: TokenUsage | Mapping[str, int | None] | None = None,
+        expected_seq: int | None = None,
+        replaces: Turn | str | None = None,
+        discard_after: bool = False,
+        **fields: Any,
+    ) -> Turn:
+        if clean_role(role) == "tool":
+            raise InvalidInput("role", "a tool turn is stored whole, with its results")
+        if "content" in fields:
+            raise InvalidInput("content", "comes in pieces, by append_chunk")
+        self.handle.require(WRITE)
+        batch = batch_of((self.appender.draft(role, "", **fields),), expected_seq, replaces, discard_after)
+        return await self.handle.engine.stream_open(self.handle.scope, self.handle.id, batch, self._lease_micros)
+
+    async def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
+        self.handle.require(WRITE)
+        number = clean_count("n", n)
+        if number is None:
+            raise InvalidInput("n", "must be the number of the piece")
+        text = clean_text("text", text)
+        id = turn_id("turn", turn)
+        if self.redaction.is_on:
+            return await self._append_redacted(id, number, text)
+        return await self.send(id, StreamChunk(n=number, text=text))
+
+    async def _append_redacted(self, turn: str, number: int, text: str) -> int:
+        """Store the part of a piece that no later text can change; hold back the rest."""
+        if turn not in self.held_back:
+            await self.renew(turn)  # raises if the stream is sealed
+        held = self.held_back.get_or_open(turn)
+        async with held.lock:
+            return await self.send(turn, held.take(number, text))
+
+    async def append_commit(self, turn: Turn | str, final: Mapping[str, Any]) -> Turn:
+        id = turn_id("turn", turn)
+        self.handle.require(WRITE)
+        check_keywords(final, SEAL_FIELDS, "known at the end of a stream")
+        stored = await self._read(id)
+        if self.redaction.is_on and stored.status == "pending":
+            if stored.text and id not in self.held_back:
+                raise InvalidInput("turn", LOST)
+            await self._send_held_back(id)
+        for _ in range(COMMIT_TRIES):
+            stored = await self._read(id)
+            try:
+                sealed = await self.commit(stored, stored.text, None, final)
+            except StreamMoved:
+                continue  # another chunk arrived in between
+            self.held_back.drop(id)
+            return sealed
+        raise StreamMoved(id)
+
+    async def append_abort(self, turn: Turn | str) -> Turn:
+        self.handle.require(WRITE)
+        id = turn_id("turn", turn)
+        if (await self._read(id)).status == "pending":
+            await self._send_held_back(id)
+        sealed = await self.abort(id, None)
+        self.held_back.drop(id)
+        return sealed
+
+    async def _read(self, turn: str) -> Turn:
+        self.handle.require(READ)
+        return await self.handle.engine.turn(self.handle.scope, self.handle.id, turn)
+
+    async def _send_held_back(self, turn: str) -> None:
+        """Store the text that redaction still holds back as a last piece."""
+        held = self.held_back.get(turn)
+        if held is not None:
+            async with held.lock:
+                await self.send(turn, held.finish())
+
+    # ---- for `TurnWriter`, too
+
+    async def renew(self, turn: Turn | str) -> None:
+        self.handle.require(WRITE)
+        id = turn_id("turn", turn)
+        await self.handle.engine.stream_renew(self.handle.scope, self.handle.id, id, self._lease_micros)
+
+    async def send(self, turn: str, chunk: StreamChunk) -> int:
+        return await self.handle.engine.stream_chunk(self.handle.scope, self.handle.id, turn, chunk, self._lease_micros)
+
+    async def commit(self, turn: Turn, text: str, tail: StreamChunk | None, final: Mapping[str, Any]) -> Turn:
+        self.handle.require(WRITE)
+        end = self._end_of(turn, text, tail, **final)
+        sealed = await self.handle.engine.stream_commit(self.handle.scope, self.handle.id, turn.id, end)
+        self.meter.stored(1)
+        return sealed
+
+    async def abort(self, turn: str, tail: StreamChunk | None) -> Turn:
+        return await self.handle.engine.stream_abort(self.handle.scope, self.handle.id, turn, tail)
+
+    def _end_of(
+        self,
+        turn: Turn,
+        text: str,
+        tail: StreamChunk | None,
+        *,
+        tokens: TokenUsage | Mapping[str, Any] | None = None,
         model: str | None = None,
         adapter: str | None = None,
         finish_reason: str | None = None,
-        tool_calls: Sequence[ToolCall | Mapping[str, object]] | None = None,
-        sources: Sequence[Mapping[str, object]] | None = None,
-        metadata: Mapping[str, object] | None = None,
-    ) -> None:
-        """What becomes known only at the end. It is stored with the commit."""
-        if self._state == "ended":
-            raise self._refusal()
-        given = {
-            "tokens": tokens, "model": model, "adapter": adapter, "finish_reason": finish_reason,
-            "tool_calls": tool_calls, "sources": sources, "metadata": metadata,
-        }  # fmt: skip
-        self._final.update({name: value for name, value in given.items() if value is not None})
-
-    async def write(self, text: str) -> None:
-        if self._state != "open":
-            raise self._refusal()
-        if self._failure is not None:
-            raise self._failure
-        text = clean_text("text", text)
-        if self._redactor is not None:
-            text = self._redactor.feed(text)
-        if text:
-            self._size += len(text.encode())
-            if self._size > MAX_CONTENT:
-                raise self._overflow(text)
-            self._buffer.append(text)
-            self._dirty.set()
-            if self.turn is not None:
-                self._live.wrote(self._talk.id, self.turn.id, text)
-
-    def _overflow(self, text: str) -> TooLarge:
-        """Of the piece that is too much, keep what a turn may still hold. The stream has failed and will be aborted."""
-        piece = text.encode()
-        room = max(0, MAX_CONTENT + len(piece) - self._size)
-        self._buffer.append(piece[:room].decode(errors="ignore"))  # without half a character
-        self._failure = TooLarge("content", size=self._size, limit=MAX_CONTENT, unit="bytes")
-        return self._failure
-
-    def _take_rest(self, text: str) -> None:
-        """What the redactor held back until the end."""
-        self._size += len(text.encode())
-        if self._size > MAX_CONTENT:
-            self._overflow(text)
-        else:
-            self._buffer.append(text)
-
-    def _refusal(self) -> PalaverError:
-        """Why nothing is taken outside the block."""
-        if self._state == "new":
-            return InvalidInput("stream", "is not open yet: write inside of `async with talk.stream(…) as out`")
-        if self.turn is not None and self.turn.status != "pending":
-            return StreamSealed(self.turn.id, self.turn.status)
-        return InvalidInput("stream", "has ended, and takes nothing more: talk.stream(…) begins another")
-
-    async def __aenter__(self) -> Self:
-        if self._state != "new":
-            raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
-        if self._flush != "end":
-            await self._open()
-        self._state = "open"
-        return self
-
-    async def _open(self) -> None:
-        try:
-            await run_uncancelled(self._add_turn())
-        except asyncio.CancelledError as problem:  # nobody will write to it: it need not wait for the end of its lease
-            if self.turn is not None:
-                await run_uncancelled(self._abort(problem))
-            raise
-        assert self.turn is not None
-        self._live.opened(self._talk.id, self.turn.id)
-        self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
-
-    async def _add_turn(self) -> None:
-        self.turn = await self._talk.append_open(self._role, **self._options)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._state = "ended"
-        # Also when this task is being cancelled: the text so far must reach the disk first.
-        await run_uncancelled(self._end(problem))
-
-    async def _end(self, problem: BaseException | None) -> None:
-        try:
-            await self._stop_tasks()
-            if self._redactor is not None:
-                self._take_rest(self._redactor.finish())
-            if problem is None:
-                await self._commit_or_abort()
-            else:
-                await self._abort(problem)
-        finally:
-            if self.turn is not None:
-                self._live.sealed(self._talk.id, self.turn.id)
-
-    async def _commit_or_abort(self) -> None:
-        """A commit that is refused, for what `finish` was given, leaves no turn pending."""
-        try:
-            await self._commit()
-        except InvalidInput as problem:
-            await self._abort(problem)
-            raise
-
-    async def _commit(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self.turn is None:
-            options = {**self._options, **self._final}
-            self.turn = await self._talk.append(self._role, self.text, **options)
-            return
-        await self._send()
-        tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
-        self.turn = await self._talk._commit_stream(self.turn, self.text, tail, self._final)
-
-    async def _abort(self, problem: BaseException | None) -> None:
-        try:
-            if self.turn is None:
-                await self._add_turn()
-            assert self.turn is not None
-            await self._send()
-            tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
-            self.turn = await self._talk._abort_stream(self.turn, tail)
-        except PalaverError as second:
-            if problem is not None:
-                problem.add_note(f"and the stream could not be sealed: {second}")
-
-    async def _flush_now_and_then(self) -> None:
-        assert not isinstance(self._flush, str)
-        try:
-            while True:
-                await self._dirty.wait()
-                await asyncio.sleep(self._flush)
-                await self._write_out()
-        except PalaverError as problem:
-            self._failure = problem  # the next write raises it
-
-    async def _write_out(self) -> None:
-        async with self._writing:
-            self._dirty.clear()
-            if not self._unsent:
-                self._unsent, self._buffer = "".join(self._buffer), []
-            try:
-                await self._send()
-            except EngineUnavailable:
-                self._dirty.set()  # tried again after the next pause; nothing is dropped
-
-    async def _send(self) -> None:
-        if self._unsent and self.turn is not None:
-            await self._talk._send_chunk(self.turn.id, StreamChunk(n=self._chunk, text=self._unsent))
-            self._stored.append(self._unsent)
-            self._unsent = ""
-            self._chunk += 1
-
-    async def _keep_lease(self) -> None:
-        """A sign of life that does not depend on how fast the model talks."""
-        assert self.turn is not None
-        try:
-            while True:
-                await asyncio.sleep(self._talk._lease / 3)
-                try:
-                    await self._talk._renew_stream(self.turn)
-                except EngineUnavailable:
-                    continue  # busy now; the lease holds for two more tries
-        except PalaverError as problem:
-            self._failure = problem
-
-    async def _stop_tasks(self) -> None:
-        """Let a flush that is under way finish, so that chunk numbers and text agree; then stop."""
-        if not self._tasks:
-            return
-        async with self._writing:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tool_calls: object = None,
+        sources: object = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> StreamEnd:
+        _, redacted = self.redaction.redact_turn("", {"tool_calls": tool_calls, "sources": sources})
+        calls = encode_calls(redacted["tool_calls"])
+        if calls and turn.role != "assistant":
+            raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
+        check_size(text, calls)
+        usage = clean_usage(tokens)
+        return StreamEnd(
+            content=text,
+            token_count=self.drafts.measure(text, calls),
+            tail=tail,
+            tool_calls=calls,
+            sources=encode_sources(redacted["sources"]),
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            model=optional_name("model", model),
+            adapter=optional_name("adapter", adapter),
+            finish_reason=optional_name("finish_reason", finish_reason),
+            metadata=clean_mapping("metadata", metadata),
+        )

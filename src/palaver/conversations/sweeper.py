@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from palaver.conversations.open_options import clean_minutes, clean_seconds
-from palaver.conversations.store import Store
+from palaver.conversations.store import Store, components_of, maintenance_of
 from palaver.errors import ScrubPending
 from palaver.model import Scope
 from palaver.ports.engine import TokenEngine
@@ -49,7 +49,7 @@ class Sweeper:
         try:
             for store in await self._stores():
                 await self._sweep_one(store, list_files)
-            await self.store.engine.scrub()  # bytes that had to wait for a reader in an earlier round
+            await components_of(self.store).engine.scrub()  # bytes that had to wait for a reader in an earlier round
         except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
             _log.warning("a sweep was put off (%s)", type(problem).__name__)
         else:
@@ -57,12 +57,12 @@ class Sweeper:
 
     async def _sweep_one(self, store: Store, list_files: bool) -> None:
         try:
-            await store._swept(self.retention_minutes, list_files=list_files)
+            await maintenance_of(store).sweep(self.retention_minutes, list_files=list_files)
         except ScrubPending:
             pass  # deleted; the last bytes go when a reader lets go of the WAL
 
     async def _stores(self) -> list[Store]:
-        engine = self.store.engine
+        engine = components_of(self.store).engine
         if not self.every_tenant or (isinstance(engine, TokenEngine) and not engine.is_service):
             return [self.store]
         return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]

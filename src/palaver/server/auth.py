@@ -20,7 +20,8 @@ import jwt
 from starlette.datastructures import Headers
 
 from palaver.conversations import api_keys
-from palaver.conversations.store import Store, clean_scope
+from palaver.conversations.details import clean_scope
+from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
 from palaver.ports.engine import KEY_ID

@@ -212,7 +212,7 @@ async def followed(talk: Conversation, input: Turn) -> AsyncGenerator[Beat]:
     try:
         async with (
             asyncio.timeout(None if has_begun else seconds_left(input)) as patience,
-            aclosing(talk.subscribe(after=asked.n)) as events,  # type: ignore[type-var]
+            aclosing(talk.subscribe(after=asked.n)) as events,
         ):
             async for event in events:
                 if event.turn is None or event.kind not in TOLD_BY:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from palaver.conversations.conversation import Conversation
+from palaver.conversations.conversation import Conversation, services_of
 from palaver.conversations.store import Store
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
@@ -67,9 +67,10 @@ def _naming(part: Part, copies: Mapping[str, Attachment]) -> Part:
 
 def redacted(talk: Conversation, store: Store, said: Said) -> Said:
     """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
-    if not talk.redacts:
+    redaction = services_of(talk).redaction
+    if not redaction.is_on:
         return said
-    redact = store.parts.worker.redactor.redact
+    redact = redaction.redactor.redact
     content = redacted_content(said.content, redact)
     return replace(
         said,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.store import Store
+from palaver.conversations.store import Store, conversation_of
 from palaver.errors import ConversationNotFound, PermissionDenied
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, Scope
 from palaver.testing.kit import Database, guarantee, refused
@@ -15,7 +15,7 @@ async def visible(store: Store) -> set[str | None]:
 
 def as_seen_by(store: Store, talk: Conversation) -> Conversation:
     """The same id in other hands, as after a leaked link."""
-    return Conversation(store, talk.info)
+    return conversation_of(store, talk.info)
 
 
 @guarantee

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.streams import TurnWriter
+from palaver.conversations.turn_writer import TurnWriter
 from palaver.core.validation import MAX_CONTENT
 from palaver.errors import IdempotencyConflict, InvalidInput, StreamSealed, TooLarge
 from palaver.model import TokenUsage, ToolCall, Turn

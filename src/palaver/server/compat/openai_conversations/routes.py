@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
-from palaver.conversations.conversation import MAX_READ, Conversation
+from palaver.conversations.arguments import MAX_READ
+from palaver.conversations.conversation import Conversation
 from palaver.core.turn_draft import referenced_attachments
 from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound

@@ -1,0 +1,120 @@
+"""Appending turns: drafts are made from what the caller gives, and stored in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from palaver.conversations.arguments import check_keywords, optional_turn_id
+from palaver.conversations.handle import Handle
+from palaver.conversations.redaction import TurnRedaction
+from palaver.core.turn_draft import (
+    DraftBuilder,
+    TurnDraft,
+    check_file_count,
+    decode_attachments,
+    decode_content,
+    encode_attachments,
+    referenced_attachments,
+)
+from palaver.core.turn_options import TURN_FIELDS
+from palaver.core.validation import MAX_BATCH, clean_count, clean_name, clean_role
+from palaver.errors import InvalidInput, TooLarge
+from palaver.model import SYSTEM, WRITE, Turn
+from palaver.ports.clock import Ids
+from palaver.ports.queries import AppendBatch
+from palaver.telemetry import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAppender:
+    """Stores turns in one conversation."""
+
+    handle: Handle
+    drafts: DraftBuilder
+    ids: Ids
+    redaction: TurnRedaction
+    meter: Meter
+
+    async def append(
+        self,
+        role: str,
+        content: Any = "",
+        *,
+        expected_seq: int | None = None,
+        replaces: Turn | str | None = None,
+        discard_after: bool = False,
+        **fields: Any,
+    ) -> Turn:
+        self.handle.require(WRITE)
+        draft = await self._with_referenced_files(self.draft(role, content, **fields))
+        batch = batch_of((draft,), expected_seq, replaces, discard_after)
+        return (await self._store(batch))[0]
+
+    async def append_many(self, turns: Iterable[Mapping[str, Any]], expected_seq: int | None) -> list[Turn]:
+        items = list(turns) if isinstance(turns, Iterable) else [turns]
+        if len(items) > MAX_BATCH:
+            raise TooLarge("turns", size=len(items), limit=MAX_BATCH, unit="turns")
+        if not all(isinstance(item, Mapping) for item in items):
+            raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
+        self.handle.require(WRITE)
+        drafts = [self.draft(**item) for item in items]
+        batch = batch_of(tuple([await self._with_referenced_files(draft) for draft in drafts]), expected_seq)
+        return await self._store(batch) if items else []
+
+    async def _store(self, batch: AppendBatch) -> list[Turn]:
+        turns = await self.handle.engine.append(self.handle.scope, self.handle.id, batch)
+        self.meter.stored(len(turns))
+        return turns
+
+    def draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> TurnDraft:
+        """Check one turn and make the draft that the engine stores."""
+        if fields:
+            check_keywords(fields, TURN_FIELDS, "a field of a turn")
+        role = clean_role(role)
+        if role == "system":
+            self.handle.require(SYSTEM)
+        content, fields = self.redaction.redact_turn(content, fields)
+        actor = self.handle.default_actor(role) if actor is None else actor
+        return self.drafts.draft(self.ids(), role, content, actor=actor, **fields)
+
+    async def _with_referenced_files(self, draft: TurnDraft) -> TurnDraft:
+        """Add the files that the content refers to; they belong to the turn like those in `attachments`."""
+        if not draft.is_parts:
+            return draft
+        given = decode_attachments(draft.attachments, "")
+        known = {one.id for one in given}
+        named = [id for id in referenced_attachments(decode_content(draft.content, True)) if id not in known]
+        if not named:
+            return draft
+        check_file_count(len(given) + len(named), draft.role)
+        ids = [clean_name("content.attachment", id) for id in named]
+        found = [await self.handle.engine.attachment(self.handle.scope, self.handle.id, id) for id in ids]
+        return structs.replace(draft, attachments=encode_attachments([*given, *found], draft.role))
+
+
+def batch_of(
+    drafts: tuple[TurnDraft, ...],
+    expected_seq: int | None = None,
+    replaces: Turn | str | None = None,
+    discard_after: bool = False,
+) -> AppendBatch:
+    if discard_after and replaces is None:
+        raise InvalidInput("discard_after", "needs replaces= to say after which turn")
+    if len(drafts) > 1:
+        _check_distinct_keys(drafts)
+    return AppendBatch(
+        drafts=drafts,
+        expected_seq=clean_count("expected_seq", expected_seq),
+        replaces=optional_turn_id("replaces", replaces),
+        discard_after=discard_after,
+    )
+
+
+def _check_distinct_keys(drafts: Sequence[TurnDraft]) -> None:
+    keys = [draft.idempotency_key for draft in drafts if draft.idempotency_key is not None]
+    if len(set(keys)) < len(keys):
+        raise InvalidInput("idempotency_key", "must be different for each turn of a batch")

@@ -1,0 +1,67 @@
+"""Checks that the verbs of a store and a conversation share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from palaver.core.turn_options import Moment
+from palaver.core.validation import clean_limit, clean_moment, clean_name
+from palaver.errors import InvalidInput
+from palaver.model import Turn
+from palaver.ports.queries import EventQuery
+
+MAX_READ = 100_000  # turns, events or rows that one call returns at most
+
+
+def turn_id(field: str, turn: object) -> str:
+    """Return the id of a turn that is given as a turn or as its id; sequence numbers are refused."""
+    if isinstance(turn, Turn):
+        return turn.id
+    if isinstance(turn, str):
+        return clean_name(field, turn)
+    raise InvalidInput(field, f"must be a turn or its id, not {type(turn).__name__}")
+
+
+def optional_turn_id(field: str, turn: object) -> str | None:
+    return None if turn is None else turn_id(field, turn)
+
+
+def optional_moment(field: str, moment: object) -> int | None:
+    return None if moment is None else clean_moment(field, moment)
+
+
+def clean_names(field: str, values: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(field, "must be a list of names")
+    return tuple(clean_name(field, value) for value in values)
+
+
+def optional_names(field: str, values: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else clean_names(field, values)
+
+
+def check_keywords(given: Mapping[str, object], known: Collection[str], what: str) -> None:
+    """Reject unknown keywords, so that a typo is not ignored."""
+    for name in given:
+        if name not in known:
+            raise InvalidInput(name, f"is not {what}; those are {', '.join(known)}")
+
+
+def event_query(
+    after: int,
+    limit: int,
+    kinds: Iterable[str] | None,
+    actors: Iterable[str] | None,
+    turn: Turn | str | None,
+    since: Moment | None,
+    until: Moment | None,
+) -> EventQuery:
+    return EventQuery(
+        after=clean_limit("after", after, 2**53),
+        limit=clean_limit("limit", limit, MAX_READ),
+        kinds=optional_names("kinds", kinds),
+        actors=optional_names("actors", actors),
+        turn=optional_turn_id("turn", turn),
+        since=optional_moment("since", since),
+        until=optional_moment("until", until),
+    )

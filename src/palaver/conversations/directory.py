@@ -1,0 +1,98 @@
+"""The conversations that one scope can see: creating, finding, listing and searching them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from palaver.conversations.arguments import MAX_READ
+from palaver.conversations.details import clean_changes, clean_owner
+from palaver.core.pagination import decode_cursor, encode_cursor
+from palaver.core.rights import require_right
+from palaver.core.validation import clean_limit, clean_name, clean_text, optional_name
+from palaver.errors import ConversationNotFound
+from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
+from palaver.ports.clock import Ids
+from palaver.ports.engine import ConversationStore
+from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
+from palaver.recall.terms import last_word, title_terms
+
+MAX_STEMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Finds conversations, within what the scope may see."""
+
+    engine: ConversationStore
+    scope: Scope
+    ids: Ids
+
+    async def open(self, key: str | None, owner: str | None, fields: Mapping[str, object]) -> ConversationInfo:
+        require_right(self.scope, WRITE)
+        owner = self._new_owner(owner)
+        changes = clean_changes(fields)
+        spec = ConversationSpec(
+            id=self.ids(),
+            owner=owner,
+            key=optional_name("key", key),
+            workspace=changes.workspace,
+            agent=changes.agent,
+            model=changes.model,
+            title=changes.title,
+            participants=changes.participants,
+            metadata=changes.metadata,
+            settings=changes.settings,
+            ttl=changes.ttl,
+            salt=changes.salt,
+        )
+        return await self.engine.open_conversation(self.scope, spec)
+
+    def _new_owner(self, owner: str | None) -> str:
+        """Return who will own a new conversation: the scope's user, or, for an admin, whoever is named."""
+        if owner is None and self.scope.user is not None:
+            return self.scope.user
+        if owner is not None and owner == self.scope.user:
+            return owner
+        require_right(self.scope, ADMIN)
+        return "" if owner is None else clean_name("owner", owner)
+
+    async def find(self, key: str, owner: str | None) -> ConversationInfo:
+        require_right(self.scope, READ)
+        owner = (self.scope.user or "") if owner is None else clean_owner(owner)
+        return await self.engine.find_conversation(self.scope, owner, clean_name("key", key))
+
+    async def get(self, id: str) -> ConversationInfo:
+        require_right(self.scope, READ)
+        return await self.engine.conversation(self.scope, clean_name("id", id))
+
+    async def get_or_find(self, id_or_key: str) -> ConversationInfo:
+        try:
+            return await self.get(id_or_key)
+        except ConversationNotFound:
+            return await self.find(id_or_key, None)
+
+    async def page(
+        self, *, owner: str | None, workspace: str | None, agent: str | None, limit: int, cursor: str | None
+    ) -> Page:
+        require_right(self.scope, READ)
+        limit = clean_limit("limit", limit, MAX_READ)
+        listing = Listing(
+            limit=limit + 1,  # one more than asked for tells whether there is a next page
+            owner=None if owner is None else clean_owner(owner),
+            workspace=optional_name("workspace", workspace),
+            agent=optional_name("agent", agent),
+            before=None if cursor is None else decode_cursor(cursor),
+        )
+        found = await self.engine.conversations(self.scope, listing)
+        items = tuple(found[:limit])
+        return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
+
+    async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
+        require_right(self.scope, READ)
+        text = clean_text("text", text)
+        stems = list(dict.fromkeys(title_terms(text)))[:MAX_STEMS]
+        if not stems:
+            return []
+        query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
+        return await self.engine.search(self.scope, query)

@@ -1,0 +1,98 @@
+"""Reading a thread: its turns, its branches, and a search among its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from palaver.context.pack import covering_summaries
+from palaver.conversations.arguments import (
+    MAX_READ,
+    clean_names,
+    optional_moment,
+    optional_names,
+    optional_turn_id,
+    turn_id,
+)
+from palaver.conversations.handle import Handle
+from palaver.core.turn_options import Moment
+from palaver.core.validation import clean_limit, clean_role, clean_text
+from palaver.errors import InvalidInput
+from palaver.generation.provider_thread import ProviderThreads
+from palaver.model import READ, WRITE, Branch, Role, Summary, Turn, TurnMatch
+from palaver.ports.queries import HistoryQuery, SearchQuery
+from palaver.recall.terms import terms
+
+MAX_POSITION = 2**62  # after every turn
+MAX_STEMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadReader:
+    """Reads the turns of one conversation, and chooses the branch that is active."""
+
+    handle: Handle
+    provider_threads: ProviderThreads
+
+    async def history(
+        self,
+        limit: int,
+        *,
+        before: Turn | str | None,
+        after: Turn | str | None,
+        since: Moment | None,
+        until: Moment | None,
+        include_superseded: bool,
+        participants: Iterable[str] | None,
+        roles: Iterable[Role] | None,
+        include_summaries: bool,
+    ) -> list[Turn] | list[Turn | Summary]:
+        self.handle.require(READ)
+        if include_summaries and include_superseded:
+            raise InvalidInput("include_summaries", "summaries cover the active view, without superseded turns")
+        query = HistoryQuery(
+            limit=clean_limit("limit", limit, MAX_READ),
+            before=optional_turn_id("before", before),
+            after=optional_turn_id("after", after),
+            since=optional_moment("since", since),
+            until=optional_moment("until", until),
+            include_superseded=bool(include_superseded),
+            participants=optional_names("participants", participants),
+            roles=None if roles is None else tuple(clean_role(role) for role in clean_names("roles", roles)),
+        )
+        turns = await self.handle.engine.history(self.handle.scope, self.handle.id, query)
+        return await self._with_summaries(turns, query) if include_summaries and turns else turns
+
+    async def _with_summaries(self, turns: list[Turn], query: HistoryQuery) -> list[Turn | Summary]:
+        """Place each summary before the first turn at or after its start. Earlier ones belong to earlier pages."""
+        engine, scope, id = self.handle.engine, self.handle.scope, self.handle.id
+        previous = await engine.history(scope, id, replace(query, limit=1, before=turns[0].id, after=None))
+        start = previous[0].position if previous else -1
+        widest = covering_summaries(await engine.summaries(scope, id, None), MAX_POSITION)
+        waiting = [one for one in widest if one.from_seq > start]
+        page: list[Turn | Summary] = []
+        for turn in turns:
+            page += [one for one in waiting if one.from_seq <= turn.position]
+            waiting = [one for one in waiting if one.from_seq > turn.position]
+            page.append(turn)
+        return page
+
+    async def turn(self, turn: Turn | str) -> Turn:
+        self.handle.require(READ)
+        return await self.handle.engine.turn(self.handle.scope, self.handle.id, turn_id("turn", turn))
+
+    async def search(self, text: str, limit: int) -> list[TurnMatch]:
+        self.handle.require(READ)
+        stems = tuple(dict.fromkeys(terms(clean_text("text", text))))[:MAX_STEMS]
+        query = SearchQuery(stems=stems, limit=clean_limit("limit", limit, 1_000), conversation=self.handle.id)
+        return await self.handle.engine.matches(self.handle.scope, query) if stems else []
+
+    async def branches(self, turn: Turn | str | None) -> list[Branch]:
+        self.handle.require(READ)
+        id = optional_turn_id("turn", turn)
+        return await self.handle.engine.branches(self.handle.scope, self.handle.id, id)
+
+    async def switch(self, turn: Turn | str) -> None:
+        self.handle.require(WRITE)
+        await self.handle.engine.switch(self.handle.scope, self.handle.id, turn_id("turn", turn))
+        self.provider_threads.drop(self.handle.scope.tenant, self.handle.id)

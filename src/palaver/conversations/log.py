@@ -1,0 +1,59 @@
+"""The log of one conversation: following it, reading it, and checking that nothing was changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from palaver.audit.verifier import Verifier
+from palaver.conversations.attachments import AttachmentReader
+from palaver.conversations.handle import Handle
+from palaver.core.validation import clean_limit
+from palaver.errors import RowUnreadable, VerificationFailed
+from palaver.model import READ, Event, Verified
+from palaver.ports.queries import UNVERIFIED_KINDS, EventQuery, Record
+
+FOLLOW_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLog:
+    """Reads the log of one conversation."""
+
+    handle: Handle
+    attachments: AttachmentReader
+
+    async def subscribe(self, after: int) -> AsyncGenerator[Event]:
+        self.handle.require(READ)
+        seen = clean_limit("after", after, 2**53)
+        await self.handle.refresh()
+        engine, scope, id = self.handle.engine, self.handle.scope, self.handle.id
+        async with engine.watch(id) as signal:
+            while True:
+                page = await engine.events(scope, id, EventQuery(after=seen, limit=FOLLOW_PAGE))
+                for event in page:
+                    yield event
+                    seen = event.n
+                    if event.kind in ("forget", "expire") and event.turn is None:
+                        return
+                if not page:
+                    await signal.wait()
+
+    async def verify(self) -> Verified:
+        verifier = Verifier()
+        files: list[str] = []
+        try:
+            async for page in self.records():
+                await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in UNVERIFIED_KINDS])
+                files.extend(record.row["id"] for record in page if record.kind == "attachment")
+        except RowUnreadable as problem:
+            raise VerificationFailed(self.handle.id, problem.row, "it holds bytes that are no text") from None
+        verified = verifier.finish()
+        for id in files:
+            await self.attachments.read(id)
+        return verified
+
+    def records(self) -> AsyncIterator[Sequence[Record]]:
+        self.handle.require(READ)
+        return self.handle.engine.records(self.handle.scope, self.handle.id)

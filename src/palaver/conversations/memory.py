@@ -1,0 +1,86 @@
+"""Memory of one conversation: its summaries, its notes (working memory) and its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from palaver.conversations.handle import Handle
+from palaver.core.validation import clean_count, clean_name, clean_text
+from palaver.memory import working_memory
+from palaver.memory.worker.loop import Worker
+from palaver.model import READ, WRITE, Fact, Summary, WorkingMemory
+from palaver.ports.memory import MemoryDraft, ReadBudget
+from palaver.telemetry import Telemetry
+
+MAX_EXTRACT = 200_000  # tokens of turns that one extraction of facts reads
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationMemory:
+    """Reads and changes what is remembered of one conversation."""
+
+    handle: Handle
+    worker: Worker
+    telemetry: Telemetry
+
+    # ---- summaries
+
+    async def summaries(self) -> list[Summary]:
+        self.handle.require(READ)
+        return await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
+
+    async def compact(self, keep_tokens: int | None) -> int:
+        self.handle.require(WRITE)
+        keep = clean_count("keep_tokens", keep_tokens)
+        return await self.worker.compact(self.handle.scope, self.handle.id, keep)
+
+    async def summarize(self) -> list[Summary]:
+        self.handle.require(WRITE)
+        await self.worker.compact(self.handle.scope, self.handle.id, force=True)
+        return await self.summaries()
+
+    # ---- notes
+
+    async def notes(self) -> WorkingMemory:
+        self.handle.require(READ)
+        return (await self._read_notes())[0]
+
+    async def _read_notes(self) -> tuple[WorkingMemory, str | None]:
+        """Return the notes, and the JSON that they are stored as."""
+        stored = (await self.handle.engine.reading(self.handle.scope, self.handle.id, ReadBudget())).working_memory
+        return (working_memory.from_json(stored) if stored else WorkingMemory()), stored
+
+    async def add_note(self, list_name: str, text: str, by: str | None) -> WorkingMemory:
+        author, text = self._author(by), clean_text("text", text)
+        return await self._edit(lambda notes: working_memory.remember(notes, list_name, text, author))
+
+    async def correct_note(self, list_name: str, index: int, text: str, by: str | None) -> WorkingMemory:
+        author, text = self._author(by), clean_text("text", text)
+        return await self._edit(lambda notes: working_memory.correct(notes, list_name, index, text, author))
+
+    async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
+        return await self._edit(lambda notes: working_memory.drop(notes, list_name, index))
+
+    def _author(self, by: str | None) -> str:
+        return clean_name("by", by or self.handle.default_actor("user"))
+
+    async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
+        self.handle.require(WRITE)
+        with self.telemetry.memory("upsert_memory", self.handle.id):
+            while True:  # repeat if the notes changed between reading and writing
+                before, stored = await self._read_notes()
+                notes = edit(before)
+                draft = MemoryDraft(memory=working_memory.to_json(notes), through_seq=notes.through_seq, before=stored)
+                if await self.handle.engine.put_working_memory(self.handle.scope, self.handle.id, draft):
+                    return notes
+
+    # ---- facts
+
+    async def facts(self, include_invalidated: bool) -> list[Fact]:
+        self.handle.require(READ)
+        return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
+
+    async def extract_facts(self) -> list[Fact]:
+        self.handle.require(WRITE)
+        return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT)

@@ -1,0 +1,134 @@
+"""Recall: the turns and facts of a conversation that fit a question best."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palaver.context.builder import recall_scope_for
+from palaver.context.options import RecallRange
+from palaver.conversations.arguments import optional_moment
+from palaver.conversations.handle import Handle
+from palaver.core.identity import micros
+from palaver.core.turn_options import Moment
+from palaver.core.validation import clean_limit, clean_text
+from palaver.errors import InvalidInput
+from palaver.model import READ, Fact, RecallHit
+from palaver.ports.recall import RecallScope
+from palaver.recall.service import RecallService
+from palaver.recall.terms import MAX_QUERY
+from palaver.telemetry import Telemetry
+
+MAX_HITS = 1_000
+MIN_FACT_SIMILARITY = 0.1  # for a fact that shares no word with the question
+
+
+class Recall:
+    """A recall that has not run yet: `hits = await talk.recall(…)`, or `async for hit in talk.recall(…)`."""
+
+    def __init__(self, search: Callable[[], Coroutine[Any, Any, list[RecallHit]]]) -> None:
+        self._search = search
+
+    def __await__(self) -> Generator[Any, None, list[RecallHit]]:
+        return self._search().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[RecallHit]:
+        for hit in await self._search():
+            yield hit
+
+
+@dataclass(frozen=True, slots=True)
+class RecallQuery:
+    """The checked arguments of one recall."""
+
+    text: str
+    k: int
+    where: RecallScope
+    threshold: float | None
+    since: int | None
+    until: int | None
+    include_facts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRecall:
+    """Recalls on behalf of one conversation."""
+
+    handle: Handle
+    service: RecallService
+    telemetry: Telemetry
+
+    def recall(
+        self,
+        query: str,
+        k: int,
+        *,
+        scope: RecallRange,
+        threshold: float | None,
+        since: Moment | None,
+        until: Moment | None,
+        include_facts: bool,
+    ) -> Recall:
+        self.handle.require(READ)
+        checked = RecallQuery(
+            text=clean_text("query", query),
+            k=clean_limit("k", k, MAX_HITS),
+            where=recall_scope_for(scope, self.handle.info),
+            threshold=_clean_threshold(threshold),
+            since=optional_moment("since", since),
+            until=optional_moment("until", until),
+            include_facts=include_facts,
+        )
+        return Recall(lambda: self._search(checked))
+
+    async def _search(self, query: RecallQuery) -> list[RecallHit]:
+        if not query.text.strip() or not query.k:
+            return []
+        with self.telemetry.memory("search_memory", self.handle.id) as span:
+            hits = await self._rank(query)
+            span.set(gen_ai__memory__record__count=len(hits))
+            return hits
+
+    async def _rank(self, query: RecallQuery) -> list[RecallHit]:
+        scope, text = self.handle.scope, query.text[:MAX_QUERY]
+        ranking = await self.service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
+        totals = ranking.scores.total
+        best = [int(i) for i in ranking.order[: query.k] if query.threshold is None or totals[i] >= query.threshold]
+        turns = await self.service.turns(scope, ranking, best)
+        tids = {i: int(ranking.profile.tid[i]) for i in turns}
+        quotes = await self.service.quotes(scope, {tids[i]: turn for i, turn in turns.items()}, query.text)
+        hits = [
+            RecallHit(score=float(totals[i]), turn=turns[i], quote=quotes.get(tids[i]), parts=ranking.scores.parts(i))
+            for i in best
+            if i in turns
+        ]
+        if query.include_facts:
+            hits += _fact_hits(await self.service.facts(scope, query.where, text, ranking), query)
+        hits.sort(key=lambda hit: -hit.score)
+        return hits[: query.k]
+
+
+def _fact_hits(facts: Sequence[tuple[Fact, dict[str, float]]], query: RecallQuery) -> list[RecallHit]:
+    """Return the facts that hold a word of the question or are similar in meaning."""
+    fitting = [
+        RecallHit(score=sum(parts.values()), fact=fact, parts=parts)
+        for fact, parts in facts
+        if _is_between(fact, query.since, query.until) and (parts["lexical"] or parts["dense"] >= MIN_FACT_SIMILARITY)
+    ]
+    return [hit for hit in fitting if hit.score >= (query.threshold or 0.0)]
+
+
+def _is_between(fact: Fact, since: int | None, until: int | None) -> bool:
+    said = micros(fact.valid_from)
+    return (since is None or said >= since) and (until is None or said < until)
+
+
+def _clean_threshold(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput("threshold", "must be a number")
+    if not abs(value) < 2**53:  # NaN is refused, too
+        raise InvalidInput("threshold", "is too large")
+    return value

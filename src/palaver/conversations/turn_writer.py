@@ -1,0 +1,247 @@
+"""A turn that is durable while it is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from palaver.conversations.append import TurnAppender
+from palaver.conversations.live_buffer import Unflushed
+from palaver.conversations.streams import TurnStreams
+from palaver.core.concurrency import run_uncancelled
+from palaver.core.turn_options import StreamOptions
+from palaver.core.validation import MAX_CONTENT, clean_text
+from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
+from palaver.model import Role, TokenUsage, ToolCall, Turn
+from palaver.ports.queries import StreamChunk
+
+if TYPE_CHECKING:
+    from palaver.redaction.redactor import StreamRedactor
+
+
+class TurnWriter:
+    """`async with talk.stream("assistant") as out: await out.write(…)`
+
+    Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
+    so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
+
+    It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
+    """
+
+    def __init__(
+        self,
+        streams: TurnStreams,
+        appender: TurnAppender,
+        live: Unflushed,
+        role: Role,
+        *,
+        flush: float | Literal["end"],
+        options: StreamOptions,
+        redactor: StreamRedactor | None = None,
+    ) -> None:
+        if flush != "end" and (isinstance(flush, str | bool) or flush < 0):
+            raise InvalidInput("flush", 'must be seconds, zero or more, or "end"')
+        self.turn: Turn | None = None
+        self._state: Literal["new", "open", "ended"] = "new"
+        self._streams, self._appender, self._live, self._redactor = streams, appender, live, redactor
+        self._role, self._flush, self._options = role, flush, options
+        self._final: dict[str, Any] = {}
+        self._stored: list[str] = []
+        self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
+        self._buffer: list[str] = []
+        self._size = 0  # bytes of all that was written, kept or not
+        self._chunk = 0
+        self._dirty = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: PalaverError | None = None
+        self._writing = asyncio.Lock()
+        self._conversation = streams.handle.id
+
+    @property
+    def text(self) -> str:
+        """Everything written so far."""
+        return "".join([*self._stored, self._unsent, *self._buffer])
+
+    def finish(
+        self,
+        *,
+        tokens: TokenUsage | Mapping[str, int | None] | None = None,
+        model: str | None = None,
+        adapter: str | None = None,
+        finish_reason: str | None = None,
+        tool_calls: Sequence[ToolCall | Mapping[str, object]] | None = None,
+        sources: Sequence[Mapping[str, object]] | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """What becomes known only at the end. It is stored with the commit."""
+        if self._state == "ended":
+            raise self._refusal()
+        given = {
+            "tokens": tokens, "model": model, "adapter": adapter, "finish_reason": finish_reason,
+            "tool_calls": tool_calls, "sources": sources, "metadata": metadata,
+        }  # fmt: skip
+        self._final.update({name: value for name, value in given.items() if value is not None})
+
+    async def write(self, text: str) -> None:
+        if self._state != "open":
+            raise self._refusal()
+        if self._failure is not None:
+            raise self._failure
+        text = clean_text("text", text)
+        if self._redactor is not None:
+            text = self._redactor.feed(text)
+        if text:
+            self._size += len(text.encode())
+            if self._size > MAX_CONTENT:
+                raise self._overflow(text)
+            self._buffer.append(text)
+            self._dirty.set()
+            if self.turn is not None:
+                self._live.wrote(self._conversation, self.turn.id, text)
+
+    def _overflow(self, text: str) -> TooLarge:
+        """Of the piece that is too much, keep what a turn may still hold. The stream has failed and will be aborted."""
+        piece = text.encode()
+        room = max(0, MAX_CONTENT + len(piece) - self._size)
+        self._buffer.append(piece[:room].decode(errors="ignore"))  # without half a character
+        self._failure = TooLarge("content", size=self._size, limit=MAX_CONTENT, unit="bytes")
+        return self._failure
+
+    def _take_rest(self, text: str) -> None:
+        """What the redactor held back until the end."""
+        self._size += len(text.encode())
+        if self._size > MAX_CONTENT:
+            self._overflow(text)
+        else:
+            self._buffer.append(text)
+
+    def _refusal(self) -> PalaverError:
+        """Why nothing is taken outside the block."""
+        if self._state == "new":
+            return InvalidInput("stream", "is not open yet: write inside of `async with talk.stream(…) as out`")
+        if self.turn is not None and self.turn.status != "pending":
+            return StreamSealed(self.turn.id, self.turn.status)
+        return InvalidInput("stream", "has ended, and takes nothing more: talk.stream(…) begins another")
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
+        if self._flush != "end":
+            await self._open()
+        self._state = "open"
+        return self
+
+    async def _open(self) -> None:
+        try:
+            await run_uncancelled(self._add_turn())
+        except asyncio.CancelledError as problem:  # nobody will write to it: it need not wait for the end of its lease
+            if self.turn is not None:
+                await run_uncancelled(self._abort(problem))
+            raise
+        assert self.turn is not None
+        self._live.opened(self._conversation, self.turn.id)
+        self._tasks = [asyncio.create_task(self._flush_now_and_then()), asyncio.create_task(self._keep_lease())]
+
+    async def _add_turn(self) -> None:
+        self.turn = await self._streams.open(self._role, **self._options)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = "ended"
+        # Also when this task is being cancelled: the text so far must reach the disk first.
+        await run_uncancelled(self._end(problem))
+
+    async def _end(self, problem: BaseException | None) -> None:
+        try:
+            await self._stop_tasks()
+            if self._redactor is not None:
+                self._take_rest(self._redactor.finish())
+            if problem is None:
+                await self._commit_or_abort()
+            else:
+                await self._abort(problem)
+        finally:
+            if self.turn is not None:
+                self._live.sealed(self._conversation, self.turn.id)
+
+    async def _commit_or_abort(self) -> None:
+        """A commit that is refused, for what `finish` was given, leaves no turn pending."""
+        try:
+            await self._commit()
+        except InvalidInput as problem:
+            await self._abort(problem)
+            raise
+
+    async def _commit(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.turn is None:
+            self.turn = await self._appender.append(self._role, self.text, **{**self._options, **self._final})
+            return
+        await self._send()
+        tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
+        self.turn = await self._streams.commit(self.turn, self.text, tail, self._final)
+
+    async def _abort(self, problem: BaseException | None) -> None:
+        try:
+            if self.turn is None:
+                await self._add_turn()
+            assert self.turn is not None
+            await self._send()
+            tail = StreamChunk(n=self._chunk, text="".join(self._buffer))
+            self.turn = await self._streams.abort(self.turn.id, tail)
+        except PalaverError as second:
+            if problem is not None:
+                problem.add_note(f"and the stream could not be sealed: {second}")
+
+    async def _flush_now_and_then(self) -> None:
+        assert not isinstance(self._flush, str)
+        try:
+            while True:
+                await self._dirty.wait()
+                await asyncio.sleep(self._flush)
+                await self._write_out()
+        except PalaverError as problem:
+            self._failure = problem  # the next write raises it
+
+    async def _write_out(self) -> None:
+        async with self._writing:
+            self._dirty.clear()
+            if not self._unsent:
+                self._unsent, self._buffer = "".join(self._buffer), []
+            try:
+                await self._send()
+            except EngineUnavailable:
+                self._dirty.set()  # tried again after the next pause; nothing is dropped
+
+    async def _send(self) -> None:
+        if self._unsent and self.turn is not None:
+            await self._streams.send(self.turn.id, StreamChunk(n=self._chunk, text=self._unsent))
+            self._stored.append(self._unsent)
+            self._unsent = ""
+            self._chunk += 1
+
+    async def _keep_lease(self) -> None:
+        """A sign of life that does not depend on how fast the model talks."""
+        assert self.turn is not None
+        try:
+            while True:
+                await asyncio.sleep(self._streams.lease / 3)
+                try:
+                    await self._streams.renew(self.turn)
+                except EngineUnavailable:
+                    continue  # busy now; the lease holds for two more tries
+        except PalaverError as problem:
+            self._failure = problem
+
+    async def _stop_tasks(self) -> None:
+        """Let a flush that is under way finish, so that chunk numbers and text agree; then stop."""
+        if not self._tasks:
+            return
+        async with self._writing:
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
