@@ -1,29 +1,29 @@
--- Palaver's tables over the nodes of a Citus cluster: all rows of a tenant on one node, so that every verb is a matter of
--- one shard. To be run on the coordinator, by a superuser, after the schema; once.
+-- Distributes Palaver's tables over the nodes of a Citus cluster: all rows of a tenant are on one node, so that every
+-- function works on one shard. Run once on the coordinator, by a superuser, after the schema.
 
 DO $$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') THEN
-    RAISE EXCEPTION 'the extension citus is not in this database: CREATE EXTENSION citus, and add the nodes, first';
+    RAISE EXCEPTION 'this database has no extension citus: run CREATE EXTENSION citus and add the nodes first';
   ELSIF to_regnamespace('palaver_compat') IS NOT NULL THEN
-    RAISE EXCEPTION 'the tables of --compat follow others by triggers, which distributed tables do not have';
+    RAISE EXCEPTION '--compat cannot be combined with Citus: it needs triggers, which distributed tables do not have';
   ELSIF palaver.is_distributed() THEN
-    RAISE EXCEPTION 'these tables are distributed already';
+    RAISE EXCEPTION 'the tables are distributed already';
   END IF;
-  -- Row level security is decided on the nodes. Without this they do not hear which tenant is asking, and answer with
-  -- nothing.
+  -- The nodes enforce row level security. Without this setting they are not sent the tenant of the caller, and return
+  -- no rows.
   EXECUTE format('ALTER DATABASE %I SET citus.propagate_set_commands = ''local''', current_database());
 END $$;
 SET citus.propagate_set_commands = 'local';
 
--- Nodes speak to each other as whoever is asking. Without a password nobody else can sign in as these; how nodes trust each
--- other is for pg_hba.conf or pg_dist_authinfo to say.
+-- Nodes connect to each other in the role of the caller. These roles have no password, so that no client can log in as one;
+-- how nodes trust each other is configured in pg_hba.conf or pg_dist_authinfo.
 ALTER ROLE palaver_app LOGIN;
 ALTER ROLE palaver_worker LOGIN;
 ALTER ROLE palaver_index LOGIN;
 ALTER ROLE palaver_eraser LOGIN;
 
--- Policies of distributed tables have no sub-selects. Here those only save a look-up per row.
+-- Policies of distributed tables cannot have sub-selects, which here only save a function call per row.
 CREATE FUNCTION pg_temp.plain(predicate text) RETURNS text LANGUAGE sql
   RETURN '(' || regexp_replace(replace(predicate, '( SELECT ', '('), ' AS (\w+|"[^"]+")\)', ')', 'g') || ')';
 
@@ -38,7 +38,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Foreign keys are set aside until both ends are distributed.
+-- Foreign keys are dropped, and created again once both tables are distributed.
 CREATE TEMPORARY TABLE palaver_keys ON COMMIT DROP AS
 SELECT conrelid::regclass::text AS place, conname AS name, pg_get_constraintdef(oid) AS definition
 FROM pg_constraint WHERE contype = 'f' AND connamespace = 'palaver'::regnamespace AND conparentid = 0;
@@ -81,8 +81,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- tell_nodes: what `enter` set, said again in the one way that Citus passes on. And a policy may look its conversation up:
--- that is on the same node
+-- tell_nodes: repeat the settings of `enter` with SET LOCAL, which Citus passes on to the nodes. A policy may also look up
+-- its conversation, which is on the same node
 CREATE OR REPLACE FUNCTION palaver.tell_nodes() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE name text;
@@ -95,8 +95,8 @@ END $$;
 GRANT EXECUTE ON FUNCTION palaver.tell_nodes() TO palaver_app;
 CREATE OR REPLACE FUNCTION palaver.is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN true;
 
--- The nodes need the functions that policies call. None is sent to a node as a whole: a verb learns its tenant from
--- `who`, not from an argument of its own, and numbers of rows are given out by the coordinator, in order.
+-- The nodes need the functions that policies call. No call is delegated to a node as a whole: the tenant is inside `who`,
+-- not an argument of its own, and row numbers are assigned by the coordinator, in order.
 SELECT create_distributed_function(p.oid::regprocedure::text) FROM pg_proc p
 WHERE p.pronamespace = 'palaver'::regnamespace AND p.proname IN ('whoami', 'anonymous', 'asking_role', 'claims', 'claim',
   'claimed_tenant', 'setting', 'may_see') ORDER BY p.oid;

@@ -16,8 +16,8 @@ PACKAGE = "palaver.engines.postgres"
 LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a time
 # In the order in which they depend on each other.
 FUNCTIONS = (
-    "core", "checks", "upkeep", "conversations", "turns", "streams", "forgetting", "files", "records",
-    "callers", "memory", "recall", "requests", "outbox", "serving", "grants",
+    "core", "checks", "memory_invalidation", "conversations", "turns", "streams", "deletion", "files", "log",
+    "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 
@@ -43,7 +43,7 @@ def storage_script() -> str:
 def script(since: int = 0) -> str:
     """Return the SQL that brings a database from schema `since` up to date; to be run as one transaction."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, _version_function(known_version()), *_functions(), GRANT_VERSION])
+    return "\n".join([*steps, version_function(known_version()), *_functions(), GRANT_VERSION])
 
 
 def _functions() -> list[str]:
@@ -67,7 +67,7 @@ async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await connection.execute(citus_script())
 
 
-def _version_function(number: int) -> str:
+def version_function(number: int) -> str:
     return f"""
 CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
 """

@@ -1,8 +1,8 @@
--- Checks of the values that callers send: nothing is stored that no reader could read back. A caller with a token reaches
--- these functions without the library, so that its checks (drafts.py) are made here again, with the same limits. Messages
--- name the field and the limit, never the value.
+-- Checks of the values that callers send: nothing is stored that a reader could not read back. A caller with a token can
+-- call these functions without the library, so its checks (core/validation.py) are repeated here, with the same limits.
+-- Messages name the field and the limit, never the value.
 
--- check_text: a text with a bounded size in bytes, and something in it
+-- check_text: require a non-empty text of bounded size in bytes
 CREATE OR REPLACE FUNCTION palaver.check_text(field text, value text, most integer) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -13,7 +13,7 @@ BEGIN
   END IF;
 END $$;
 
--- check_count: a whole number, zero or more, that JSON can carry exactly
+-- check_count: require a whole number of zero or more that JSON represents exactly
 CREATE OR REPLACE FUNCTION palaver.check_count(field text, value bigint) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -22,7 +22,8 @@ BEGIN
   END IF;
 END $$;
 
--- check_json: the value of a JSON text of one kind. `IS JSON` would do without the handler, and is not in Postgres 15
+-- check_json: parse a JSON text of one type. `IS JSON` would do without the exception handler, but Postgres 15 does
+-- not have it
 CREATE OR REPLACE FUNCTION palaver.check_json(field text, value text, kind text, most integer) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE found jsonb;
@@ -39,8 +40,8 @@ BEGIN
     PERFORM fail('PV031', field, 'must be a JSON ' || kind);
   ELSIF length(value) - length(translate(value, '[{', '')) > 100 AND jsonb_path_exists(found, 'strict $.**{101}') THEN
     PERFORM fail('PV031', field, 'has more than 100 lists or objects in one another');
-  -- Readers keep numbers with a point or an exponent as double precision, and whole ones of up to 4,300 digits as they
-  -- are. The first test is cheap, and almost no text passes it; the last one looks past the strings.
+  -- Readers represent numbers with a point or an exponent as double precision, and integers of up to 4,300 digits
+  -- exactly. The first test is cheap and almost no text passes it; the last one ignores strings.
   ELSIF value ~ '[0-9]{255}|[0-9][eE]' AND (jsonb_path_exists(found, 'strict $.** ?
       (@.type() == "number" && (@ > 1e4299 || @ < -1e4299))')
     OR jsonb_path_exists(found, 'strict $.** ?
@@ -51,14 +52,14 @@ BEGIN
   RETURN found;
 END $$;
 
--- is_record: whether a value is an object with these texts, perhaps with these other fields, and nothing else
+-- is_record: whether a value is an object with these texts, optionally these other fields, and nothing else
 CREATE OR REPLACE FUNCTION palaver.is_record(value jsonb, texts text[], others text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN jsonb_typeof(value) = 'object' THEN value - (texts || others) = '{}'::jsonb
     AND (SELECT bool_and(coalesce(value ->> name, '') <> '' AND jsonb_typeof(value -> name) = 'string')
       FROM unnest(texts) AS t (name)) ELSE false END;
 
--- is_part: whether a value is a part of a content that readers know
+-- is_part: whether a value is a content part of a known type
 CREATE OR REPLACE FUNCTION palaver.is_part(value jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN jsonb_typeof(value) = 'object' THEN (SELECT bool_and(CASE
@@ -68,7 +69,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
       WHEN value ->> 'type' IN ('image', 'file') THEN coalesce(value ->> 'url', value ->> 'attachment') IS NOT NULL
       ELSE false END ELSE false END;
 
--- check_turn: the values of a turn
+-- check_turn: check the values of a turn
 CREATE OR REPLACE FUNCTION palaver.check_turn(t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE size bigint;
@@ -107,7 +108,7 @@ BEGIN
   END IF;
 END $$;
 
--- check_lists: the lists that most turns do not have
+-- check_lists: check the lists that most turns do not have
 CREATE OR REPLACE FUNCTION palaver.check_lists(t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -137,7 +138,7 @@ BEGIN
   END IF;
 END $$;
 
--- check_draft: a turn that a caller wants to store: its values, and the right to speak in this role
+-- check_draft: check a turn that a caller wants to store: its values, and the right to use its role
 CREATE OR REPLACE FUNCTION palaver.check_draft(me palaver.asker, t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -147,7 +148,7 @@ BEGIN
   END IF;
 END $$;
 
--- check_words: a list of [how many, stems with their places] for the text index; returns how many stems there are
+-- check_words: check a list of [number of stems, tsvector] for the text index; returns the total number of stems
 CREATE OR REPLACE FUNCTION palaver.check_words(words jsonb) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE total bigint := 0;
@@ -164,7 +165,7 @@ BEGIN
   RETURN total;
 END $$;
 
--- check_drafts: the list itself
+-- check_drafts: check the list of drafts itself
 CREATE OR REPLACE FUNCTION palaver.check_drafts(drafts jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -175,7 +176,7 @@ BEGIN
   END IF;
 END $$;
 
--- check_details: the fields of a conversation that `create` and `update` set
+-- check_details: check the fields of a conversation that `create` and `update` set
 CREATE OR REPLACE FUNCTION palaver.check_details(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE names jsonb := check_json('participants', c.participants, 'array', 5000000);

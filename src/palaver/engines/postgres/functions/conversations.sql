@@ -1,6 +1,6 @@
--- Conversations: getting, listing, searching, changing.
+-- Conversations: create, find, list, search, change.
 
--- with_compaction: when to summarise, as the settings say
+-- with_compaction: set the thresholds of compaction from the settings
 CREATE OR REPLACE FUNCTION palaver.with_compaction(c palaver.conversations) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE chosen jsonb := c.settings::jsonb -> 'compaction';
@@ -14,13 +14,13 @@ BEGIN
   RETURN c;
 END $$;
 
--- members_of: the participants, in a form that a policy can look into
+-- members_of: the participants as an array, which a policy can search
 CREATE OR REPLACE FUNCTION palaver.members_of(participants text) RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT coalesce(array_agg(value), '{}') FROM jsonb_array_elements_text(participants::jsonb)
 $$;
 
--- open_conversation: the one with this key, or a new one. `words` are the stems of its title
+-- open_conversation: return the conversation with this key, or create one. `words` are the stems of its title
 CREATE OR REPLACE FUNCTION palaver_api.open_conversation(who jsonb, spec jsonb, words text DEFAULT NULL,
   size integer DEFAULT 0) RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -47,7 +47,7 @@ BEGIN
     EXCEPTION WHEN unique_violation THEN
       IF wanted.key IS NULL THEN
         RAISE;
-      END IF;  -- somebody else was faster: theirs is found now, unless it is not for this caller to see
+      END IF;  -- another transaction created it: the next attempt finds it, unless the caller may not see it
     END;
   END LOOP;
   PERFORM fail('PV031', 'key', 'another conversation of this owner has the same key');
@@ -98,7 +98,7 @@ BEGIN
   RETURN NEXT find(me, found_id);
 END $$;
 
--- conversations: newest first, from a cursor on
+-- conversations: list conversations, newest first, from a cursor on
 CREATE OR REPLACE FUNCTION palaver_api.conversations(who jsonb, most integer, owner text DEFAULT NULL,
   workspace text DEFAULT NULL, agent text DEFAULT NULL, before_updated bigint DEFAULT NULL, before_id text DEFAULT NULL)
 RETURNS SETOF palaver.conversations
@@ -117,7 +117,7 @@ BEGIN
   ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT most;
 END $$;
 
--- save_details: after some of the fields that only `create` and `update` set have changed
+-- save_details: store changed fields of a conversation that only `create` and `update` set
 CREATE OR REPLACE FUNCTION palaver.save_details(me palaver.asker, c palaver.conversations, fields text[])
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -138,7 +138,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- drop_made_title: a turn is being forgotten; a title that a job wrote may repeat its words
+-- drop_made_title: when a turn is forgotten, delete a title that a job wrote: it may repeat the turn's words
 CREATE OR REPLACE FUNCTION palaver.drop_made_title(me palaver.asker, c palaver.conversations)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -153,9 +153,8 @@ BEGIN
   RETURN save_details(me, c, '{title}');
 END $$;
 
--- update_conversation: new values for the named fields. `words` are the stems of a new title. What is for a conversation
--- `if_untitled` comes from a job, and changes nothing where somebody has given a title. With `expected_updated`, only
--- when nothing has changed since
+-- update_conversation: set the named fields. `words` are the stems of a new title. A change with `if_untitled` comes
+-- from a job and does nothing when there is a title. With `expected_updated`, fail when something has changed since
 CREATE OR REPLACE FUNCTION palaver_api.update_conversation(who jsonb, conversation text, fields text[], changes jsonb,
   words text DEFAULT NULL, size integer DEFAULT 0) RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -185,11 +184,11 @@ BEGIN
   RETURN NEXT save_details(me, c, fields);
 END $$;
 
--- ---- searching ------------------------------------------------------------------------------------------------------
+-- ---- search ---------------------------------------------------------------------------------------------------------
 
--- matching: the passages of some conversations (all of the tenant's, without a list) that match, the newest first. It
--- runs as the role that owns the look-up, says only numbers, and looks at nothing but the tenant that is asking: what
--- they stand for is read under the policies
+-- matching: the passages that match, newest first, of some conversations (NULL: all of the tenant). Runs as the role
+-- that owns the look-up, returns only row numbers, and sees only the caller's tenant; the rows are then read under
+-- the policies
 CREATE OR REPLACE FUNCTION palaver.matching(query tsquery, cids bigint[], most integer) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
@@ -210,7 +209,7 @@ GRANT CREATE ON SCHEMA palaver TO palaver_index;
 ALTER FUNCTION palaver.matching(tsquery, bigint[], integer) OWNER TO palaver_index;
 REVOKE CREATE ON SCHEMA palaver FROM palaver_index;
 
--- sighted: the numbers of the conversations that somebody may see; NULL when those are all of the tenant's
+-- sighted: the numbers of the conversations that the caller may see; NULL when those are all of the tenant
 CREATE OR REPLACE FUNCTION palaver.sighted(me palaver.asker) RETURNS bigint[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -220,7 +219,7 @@ BEGIN
   RETURN (SELECT coalesce(array_agg(c.cid), '{}') FROM conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL);
 END $$;
 
--- search: conversations with a title or a turn that holds the words; title matches first, then the most recent
+-- search: conversations with a title or a turn that contains the words; title matches first, then the most recent
 CREATE OR REPLACE FUNCTION palaver_api.search(who jsonb, query text, candidates integer, shown integer, most integer)
 RETURNS TABLE (conversation jsonb, in_title boolean, turns jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
@@ -248,7 +247,7 @@ BEGIN
   ORDER BY f.in_title DESC, c.updated DESC LIMIT most;
 END $$;
 
--- matches: the turns of one conversation that hold any of the words, the newest first
+-- matches: the turns of one conversation that contain any of the words, newest first
 CREATE OR REPLACE FUNCTION palaver_api.matches(who jsonb, conversation text, query text, candidates integer)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

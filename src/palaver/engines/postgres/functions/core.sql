@@ -1,15 +1,15 @@
--- What every verb is made of: who is asking, errors, hashes, and a conversation that is open for writing.
+-- Used by all other functions: the caller, errors, hashes, and a conversation that is open for writing.
 
--- fail: an error that the library knows by its SQLSTATE; its message holds ids and numbers, never content
+-- fail: raise an error that the library recognises by its SQLSTATE. The message holds ids and numbers, never content
 CREATE OR REPLACE FUNCTION palaver.fail(code text, VARIADIC told text[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = code, MESSAGE = to_json(told)::text;
 END $$;
 
--- enter: the first act of every verb. From here on the transaction belongs to one caller, and to a role that owns
--- nothing and that row level security holds for, whoever opened the connection. A verb that only reads says so: one that
--- names no right asks for `write`
+-- enter: called first by every function of `palaver_api`. From here on the transaction runs as one caller, in a role
+-- that owns nothing and is subject to row level security, whichever login opened the connection. A function that
+-- only reads passes 'read'; without an argument the right `write` is required
 CREATE OR REPLACE FUNCTION palaver.enter(who jsonb, need text DEFAULT 'write') RETURNS palaver.asker
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -27,7 +27,7 @@ BEGIN
     me.workspace := nullif(who ->> 'workspace', '');
     me.rights := coalesce(who ->> 'rights', 'read,write');
     me.now := coalesce((who ->> 'now')::bigint, extract(epoch FROM clock_timestamp()) * 1000000);
-    -- One expression, because PERFORM would start a query.
+    -- One expression, because PERFORM would run a query.
     told := set_config('palaver.tenant', coalesce(me.tenant, ''), true)
       || set_config('palaver.user', coalesce(me."user", ''), true)
       || set_config('palaver.sight', me.sight, true)
@@ -48,9 +48,18 @@ BEGIN
   RETURN me;
 END $$;
 
+-- signed_in: the caller's scope as the database derives it from the token, and the version of the schema
+CREATE OR REPLACE FUNCTION palaver_api.signed_in(who jsonb)
+RETURNS TABLE (tenant text, "user" text, sight text, workspace text, rights text, version integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'read');
+BEGIN
+  RETURN QUERY SELECT me.tenant, me."user", me.sight, me.workspace, me.rights, schema_version();
+END $$;
+
 -- ---- hashes ---------------------------------------------------------------------------------------------------------
--- Length-prefixed fields, as in identity.py. That is how Postgres itself writes the elements of an array, behind twenty
--- bytes about the array, as long as the client speaks UTF-8; `enter` sees to that.
+-- Length-prefixed fields, as in core/identity.py. Postgres itself writes the elements of an array in this way, after a
+-- header of twenty bytes, provided that the client encoding is UTF-8, which `enter` checks.
 
 CREATE OR REPLACE FUNCTION palaver.fields(VARIADIC told text[]) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
   RETURN substr(array_send(told), 21);
@@ -66,7 +75,7 @@ CREATE OR REPLACE FUNCTION palaver.event_hash(previous bytea, n bigint, kind tex
   RETURN sha256(palaver.field(previous) || palaver.fields(n::text, kind, turn, actor, at::text, payload)
     || palaver.field(content_hash));
 
--- turn_hash: the fingerprint of everything in a turn that must never change
+-- turn_hash: hash of everything in a turn that must never change
 CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/turn/1') || palaver.field(coalesce((t).salt, ''::bytea))
     || palaver.fields((t).id, (t).role, (t).actor, (t).is_parts::text, coalesce((t).content, ''), (t).tool_calls,
@@ -74,20 +83,20 @@ CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea LANG
       (t).token_count::text, (t).model, (t).adapter, (t).finish_reason, (t).metadata, (t).idempotency_key,
       (t).created::text));
 
--- chunk_hash: the fingerprint of one piece of a stream
+-- chunk_hash: hash of one piece of a stream
 CREATE OR REPLACE FUNCTION palaver.chunk_hash(salt bytea, piece text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/chunk/1') || palaver.field(salt) || palaver.fields(piece));
 
--- stub_hash: the fingerprint of what remains of a forgotten turn
+-- stub_hash: hash of the stub that is left of a forgotten turn
 CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/stub/1', (t).id, (t).role, (t).actor, (t).created::text, key)
     || palaver.field((t).content_hash));
 
--- key_hash: what remains of an idempotency key
+-- key_hash: the hash that is kept of an idempotency key
 CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE WHEN key IS NOT NULL THEN 'sha256:' || encode(sha256(palaver.fields(conversation, key)), 'hex') END;
 
--- details_hash: the fields of a conversation that only `create` and `update` set
+-- details_hash: hash of the fields of a conversation that only `create` and `update` set
 CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/conversation/1') || palaver.field((c).salt)
@@ -96,7 +105,7 @@ LANGUAGE sql STABLE PARALLEL SAFE
 
 -- ---- ids ------------------------------------------------------------------------------------------------------------
 
--- stamp: the id with its turn's seq in its last seven letters
+-- stamp: write the seq of a turn into the last seven characters of its id
 CREATE OR REPLACE FUNCTION palaver.stamp(id text, seq bigint) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE letters constant text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
@@ -108,7 +117,7 @@ BEGIN
     || substr(letters, (seq & 31)::int + 1, 1);
 END $$;
 
--- stamped_seq: the seq that an id claims; NULL when it is no id of ours
+-- stamped_seq: the seq in an id; NULL when the id is not one of Palaver's
 CREATE OR REPLACE FUNCTION palaver.stamped_seq(id text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -130,7 +139,7 @@ END $$;
 
 -- ---- conversations --------------------------------------------------------------------------------------------------
 
--- missing: why there is no such conversation
+-- missing: raise the error that says why a conversation cannot be found
 CREATE OR REPLACE FUNCTION palaver.missing(me palaver.asker, conversation text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -141,8 +150,8 @@ BEGIN
   PERFORM fail('PV001', conversation);
 END $$;
 
--- find: the conversation, for reading. That it is there is asked of the row itself: in the query, it would lead the planner
--- of an empty database to an index of all that are there
+-- find: a conversation, for reading. Whether it is deleted is checked on the row: in the query, that condition would
+-- make the planner of an empty database choose the index of all live conversations
 CREATE OR REPLACE FUNCTION palaver.find(me palaver.asker, conversation text) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
@@ -157,7 +166,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- open_thread: the conversation, for writing; the lock is always the first, so that nobody waits in a circle
+-- open_thread: a conversation, for writing. Its lock is always taken first, so that transactions cannot deadlock
 CREATE OR REPLACE FUNCTION palaver.open_thread(me palaver.asker, conversation text) RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
@@ -172,7 +181,8 @@ BEGIN
   RETURN c;
 END $$;
 
--- lock_if_there: for who goes through many conversations; somebody else may have deleted one since they were listed
+-- lock_if_there: lock a conversation for a sweep over many; false when another transaction deleted it after they
+-- were listed
 CREATE OR REPLACE FUNCTION palaver.lock_if_there(me palaver.asker, conversation text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -181,7 +191,7 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- require_owner: what concerns the whole conversation is for its owner, or for an admin
+-- require_owner: allow only the owner of a conversation, or an admin
 CREATE OR REPLACE FUNCTION palaver.require_owner(me palaver.asker, owner text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -190,12 +200,12 @@ BEGIN
   END IF;
 END $$;
 
--- tick: the next moment of a conversation: later than every one before, whatever the clock says
+-- tick: the next time of a conversation, later than every one before even if the clock was set back
 CREATE OR REPLACE FUNCTION palaver.tick(me palaver.asker, c palaver.conversations) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN greatest((me).now, (c).updated + 1);
 
--- log: one event at the conversation's present moment. `payload` is JSON
+-- log: append an event at the conversation's current time. `payload` is JSON
 CREATE OR REPLACE FUNCTION palaver.log(me palaver.asker, c palaver.conversations, kind text, actor text DEFAULT NULL,
   turn text DEFAULT NULL, payload jsonb DEFAULT NULL, content_hash bytea DEFAULT NULL) RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -215,7 +225,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- save: once, at the end of every write
+-- save: write the conversation's row, once, at the end of every write
 CREATE OR REPLACE FUNCTION palaver.save(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -238,7 +248,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- kept_turn: a turn whose words are still there
+-- kept_turn: a turn by its id; an error when it is forgotten
 CREATE OR REPLACE FUNCTION palaver.kept_turn(c palaver.conversations, id text) RETURNS palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE t palaver.turns := turn_of(c, id);
@@ -249,7 +259,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- find_tip: which turn is the last of the view now, after turns left it or came back
+-- find_tip: find the last turn of the active view, after turns left it or came back
 CREATE OR REPLACE FUNCTION palaver.find_tip(c palaver.conversations) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -262,7 +272,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- refresh_preview: the first line of the first thing that a person said
+-- refresh_preview: take the preview from the first user turn of the active view
 CREATE OR REPLACE FUNCTION palaver.refresh_preview(c palaver.conversations) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -273,7 +283,7 @@ END $$;
 
 -- ---- the text index -------------------------------------------------------------------------------------------------
 
--- index_title: the stems of a title, in the place of those before
+-- index_title: replace the stems of a conversation's title
 CREATE OR REPLACE FUNCTION palaver.index_title(c palaver.conversations, words text, size integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -284,18 +294,18 @@ BEGIN
   END IF;
 END $$;
 
--- index_turn: the stems of a turn, one row per passage. `words` is a list of [how many, stems with their places]
+-- index_turn: index the stems of a turn, one row per passage. `words` is a list of [number of stems, tsvector]
 CREATE OR REPLACE FUNCTION palaver.index_turn(t palaver.turns, words jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   INSERT INTO passages (tenant, cid, tid, part, size, terms)
   SELECT t.tenant, t.cid, t.tid, w.n - 1, (w.word ->> 0)::integer, (w.word ->> 1)::tsvector
   FROM jsonb_array_elements(words) WITH ORDINALITY AS w (word, n)
-  ON CONFLICT DO NOTHING;  -- there is none; with this clause Citus sends no COPY, which row level security refuses
+  ON CONFLICT DO NOTHING;  -- never conflicts; the clause keeps Citus from using COPY, which row level security rejects
 END $$;
 
--- put_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
--- knows that there is more to do, and one that was put aside gets another try
+-- put_job: enqueue a job, once per conversation and kind; the smaller argument wins. `created` is moved forward, so
+-- that the worker that holds the job sees that there is more to do, and a dead job is tried again
 CREATE OR REPLACE FUNCTION palaver.put_job(tenant text, cid bigint, kind text, argument bigint, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -307,8 +317,8 @@ END $$;
 
 -- ---- the worker -----------------------------------------------------------------------------------------------------
 
--- enter_worker: for what goes through all tenants: which of them have work waiting, and nothing of what was said.
--- Somebody who is signed in works for the own tenant alone
+-- enter_worker: begin a call for all tenants, which sees which of them have work but no content. A user with a token
+-- sees only the own tenant
 CREATE OR REPLACE FUNCTION palaver.enter_worker(who jsonb) RETURNS palaver.asker
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me palaver.asker;

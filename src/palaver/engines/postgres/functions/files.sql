@@ -1,6 +1,6 @@
--- Attachments, and the files of those that are deleted.
+-- Attachments, and the text that is extracted from them.
 
--- attach: one more file; false when another try of this call was faster
+-- attach: store the row of a file; false when an earlier attempt of this call stored it
 CREATE OR REPLACE FUNCTION palaver_api.attach(who jsonb, conversation text, attachment jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -8,7 +8,8 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   a palaver.attachments := jsonb_populate_record(NULL::palaver.attachments, attachment);
 BEGIN
-  -- A file is somebody's own and lies in its conversation's folder: whoever could name another's could have it deleted.
+  -- A file belongs to its owner and lies in its conversation's folder. A caller who could store a row with the path of
+  -- another file could have that file deleted.
   IF (me."user" IS NOT NULL AND a.owner <> me."user") OR split_part(a.path, '/', 2) <> c.id
     OR (asking_role() = 'authenticated' AND split_part(a.path, '/', 1) <> me."user") THEN
     PERFORM fail('PV021', 'admin');
@@ -39,7 +40,7 @@ BEGIN
   END IF;
 END $$;
 
--- attachments: the newest files of a conversation
+-- attachments: list the files of a conversation, newest first
 CREATE OR REPLACE FUNCTION palaver_api.attachments(who jsonb, conversation text, before text, most integer)
 RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -55,7 +56,7 @@ BEGIN
   ORDER BY a.aid DESC LIMIT most;
 END $$;
 
--- drop_loose_files: those that no turn has taken for long; some at a time. Answers how many there were
+-- drop_loose_files: delete files that were never attached to a turn; in batches. Returns how many
 CREATE OR REPLACE FUNCTION palaver_api.drop_loose_files(who jsonb, before bigint, most integer)
 RETURNS TABLE (dropped bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -72,7 +73,7 @@ BEGIN
     CONTINUE WHEN NOT lock_if_there(me, one.conversation);
     c := open_thread(me, one.conversation);
     DELETE FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = one.id AND a.tid IS NULL;
-    CONTINUE WHEN NOT FOUND;  -- a turn took it meanwhile
+    CONTINUE WHEN NOT FOUND;  -- attached to a turn while this waited for the lock
     INSERT INTO doomed_blobs (tenant, path, cid) VALUES (c.tenant, one.path, c.cid) ON CONFLICT DO NOTHING;
     c.updated := tick(me, c);
     PERFORM save(log(me, c, 'detach', payload => jsonb_build_object('attachment', one.id)));
@@ -81,7 +82,8 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- orphans: paths in the folder of a conversation that the caller sees, also after its end, which no row names
+-- orphans: the paths that lie in the folder of a conversation that the caller may see (even a deleted one) but
+-- belong to no row
 CREATE OR REPLACE FUNCTION palaver_api.orphans(who jsonb, paths text[]) RETURNS TABLE (path text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
@@ -93,9 +95,10 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.tenant = me.tenant AND d.path = p.path);
 END $$;
 
--- ---- the words of files ---------------------------------------------------------------------------------------------
+-- ---- text of files --------------------------------------------------------------------------------------------------
 
--- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
+-- unread_files: files of turns whose text has not been extracted. Files of tool turns are excluded: they are full
+-- tool outputs
 CREATE OR REPLACE FUNCTION palaver_api.unread_files(who jsonb, conversation text, most integer)
 RETURNS TABLE (id text, filename text, media_type text, bytes bigint, sha256 text, path text, owner text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -110,8 +113,8 @@ BEGIN
   ORDER BY a.aid LIMIT most;
 END $$;
 
--- put_file_text: what a file says, as [text, how many stems, the stems with their places] for each piece. False when it is
--- gone, or somebody else has read it. The conversation's lock comes first, as in every change of the text index
+-- put_file_text: store the text of a file as a list of [text, number of stems, tsvector] per piece. False when the
+-- file is gone or was read already. The conversation is locked first, as for every change of the text index
 CREATE OR REPLACE FUNCTION palaver_api.put_file_text(who jsonb, conversation text, file text, length bigint,
   trouble text, pieces jsonb) RETURNS TABLE (stored boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -148,7 +151,7 @@ BEGIN
   END IF;
 END $$;
 
--- file_text: what a file says; `length` is NULL when nobody has read it
+-- file_text: the extracted text of a file; `length` is NULL while it is not extracted
 CREATE OR REPLACE FUNCTION palaver_api.file_text(who jsonb, conversation text, file text)
 RETURNS TABLE (length bigint, trouble text, words text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -164,7 +167,7 @@ BEGIN
   END IF;
 END $$;
 
--- file_quotes: for each of these turns, the piece of its files that holds most of the stems
+-- file_quotes: for each turn, the piece of its files that contains the most stems
 CREATE OR REPLACE FUNCTION palaver_api.file_quotes(who jsonb, tids bigint[], stems text[])
 RETURNS TABLE (tid bigint, attachment text, filename text, quote text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
@@ -181,23 +184,4 @@ BEGIN
     WHERE w.stem = ANY (stems)) AS n
   WHERE f.tenant = me.tenant AND f.tid = ANY (tids) AND n.held > 0
   ORDER BY f.tid, n.held DESC, f.part;
-END $$;
-
--- ---- files of those that are deleted --------------------------------------------------------------------------------
-
--- doomed_blobs: files to remove
-CREATE OR REPLACE FUNCTION palaver_api.doomed_blobs(who jsonb, most integer) RETURNS SETOF text
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
-BEGIN
-  RETURN QUERY SELECT b.path FROM doomed_blobs b WHERE b.tenant = me.tenant ORDER BY b.path LIMIT most;
-END $$;
-
--- blobs_deleted: files that are removed
-CREATE OR REPLACE FUNCTION palaver_api.blobs_deleted(who jsonb, paths text[]) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
-BEGIN
-  DELETE FROM doomed_blobs b WHERE b.tenant = me.tenant AND b.path = ANY (paths);
-  RETURN true;
 END $$;

@@ -1,5 +1,5 @@
--- Who may call what: the verbs are for the application and for those who are signed in. Everything else is for nobody.
--- Supabase's service key is the application's: `enter` makes it palaver_app, as it does every other login.
+-- Rights to call the functions: the application and signed-in users may, and PUBLIC may not. Supabase's service key is the
+-- application: `enter` switches to palaver_app, as it does for every other login.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
@@ -22,7 +22,7 @@ BEGIN
   END IF;
   IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticator') THEN
     FOREACH role IN ARRAY ARRAY['palaver_app', 'palaver_worker'] LOOP
-      IF NOT pg_has_role('authenticator', role, may_become) THEN  -- another database of this server may have given it
+      IF NOT pg_has_role('authenticator', role, may_become) THEN  -- another database of this server may have granted it
         EXECUTE format('GRANT %I TO authenticator', role);
       END IF;
     END LOOP;

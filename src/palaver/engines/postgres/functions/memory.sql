@@ -1,13 +1,13 @@
--- Summaries, working memory and facts. What belongs together travels as JSON, in one answer.
+-- Summaries, working memory and facts. Everything that a context needs is returned as JSON, in one row.
 
--- turn_json: a turn as an array, in the order of TurnRow; the salt stays here
+-- turn_json: a turn as an array, in the order of TurnRow, without its salt
 CREATE OR REPLACE FUNCTION palaver.turn_json(t palaver.turns) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((t).tid, (t).id, (t).seq, (t).position, (t).parent, (t).slot, (t).active, (t).superseded_by,
     (t).status, (t).role, (t).actor, (t).is_parts, (t).content, (t).tool_calls, (t).tool_results, (t).attachments,
     (t).sources, (t).prompt_tokens, (t).completion_tokens, (t).token_count, (t).model, (t).adapter, (t).finish_reason,
     (t).metadata, (t).idempotency_key, NULL, encode((t).content_hash, 'hex'), (t).created);
 
--- info_json: what a ConversationInfo is made of
+-- info_json: the fields of a ConversationInfo
 CREATE OR REPLACE FUNCTION palaver.info_json(c palaver.conversations) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((c).id, (c).tenant, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title,
     (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count, (c).next_seq,
@@ -23,9 +23,9 @@ CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGU
 
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
--- tail: the end of the view, backwards, until the budget is full, or what turns that a summary covers may take of it.
--- No row is read that could not be used, but the one that is too much, and those that come with it from the same fetch;
--- and when that one is a tool's result, what leads to its call: the round can be shortened, and half of it is no use
+-- tail: the end of the view, read backwards until the budget is used up, or the share of it for turns that a summary
+-- covers. Reads at most one turn too many; when that is a tool result, reading goes on to its call, because a tool
+-- round can be shortened but not halved
 CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean, summarised bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -53,7 +53,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- current: the message that is being answered; for one agent of several, the newest of the others'
+-- current: the message to answer; for one agent of several, the newest one of the others
 CREATE OR REPLACE FUNCTION palaver.current(c palaver.conversations, viewer text) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -67,8 +67,9 @@ BEGIN
   END IF;
 END $$;
 
--- shown_summaries: the widest that end before `start`, and every one behind it: a window may begin where any of them ends.
--- Few, however long the conversation is: read from the widest level down, and only where a wide one is no use
+-- shown_summaries: the widest summaries that end before `start`, and every one after it: a window may begin where
+-- any of them ends. Reads few rows however long the conversation is: from the widest level down, and further only
+-- where a wide one cannot be used
 CREATE OR REPLACE FUNCTION palaver.shown_summaries(c palaver.conversations, start bigint)
 RETURNS SETOF palaver.summaries
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -89,7 +90,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT f.* FROM found f WHERE f.stale = 0 ORDER BY f.from_seq, f.through_seq DESC
 $$;
 
--- reading: what a context is made from, in one snapshot
+-- reading: everything that a context is made from, in one snapshot
 CREATE OR REPLACE FUNCTION palaver_api.reading(who jsonb, conversation text, budget bigint, in_characters boolean,
   most_facts integer, viewer text DEFAULT NULL, summarised bigint DEFAULT NULL)
 RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
@@ -106,7 +107,7 @@ BEGIN
     bool_or(CASE WHEN viewer IS NULL THEN t.role = 'user'
       ELSE t.role IN ('user', 'assistant') AND t.actor <> viewer AND t.tool_calls IS NULL END)::text
   INTO tail, start, current FROM tail(c, budget, in_characters, summarised) AS t;
-  IF current IS DISTINCT FROM 'true' THEN  -- otherwise it is in the tail
+  IF current IS DISTINCT FROM 'true' THEN  -- otherwise the tail contains it
     current := (SELECT turn_json(t) FROM current(c, viewer) AS t);
   ELSE
     current := NULL;
@@ -124,7 +125,7 @@ END $$;
 
 -- ---- compaction -----------------------------------------------------------------------------------------------------
 
--- unsummarised: what comes after the last summary, up to `tokens` and never past a pending turn
+-- unsummarised: the turns after the last summary, up to `tokens` and never past a pending turn
 CREATE OR REPLACE FUNCTION palaver_api.unsummarised(who jsonb, conversation text, tokens bigint)
 RETURNS TABLE (info text, revision bigint, "position" bigint, turns text, stale text, working_memory text, facts text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -155,7 +156,7 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- span: the complete turns of the view in a span
+-- span: the complete turns of the view between two positions
 CREATE OR REPLACE FUNCTION palaver_api.span(who jsonb, conversation text, from_seq bigint, through_seq bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -167,7 +168,7 @@ BEGIN
     AND t.position >= from_seq AND t.position < through_seq AND t.status = 'complete' ORDER BY t.position;
 END $$;
 
--- summaries: those that may be shown, of one level or of all
+-- summaries: the valid summaries, of one level or of all
 CREATE OR REPLACE FUNCTION palaver_api.summaries(who jsonb, conversation text, level integer DEFAULT NULL)
 RETURNS SETOF palaver.summaries
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -179,7 +180,7 @@ BEGIN
     AND (summaries.level IS NULL OR s.level = summaries.level) ORDER BY s.from_seq, s.level;
 END $$;
 
--- uncovered: summaries of a level that no wider one covers
+-- uncovered: the summaries of a level that no summary of the next level covers
 CREATE OR REPLACE FUNCTION palaver_api.uncovered(who jsonb, conversation text, level integer)
 RETURNS SETOF palaver.summaries
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -193,7 +194,7 @@ BEGIN
   ORDER BY s.from_seq;
 END $$;
 
--- put_summary: store it, unless what it stands for has changed since it was read
+-- put_summary: store a summary, unless the turns that it covers have changed since they were read
 CREATE OR REPLACE FUNCTION palaver_api.put_summary(who jsonb, conversation text, draft jsonb)
 RETURNS TABLE (stored boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -229,7 +230,7 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- drop_summary: its sources are gone, so it stays gone
+-- drop_summary: delete a summary whose turns are gone
 CREATE OR REPLACE FUNCTION palaver_api.drop_summary(who jsonb, conversation text, level integer, from_seq bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -244,7 +245,7 @@ END $$;
 
 -- ---- working memory and facts ---------------------------------------------------------------------------------------
 
--- put_working_memory: store it, unless somebody else wrote meanwhile, or the turns that were read have changed
+-- put_working_memory: store the working memory, unless it or the turns that were read have changed since
 CREATE OR REPLACE FUNCTION palaver_api.put_working_memory(who jsonb, conversation text, memory text,
   through_seq bigint, before text DEFAULT NULL, revision bigint DEFAULT NULL)
 RETURNS TABLE (stored boolean)
@@ -279,7 +280,7 @@ BEGIN
     AND (include_invalidated OR f.invalidated_at IS NULL) ORDER BY f.fid;
 END $$;
 
--- facts_where: the valid ones of the conversations that a recall looks at
+-- facts_where: the valid facts of the conversations that a recall looks at
 CREATE OR REPLACE FUNCTION palaver_api.facts_where(who jsonb, conversation text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS SETOF palaver.facts
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
@@ -290,8 +291,8 @@ BEGIN
   JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;
 END $$;
 
--- put_facts: add those that nobody has noted meanwhile, mark the ones that they replace, and answer with the new ones.
--- `stored` is false when the turns that were read have changed since: then nothing is stored
+-- put_facts: add facts that are not stored yet, mark those that they replace, and return the ids of the new ones.
+-- `stored` is false, and nothing is stored, when the turns that were read have changed since
 CREATE OR REPLACE FUNCTION palaver_api.put_facts(who jsonb, conversation text, new jsonb, replaced jsonb,
   revision bigint DEFAULT NULL)
 RETURNS TABLE (stored boolean, added text[])

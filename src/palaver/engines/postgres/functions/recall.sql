@@ -1,12 +1,12 @@
--- What recall asks of the database: shapes of turns, postings of stems, vectors. Long lists of numbers travel packed, in
--- base64: a tenth of the time that JSON would take.
+-- The data that recall ranks by: turn arrays, postings of stems, vectors. Long lists of numbers are packed in base64,
+-- which takes a tenth of the time of JSON.
 --
--- `plan_cache_mode = force_custom_plan`: how many conversations a list names decides how a query is best planned. After
--- five calls on a connection plpgsql would take one plan for lists of any length, and a recall over a tenant became a
--- hundred times slower for good. Planning each time costs less than a millisecond. Every function that is given a list of
--- conversations or turns of unbounded length has it; tests/postgres/test_plans.py names them.
+-- `plan_cache_mode = force_custom_plan`: the best plan of a query depends on how many conversations its list contains.
+-- After five calls on a connection plpgsql would use one generic plan for lists of any length, and a recall over a tenant
+-- became a hundred times slower for good. Planning each time costs less than a millisecond. Every function that takes a
+-- list of conversations or turns of unbounded length has this setting; tests/postgres/test_plans.py names them.
 
--- looked_at: the conversations that a recall looks at. One that is named and not there is an error, not an empty answer
+-- looked_at: the conversations that a recall looks at. An unknown conversation is an error, not an empty result
 CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
 RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp
@@ -23,25 +23,25 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver.packed(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN translate(encode(coalesce(bytes, ''), 'base64'), E'\n', '');
 
--- shape: what the ranking needs to know of a turn beside its words
+-- shape: the columns of the turn arrays (recall/turn_arrays.py) for a turn
 CREATE OR REPLACE FUNCTION palaver.shape(t palaver.turns, standing smallint) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((t).tid, (t).cid, (t).position, (t).created,
     greatest((t).token_count, ((t).attachments IS NOT NULL)::integer), (t).role, (t).actor, coalesce(standing, 0), (t).status);
 
--- profiled: the shape of every turn, without its words. To one who knows them (whose stamp differs only in its last three
--- numbers) just the newest of the conversations that have changed since, twice as many as there are new ones, and those
--- with a mark when there are new marks; all of them to anybody else.
+-- profiled: the rows of the turn arrays, without text. A caller whose stamp differs only in its last three numbers gets
+-- only the newest turns of the conversations that have changed since (twice as many as there are new ones), and those with
+-- a mark when there are new marks; every other caller gets all of them.
 --
--- Numbers of turns, and times, grow in the order of commits inside one conversation, and not across them: one that came
--- late may be missing. The last number of the stamp is how many there are, so that it is noticed. Being STABLE, this looks
--- at one snapshot
+-- Row numbers and times of turns grow in the order of commits inside one conversation, but not across conversations: a
+-- turn that was committed late may be missing. The last number of the stamp is the total count, which reveals that. The
+-- function is STABLE, so that it reads from one snapshot
 CREATE OR REPLACE FUNCTION palaver.profiled(me palaver.asker, known bigint[], conversation text, owner text)
 RETURNS TABLE (stamp bigint[], fresh boolean, shapes text, passages bigint, terms bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-  late bigint := 5000000;  -- microseconds that a transaction takes, at most, without being missed at first
+  late bigint := 5000000;  -- microseconds; a transaction that takes longer is missed at first
   cids bigint[];
   changed bigint[];
   total bigint;
@@ -83,9 +83,9 @@ BEGIN
   RETURN QUERY SELECT * FROM profiled(me, known, conversation, owner);
 END $$;
 
--- stem_postings: the turn and the length of every passage of this tenant that holds a stem; the newest `most` of them. It
--- runs as the role that owns the look-up (see `passages`), says only numbers, and looks at nothing but the tenant that is
--- asking. Which conversations it is asked for has been read under the policies
+-- stem_postings: the turn and the size of every passage of the tenant that contains a stem, the newest `most` of
+-- them. Runs as the role that owns the look-up (see `passages`), returns only numbers, and sees only the caller's
+-- tenant. The list of conversations was read under the policies
 CREATE OR REPLACE FUNCTION palaver.stem_postings(stem text, cids bigint[], most integer) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
@@ -108,7 +108,7 @@ GRANT CREATE ON SCHEMA palaver TO palaver_index;
 ALTER FUNCTION palaver.stem_postings(text, bigint[], integer) OWNER TO palaver_index;
 REVOKE CREATE ON SCHEMA palaver FROM palaver_index;
 
--- postings: for each stem, where it stands
+-- postings: for each stem, the passages that contain it
 CREATE OR REPLACE FUNCTION palaver_api.postings(who jsonb, stems text[], most integer, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (stem text, places text)
@@ -122,12 +122,12 @@ BEGIN
   RETURN QUERY SELECT s.stem, packed(stem_postings(s.stem, cids, most)) FROM unnest(stems) AS s (stem);
 END $$;
 
--- half_floats: the numbers of a vector, without the header that they travel with
+-- half_floats: the numbers of a vector, without its header
 CREATE OR REPLACE FUNCTION palaver.half_floats(v extensions.halfvec) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN substring(extensions.halfvec_send(v) FROM 5);
 
--- vectors: per conversation, those that are not known yet, or all of them when some that were may be gone. A stamp is
--- (revision, newest): what takes vectors away changes the revision. `known` is {cid: stamp}
+-- vectors: per conversation, the vectors that are not known yet, or all of them when known ones may be deleted. A
+-- stamp is (revision, newest): every deletion changes the revision. `known` is {cid: stamp}
 CREATE OR REPLACE FUNCTION palaver_api.vectors(who jsonb, model text, known jsonb, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (cid bigint, fresh boolean, stamp bigint[], numbers text, floats text)
@@ -155,7 +155,7 @@ BEGIN
   WHERE c.newest <> c.last OR (c.changed AND c.last > 0);
 END $$;
 
--- turns_numbered: some turns of the view, by their numbers, as far as the caller may see them
+-- turns_numbered: turns of the active view by their row numbers, as far as the caller may see them
 CREATE OR REPLACE FUNCTION palaver_api.turns_numbered(who jsonb, tids bigint[])
 RETURNS TABLE (tid bigint, conversation text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -164,12 +164,12 @@ DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT n.tid, c.id, turn_json(t.whole)::text FROM unnest(tids) AS n (tid)
   CROSS JOIN LATERAL (SELECT o AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
-    AND o.active = 1 AND o.status = 'complete' LIMIT 1) AS t  -- one by one, whatever the planner thinks
+    AND o.active = 1 AND o.status = 'complete' LIMIT 1) AS t  -- LIMIT 1 makes the planner look turns up one by one
   JOIN conversations c ON c.tenant = me.tenant AND c.cid = t.cid
   WHERE c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
 END $$;
 
--- fact_vectors: those of one embedder
+-- fact_vectors: the vectors of facts of one embedder
 CREATE OR REPLACE FUNCTION palaver_api.fact_vectors(who jsonb, model text, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (id text, floats text)
@@ -185,7 +185,7 @@ END $$;
 
 -- ---- many vectors ---------------------------------------------------------------------------------------------------
 
--- some_vectors: a sample: of each conversation the first and the last
+-- some_vectors: a sample of the vectors: the first and the last of each conversation
 CREATE OR REPLACE FUNCTION palaver_api.some_vectors(who jsonb, model text, most integer, conversation text DEFAULT NULL,
   owner text DEFAULT NULL)
 RETURNS TABLE (numbers text, floats text)
@@ -210,9 +210,9 @@ BEGIN
   ) AS v;
 END $$;
 
--- nearest: the nearest turns by meaning, and how near the turns `among` are. Through the index where the scope is a good
--- part of what is in it: behind a narrow filter it finds too little, and there are fewer vectors to look at. When it
--- finds less than was asked for, every vector is looked at
+-- nearest: the nearest turns by meaning, and how near the turns `among` are. Uses the vector index when the scope is
+-- a large part of it: behind a narrow filter the index finds too little, and an exact scan is cheap. When the index
+-- finds fewer than asked for, all vectors are compared
 CREATE OR REPLACE FUNCTION palaver_api.nearest(who jsonb, model text, asked text, most integer, among bigint[],
   conversation text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS TABLE (places text)

@@ -1,7 +1,7 @@
--- What was sent to models. A body holds what people said: it goes with their words.
+-- Requests to models. A body quotes turns, and is deleted when one of them is forgotten.
 
--- was_cut: whether something was deleted since the context was read: here, or where the body quotes from. Turns that are
--- quoted are held until the end of the transaction: whoever forgets one then finds the body that quotes it
+-- was_cut: whether something was deleted since the context was read, here or where the body quotes from. The quoted
+-- turns stay locked until the end of the transaction: a later forget then finds the body that quotes them
 CREATE OR REPLACE FUNCTION palaver.was_cut(c palaver.conversations, since bigint, quoted jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE one record;
@@ -23,8 +23,9 @@ BEGIN
   RETURN false;
 END $$;
 
--- put_request: one call of a model; the second time, its end. What was forgotten meanwhile does not come back. `request`
--- is a row of `requests` with `quoted`, a list of [conversation, turn]; only the newest `bodies` bodies stay
+-- put_request: store a request; the second time, add its response. A body is not stored when a turn in it was
+-- forgotten since. `request` is a row of `requests` with `quoted`, a list of [conversation, turn]; only the newest
+-- `bodies` bodies are kept
 CREATE OR REPLACE FUNCTION palaver_api.put_request(who jsonb, conversation text, request jsonb,
   bodies integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -57,8 +58,8 @@ BEGIN
     ORDER BY k.rid DESC LIMIT 1 OFFSET bodies) AND bodies IS NOT NULL;
 END $$;
 
--- requests: the latest ones, of one turn or before another, newest first. For the owner, or an admin: a prompt may quote
--- what a participant cannot see elsewhere
+-- requests: the latest requests, of one turn or before another request, newest first. For the owner or an admin: a
+-- prompt may quote conversations that a participant cannot see
 CREATE OR REPLACE FUNCTION palaver_api.requests(who jsonb, conversation text, most integer, turn text DEFAULT NULL,
   before text DEFAULT NULL) RETURNS SETOF palaver.requests
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -75,9 +76,9 @@ END $$;
 
 -- ---- deleting -------------------------------------------------------------------------------------------------------
 
--- unquote: empty the bodies that quote turns of a conversation whose words are gone: these, or any. It runs as the role
--- that may do that and nothing else, because they may be in conversations that the caller cannot see. Whoever calls it,
--- it looks at the tenant that is asking, tells nothing, and spares every body whose turns are still there
+-- unquote: delete the bodies that quote forgotten turns of a conversation: these turns, or any. Runs as the role
+-- that may do only this, because the bodies may belong to conversations that the caller cannot see. It is safe to
+-- call by anyone: it works in the caller's tenant, returns nothing, and spares every body whose turns still exist
 CREATE OR REPLACE FUNCTION palaver.unquote(quoted_cid bigint, gone text[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -91,7 +92,7 @@ BEGIN
         AND t.seq = stamped_seq(q.turn) AND t.id = q.turn AND t.status <> 'forgotten')
     RETURNING q.rid
   ) SELECT array_agg(DISTINCT d.rid) INTO emptied FROM dropped d;
-  IF emptied IS NOT NULL THEN  -- in order, so that nobody waits in a circle
+  IF emptied IS NOT NULL THEN  -- locked in order, so that transactions cannot deadlock
     PERFORM 1 FROM requests r WHERE r.tenant = here AND r.rid = ANY (emptied) ORDER BY r.rid FOR NO KEY UPDATE;
     UPDATE requests r SET body = NULL WHERE r.tenant = here AND r.rid = ANY (emptied);
   END IF;
@@ -100,7 +101,8 @@ GRANT CREATE ON SCHEMA palaver TO palaver_eraser;
 ALTER FUNCTION palaver.unquote(bigint, text[]) OWNER TO palaver_eraser;
 REVOKE CREATE ON SCHEMA palaver FROM palaver_eraser;
 
--- drop_bodies: turns from `seq` on are gone; every body that may hold their words, or what was made of them, goes too
+-- drop_bodies: when turns from `seq` on are gone, delete every body that may contain them or what was derived from
+-- them
 CREATE OR REPLACE FUNCTION palaver.drop_bodies(c palaver.conversations, seq bigint, gone text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN

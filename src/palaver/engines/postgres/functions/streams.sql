@@ -1,6 +1,6 @@
--- Turns that are stored while they are written.
+-- Turns that are stored piece by piece while they are written.
 
--- stream_open: a pending turn; the one that an earlier try opened, when there is one
+-- stream_open: open a pending turn, or return the one that an earlier attempt opened
 CREATE OR REPLACE FUNCTION palaver_api.stream_open(who jsonb, conversation text, draft jsonb, lease bigint,
   expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
 RETURNS SETOF palaver.turns
@@ -39,7 +39,7 @@ BEGIN
   RETURN NEXT t;
 END $$;
 
--- require_pending: a stream that has ended takes nothing more
+-- require_pending: fail when a stream has ended
 CREATE OR REPLACE FUNCTION palaver.require_pending(t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -48,8 +48,8 @@ BEGIN
   END IF;
 END $$;
 
--- extend: piece `n` of a stream, and a sign of life. A number that was written before changes nothing. Answers the
--- conversation, with one more event when there was something to write; the next number is in `streams`
+-- extend: append piece `n` of a stream and renew its lease. A piece that was stored before changes nothing. Returns
+-- the conversation, with one more event if there was text; the number of the next piece is in `streams`
 CREATE OR REPLACE FUNCTION palaver.extend(me palaver.asker, c palaver.conversations, t palaver.turns, n bigint,
   piece text, alive_until bigint) RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -77,7 +77,7 @@ BEGIN
     jsonb_build_object('from', s.length, 'to', s.length + char_length(piece)), chunk_hash(t.salt, piece));
 END $$;
 
--- stream_chunk: one piece; answers the number of the next one
+-- stream_chunk: append one piece; returns the number of the next one
 CREATE OR REPLACE FUNCTION palaver_api.stream_chunk(who jsonb, conversation text, turn text, n bigint, piece text,
   lease bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -104,7 +104,7 @@ BEGIN
   RETURN true;
 END $$;
 
--- stream_commit: a pending turn becomes complete, when its writer knows its whole text. `seal` holds what goes with it
+-- stream_commit: complete a pending turn. The caller must know its whole text. `seal` holds the other fields
 CREATE OR REPLACE FUNCTION palaver_api.stream_commit(who jsonb, conversation text, turn text, seal jsonb, words jsonb,
   tail_n bigint DEFAULT NULL, tail text DEFAULT NULL) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -117,7 +117,7 @@ DECLARE
   terms bigint := check_words(words);
 BEGIN
   IF t.status = 'complete' AND t.content = done.content THEN
-    RETURN NEXT t;  -- the answer to an earlier try of this commit got lost
+    RETURN NEXT t;  -- an earlier attempt of this commit succeeded, and its response was lost
     RETURN;
   END IF;
   PERFORM require_pending(t);
@@ -160,7 +160,7 @@ BEGIN
   RETURN NEXT t;
 END $$;
 
--- stream_abort: a pending turn is cut
+-- stream_abort: abort a pending turn
 CREATE OR REPLACE FUNCTION palaver_api.stream_abort(who jsonb, conversation text, turn text, tail_n bigint DEFAULT NULL,
   tail text DEFAULT NULL) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -180,7 +180,7 @@ BEGIN
   RETURN NEXT turn_of(c, turn);
 END $$;
 
--- seal_expired: cut the streams of a tenant whose writer has been silent for longer than its lease
+-- seal_expired: abort the streams of a tenant whose lease has ended
 CREATE OR REPLACE FUNCTION palaver_api.seal_expired(who jsonb) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -195,17 +195,17 @@ BEGIN
       WHERE s.tenant = me.tenant AND s.lease_until <= me.now ORDER BY s.cid, s.tid LIMIT 100 LOOP
     SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.cid = late.cid AND o.gone IS NULL
       AND (o.expires_at IS NULL OR o.expires_at > me.now) FOR NO KEY UPDATE;
-    CONTINUE WHEN NOT FOUND;  -- past its time to live: `expire` takes the stream with it
+    CONTINUE WHEN NOT FOUND;  -- its time to live has ended: `expire` deletes the stream with it
     PERFORM 1 FROM streams s WHERE s.tenant = me.tenant AND s.tid = late.tid AND s.lease_until <= me.now;
-    CONTINUE WHEN NOT FOUND;  -- its writer came back while we waited
+    CONTINUE WHEN NOT FOUND;  -- its writer renewed the lease while this waited for the lock
     SELECT * INTO t FROM turns o WHERE o.tenant = me.tenant AND o.tid = late.tid;
     PERFORM save(abort_turn(me, c, t));
     RETURN NEXT c.id;
   END LOOP;
 END $$;
 
--- waiting: which tenants have streams or files to look after, and when the next lease ends. No content, no names but
--- theirs: the application asks as its worker
+-- waiting: the tenants with open streams or files to delete, and when the next lease ends. Returns no content: it is
+-- for the application's worker
 CREATE OR REPLACE FUNCTION palaver_api.waiting(who jsonb) RETURNS TABLE (tenant text, lease_end bigint, files boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -215,7 +215,7 @@ BEGIN
   FULL JOIN (SELECT DISTINCT o.tenant FROM doomed_blobs o) d ON d.tenant = s.tenant;
 END $$;
 
--- waiting_here: the same inside one tenant
+-- waiting_here: the same for one tenant
 CREATE OR REPLACE FUNCTION palaver_api.waiting_here(who jsonb) RETURNS TABLE (tenant text, lease_end bigint, files boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');

@@ -1,4 +1,4 @@
--- Appending, reading and switching turns.
+-- Turns: append, replace, read, and switch between branches.
 
 CREATE OR REPLACE FUNCTION palaver.files_of(attachments text) RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -6,7 +6,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   FROM jsonb_array_elements(attachments::jsonb) WITH ORDINALITY AS x (file, n)
 $$;
 
--- same_request: whether a retry says what the first call said; counters, clocks and the ids of uploads may differ
+-- same_request: whether a retry sends what the first call sent; token counts, times and the ids of uploads may
+-- differ
 CREATE OR REPLACE FUNCTION palaver.same_request(draft palaver.turns, t palaver.turns) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT ROW(draft.role, draft.actor, draft.is_parts, draft.content, draft.tool_calls, draft.tool_results,
@@ -15,7 +16,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
       t.sources, t.metadata, files_of(t.attachments))
 $$;
 
--- stored_before: the turn that an earlier try of the same call stored
+-- stored_before: the turn that an earlier attempt of the same call stored
 CREATE OR REPLACE FUNCTION palaver.stored_before(tenant text, cid bigint, conversation text, draft palaver.turns)
 RETURNS palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -32,7 +33,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- bind_files: a turn takes files that no turn has, and somebody should read them
+-- bind_files: attach files to a turn, which must not belong to another one, and enqueue the extraction of their text
 CREATE OR REPLACE FUNCTION palaver.bind_files(t palaver.turns, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE file text;
@@ -49,7 +50,7 @@ BEGIN
   END IF;
 END $$;
 
--- store_turn: one turn at a place, with its words; its event is the caller's to log. Answers it as stored
+-- store_turn: insert one turn at its place, with its index entries, and return it. The caller logs the event
 CREATE OR REPLACE FUNCTION palaver.store_turn(c palaver.conversations, draft palaver.turns, words jsonb)
 RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -75,7 +76,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- added: the conversation with one more turn at its end or at another place
+-- added: the conversation's counters after one more turn, at its end or at another place
 CREATE OR REPLACE FUNCTION palaver.added(c palaver.conversations, t palaver.turns) RETURNS palaver.conversations
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -90,9 +91,9 @@ BEGIN
   RETURN c;
 END $$;
 
--- append_at_end: turns that are stored together, or not at all. `drafts` are rows of `turns`, each with its `words` (see
--- `index_turn`); what the caller knows already comes back empty. This is the hot path: it is written out flat, with
--- scalars, because every call of another function and every copy of a row costs as much as a small insert
+-- append_at_end: append turns, all or none. `drafts` are rows of `turns`, each with its `words` (see `index_turn`);
+-- values that the caller has already are not sent back. This is the hot path: flat code with scalars, because each
+-- call of another function and each copy of a row costs as much as a small insert
 CREATE OR REPLACE FUNCTION palaver.append_at_end(me palaver.asker, conversation text, drafts jsonb, expected_seq bigint)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -204,7 +205,7 @@ BEGIN
   END IF;
 END $$;
 
--- append: turns at the end, or one in the place of another
+-- append: append turns at the end, or replace one
 CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, drafts jsonb,
   expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
 RETURNS SETOF palaver.turns
@@ -218,8 +219,9 @@ BEGIN
   END IF;
 END $$;
 
--- append_together: several calls of `append` in one transaction, each with its conversation and drafts, and with who is
--- asking where that is not `who`. None of them waits long for a lock: whoever called tries again one by one
+-- append_together: several calls of `append` in one transaction, each with its conversation and drafts, and with its
+-- own scope where that differs from `who`. Lock waits are short: after a timeout the caller retries each append
+-- alone
 CREATE OR REPLACE FUNCTION palaver_api.append_together(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp SET lock_timeout = '20ms' AS $$
 DECLARE
@@ -238,7 +240,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- work_made: the jobs that new words are
+-- work_made: enqueue the jobs that new text needs
 CREATE OR REPLACE FUNCTION palaver.work_made(tenant text, cid bigint, due boolean, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -248,7 +250,7 @@ BEGIN
   END IF;
 END $$;
 
--- append_replacing: a new version of a turn
+-- append_replacing: store a new version of a turn
 CREATE OR REPLACE FUNCTION palaver.append_replacing(me palaver.asker, conversation text, draft jsonb,
   expected_seq bigint, replaces text, discard_after boolean) RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -275,7 +277,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- save_appended: like `save`, with what the new words add, and the work that they make
+-- save_appended: like `save`, and also count the new passages and enqueue jobs
 CREATE OR REPLACE FUNCTION palaver.save_appended(c palaver.conversations, passages bigint, terms bigint, now bigint)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -293,7 +295,8 @@ END $$;
 
 -- ---- replacing ------------------------------------------------------------------------------------------------------
 
--- replace_turn: a new version of a turn, at its place; with `discard_after` also instead of all that followed
+-- replace_turn: store a new version of a turn at its place; with `discard_after`, also in place of every turn after
+-- it
 CREATE OR REPLACE FUNCTION palaver.replace_turn(me palaver.asker, c palaver.conversations, draft palaver.turns,
   words jsonb, replaces text, discard_after boolean) RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -338,7 +341,7 @@ BEGIN
   RETURN refresh_preview(c);
 END $$;
 
--- check_place: the place of an aborted turn may have been taken by somebody else meanwhile, or be in another branch
+-- check_place: fail when the place of an aborted turn has been taken since, or lies on another branch
 CREATE OR REPLACE FUNCTION palaver.check_place(c palaver.conversations, old palaver.turns, discard_after boolean)
 RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -368,7 +371,7 @@ BEGIN
   END IF;
 END $$;
 
--- shelve: out of the active view, displaced by another turn
+-- shelve: take a turn out of the active view, in favour of another one
 CREATE OR REPLACE FUNCTION palaver.shelve(c palaver.conversations, turn_seq bigint, by text)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -383,7 +386,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- unshelve: back into the active view
+-- unshelve: put a turn back into the active view
 CREATE OR REPLACE FUNCTION palaver.unshelve(c palaver.conversations, turn_seq bigint) RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE weight bigint;
@@ -397,7 +400,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- abort_turn: seal a pending turn as cut; its text stays for the record, out of the active view
+-- abort_turn: end a pending turn as aborted; its text is kept, outside of the active view
 CREATE OR REPLACE FUNCTION palaver.abort_turn(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -419,7 +422,7 @@ END $$;
 
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
--- cursor_of: where a turn stands: its position in the view, or its seq in the whole record
+-- cursor_of: the place of a turn: its position in the active view, or its seq among all turns
 CREATE OR REPLACE FUNCTION palaver.cursor_of(c palaver.conversations, id text, whole boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE t palaver.turns := turn_of(c, id);
@@ -427,7 +430,7 @@ BEGIN
   RETURN CASE WHEN whole THEN t.seq ELSE t.position END;
 END $$;
 
--- history: the latest turns before a cursor, or the next ones after one; in the order in which they are to be read
+-- history: the latest turns before a cursor, or the next ones after it, in reading order
 CREATE OR REPLACE FUNCTION palaver_api.history(who jsonb, conversation text, most integer, before text DEFAULT NULL,
   after text DEFAULT NULL, since bigint DEFAULT NULL, until bigint DEFAULT NULL, whole boolean DEFAULT false,
   actors text[] DEFAULT NULL, roles text[] DEFAULT NULL) RETURNS SETOF palaver.turns
@@ -471,7 +474,7 @@ END $$;
 
 -- ---- branches -------------------------------------------------------------------------------------------------------
 
--- branches: every version at the places that have one off the path, or at the place of one turn
+-- branches: all versions at the places that have inactive ones, or at the place of one turn
 CREATE OR REPLACE FUNCTION palaver_api.branches(who jsonb, conversation text, turn text DEFAULT NULL)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -494,7 +497,7 @@ BEGIN
     ORDER BY t.position, t.parent NULLS FIRST, t.seq;
 END $$;
 
--- version_of: the version of a slot that is active, or was last; `place` is where the slot stands
+-- version_of: the active version of a slot, or the one that was active last; `place` is the slot's position
 CREATE OR REPLACE FUNCTION palaver.version_of(c palaver.conversations, place bigint, wanted_slot text)
 RETURNS palaver.turns
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -505,7 +508,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
     ORDER BY v.active DESC, coalesce(v.superseded_by IN (SELECT id FROM versions), false), v.seq DESC LIMIT 1
 $$;
 
--- next_slot: below a slot, the one that is on the path or was last
+-- next_slot: the slot below another that is on the active path, or was last
 CREATE OR REPLACE FUNCTION palaver.next_slot(c palaver.conversations, place bigint, above text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   WITH siblings AS (
@@ -516,8 +519,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
       s.usable AND coalesce(s.superseded_by IN (SELECT id FROM siblings), false), s.seq DESC LIMIT 1
 $$;
 
--- path_through: the turns of the path that leads through `target`, from where it leaves the active one (see tree.py).
--- A slot of which nothing is left is passed through: it still leads to what is above it
+-- path_through: the turns of the path through `target`, from the place where it leaves the active path (see
+-- core/branches.py). A slot without any version left is skipped: it still connects to the one above it
 CREATE OR REPLACE FUNCTION palaver.path_through(c palaver.conversations, target palaver.turns)
 RETURNS TABLE (divergence bigint, path bigint[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -572,7 +575,7 @@ BEGIN
   END IF;
   SELECT * INTO way FROM path_through(c, target);
   PERFORM cut(c, way.divergence);
-  -- Siblings off the path that no sibling has displaced so far: those that come onto it do so now.
+  -- Inactive siblings that no sibling has superseded so far are superseded by those that become active now.
   UPDATE turns r SET superseded_by = n.id FROM turns n
   WHERE n.tenant = c.tenant AND n.cid = c.cid AND n.seq = ANY (way.path) AND n.active = 0
     AND r.tenant = c.tenant AND r.cid = c.cid AND r.position = n.position AND r.parent IS NOT DISTINCT FROM n.parent

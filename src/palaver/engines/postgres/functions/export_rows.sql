@@ -1,25 +1,6 @@
--- The log, whole conversations row by row, and the counts.
+-- Whole conversations, row by row: export and restore.
 
--- events: the log, filtered; also after the conversation's end
-CREATE OR REPLACE FUNCTION palaver_api.events(who jsonb, conversation text, after bigint, most integer,
-  kinds text[] DEFAULT NULL, actors text[] DEFAULT NULL, turn text DEFAULT NULL, since bigint DEFAULT NULL,
-  until bigint DEFAULT NULL) RETURNS SETOF palaver.events
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE
-  me asker := enter(who, 'read');
-  number bigint := (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation);
-BEGIN
-  IF number IS NULL THEN
-    PERFORM fail('PV001', conversation);
-  END IF;
-  RETURN QUERY SELECT e.* FROM events e WHERE e.tenant = me.tenant AND e.cid = number AND e.n > after
-    AND (events.turn IS NULL OR e.turn = events.turn)
-    AND (since IS NULL OR e.at >= since) AND (until IS NULL OR e.at < until)
-    AND (kinds IS NULL OR e.kind = ANY (kinds)) AND (actors IS NULL OR e.actor = ANY (actors))
-    ORDER BY e.n LIMIT most;
-END $$;
-
--- event_records, turn_records, attachment_records: what is stored of a conversation, a page at a time
+-- event_records, turn_records, attachment_records: the stored rows of a conversation, page by page
 CREATE OR REPLACE FUNCTION palaver_api.event_records(who jsonb, conversation text, after bigint, most integer)
 RETURNS SETOF palaver.events
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -55,7 +36,7 @@ BEGIN
     WHERE a.tenant = c.tenant AND a.cid = c.cid ORDER BY a.aid;
 END $$;
 
--- working_memory_records, fact_records: what was noted and learnt of it
+-- working_memory_records, fact_records: the working memory and the facts of a conversation
 CREATE OR REPLACE FUNCTION palaver_api.working_memory_records(who jsonb, conversation text) RETURNS TABLE (memory text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -78,8 +59,8 @@ BEGIN
     FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid ORDER BY f.fid;
 END $$;
 
--- restore: a conversation, exactly as it was exported; nothing when it is here already, the same to the last event.
--- `records` are [kind, row]; the rows of turns have their `words`
+-- restore: store an exported conversation unchanged; nothing when the same one is stored already. `records` are
+-- [kind, row]; the rows of turns have their `words`
 CREATE OR REPLACE FUNCTION palaver_api.restore(who jsonb, records jsonb, words text DEFAULT NULL, size integer DEFAULT 0)
 RETURNS SETOF palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -165,28 +146,22 @@ BEGIN
   RETURN NEXT find(me, c.id);
 END $$;
 
--- stats: counts inside what somebody may see, and what waits in the tenant
-CREATE OR REPLACE FUNCTION palaver_api.stats(who jsonb) RETURNS TABLE (conversations bigint, turns bigint, tokens bigint,
-  events bigint, attachments bigint, attachment_bytes bigint, open_streams bigint, files_to_delete bigint, outbox jsonb,
-  server text, bytes bigint)
+-- whole: all rows of a conversation from one moment; writers wait for the lock
+CREATE OR REPLACE FUNCTION palaver_api.whole(who jsonb, conversation text)
+RETURNS TABLE (conversation_row jsonb, event_rows jsonb, turn_rows jsonb, attachment_rows jsonb,
+  working_memory_rows jsonb, fact_rows jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'read');
+DECLARE
+  me asker := enter(who, 'read');
+  c palaver.conversations := find(me, conversation);
 BEGIN
-  RETURN QUERY WITH seen AS (
-    SELECT c.* FROM palaver.conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL
-      AND (c.expires_at IS NULL OR c.expires_at > me.now)
-  ), files AS (
-    SELECT count(*) AS files, coalesce(sum(a.bytes), 0)::bigint AS size FROM palaver.attachments a
-    WHERE a.tenant = me.tenant AND a.cid IN (SELECT s.cid FROM seen s)
-  ), kinds AS (
-    SELECT j.kind, j.dead, count(*) AS jobs, max(j.attempts) AS attempts, max(j.error) AS error
-    FROM palaver.jobs j WHERE j.tenant = me.tenant GROUP BY j.kind, j.dead
-  )
-  SELECT count(*), coalesce(sum(s.turn_count), 0)::bigint, coalesce(sum(s.token_count), 0)::bigint,
-    coalesce(sum(s.next_n - 1), 0)::bigint, (SELECT f.files FROM files f), (SELECT f.size FROM files f),
-    (SELECT count(*) FROM streams o WHERE o.tenant = me.tenant AND o.cid IN (SELECT s2.cid FROM seen s2)),
-    (SELECT count(*) FROM doomed_blobs b WHERE b.tenant = me.tenant),
-    (SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM kinds k),
-    current_setting('server_version'), pg_database_size(current_database())
-  FROM seen s;
+  SELECT * INTO c FROM conversations o WHERE o.tenant = c.tenant AND o.cid = c.cid FOR SHARE;
+  c := find(me, conversation);  -- it may have been deleted while this waited for the lock
+  RETURN QUERY SELECT to_jsonb(c),
+    (SELECT jsonb_agg(e ORDER BY e.n) FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid),
+    (SELECT jsonb_agg(t ORDER BY t.seq) FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid),
+    (SELECT jsonb_agg(a) FROM palaver_api.attachment_records(who, conversation) a),
+    (SELECT jsonb_agg(jsonb_build_object('memory', w.memory))
+      FROM palaver_api.working_memory_records(who, conversation) AS w (memory)),
+    (SELECT jsonb_agg(f) FROM palaver_api.fact_records(who, conversation) f);
 END $$;

@@ -1,6 +1,26 @@
--- Deleting for good.
+-- Deletion for good.
+--
+-- Forgetting a turn (`forget_one`) removes, in this order:
+--
+-- 1. the conversation's title, if a job wrote it: it may repeat the turn's words (`drop_made_title`);
+-- 2. what memory derived from it: summaries that cover it lose their text and are written again, its notes and facts are
+--    deleted, and facts that those facts had replaced are valid again (`changed`);
+-- 3. its stream, if it is still being written;
+-- 4. its passages in the text index and those of its files, its mark as a standing instruction, its vectors (`unindex`);
+-- 5. its files: the rows and, by a foreign key, their extracted text now; the paths go to `doomed_blobs`, and the store
+--    deletes the bytes after the commit (`doom`);
+-- 6. its content, salt and every other field but id, role, actor, time and the hash of its idempotency key (`stub`);
+-- 7. the same (2 to 6) for the turns that hold results of its tool calls (`results_of`);
+-- 8. the bodies of recorded requests that may contain it: those sent after it, and those elsewhere that quote it
+--    (`drop_bodies`);
+-- 9. summaries, notes and facts beyond the new end of the conversation (`cut_beyond_tip`), and the preview, if it came
+--    from the turn.
+--
+-- Each forgotten turn leaves a `forget` event with the hash of its stub. Old row versions are removed by VACUUM and when
+-- the WAL is recycled. `reset` does this for every turn of a conversation; `bury` deletes the conversation's own fields as
+-- well; `retire` does 3 to 6 and 8, and keeps the memory (2). The same list for SQLite is in engines/sqlite/deletion.py.
 
--- doom: the files of a turn, or all of a conversation's: their rows go now, and they after the commit
+-- doom: delete the rows of a turn's files, or of all files of a conversation; the bytes are deleted after the commit
 CREATE OR REPLACE FUNCTION palaver.doom(tenant text, cid bigint, tid bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -10,7 +30,7 @@ BEGIN
   ) INSERT INTO doomed_blobs (tenant, path, cid) SELECT doom.tenant, g.path, doom.cid FROM gone g ON CONFLICT DO NOTHING;
 END $$;
 
--- unindex: the words of a turn, and everything else that was made of it alone
+-- unindex: delete the index entries of a turn, and everything else that was derived from it alone
 CREATE OR REPLACE FUNCTION palaver.unindex(t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -23,8 +43,8 @@ BEGIN
   PERFORM doom(t.tenant, t.cid, t.tid);
 END $$;
 
--- stub: what remains of a turn is that something was said here, by whom and when; answers the fingerprint of that.
--- `keep_salt` keeps what proves the words to somebody who has them
+-- stub: reduce a turn to a stub (who spoke and when) and return the hash of that. `keep_salt` keeps the salt, with
+-- which the owner of a copy can prove the original text
 CREATE OR REPLACE FUNCTION palaver.stub(c palaver.conversations, t palaver.turns, keep_salt boolean) RETURNS bytea
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE key text := key_hash(c.id, t.idempotency_key);
@@ -39,8 +59,8 @@ BEGIN
   RETURN stub_hash(t, key);
 END $$;
 
--- results_of: the turns that answer the calls of a turn. An id that a later turn calls again belongs to that one from
--- there on
+-- results_of: the turns with results of a turn's tool calls. When a later turn uses the same call id, results after
+-- it belong to that turn
 CREATE OR REPLACE FUNCTION palaver.results_of(c palaver.conversations, t palaver.turns) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -62,7 +82,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- forget_one: a turn and what answers it; answers their ids. Nothing when it was forgotten before
+-- forget_one: forget a turn and the results of its tool calls, and return their ids; nothing when it was forgotten
+-- before
 CREATE OR REPLACE FUNCTION palaver.forget_one(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -95,7 +116,7 @@ BEGIN
   PERFORM save(refresh_preview(c));
 END $$;
 
--- forget_retired: the words of a turn are gone already; now what was made of them goes too, and the proof
+-- forget_retired: forget a turn whose text was retired: delete what was derived from it, and its salt
 CREATE OR REPLACE FUNCTION palaver.forget_retired(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -117,8 +138,8 @@ BEGIN
   RETURN QUERY SELECT forget_one(me, c, turn_of(c, turn));
 END $$;
 
--- retire: drop the words of turns that are summarised; their summaries stay, and so does what they were worth. The last
--- turn keeps its place in any case: the next one is counted from there
+-- retire: drop the text of summarised turns; their summaries stay. The last turn is never retired: the position of
+-- the next one follows from it
 CREATE OR REPLACE FUNCTION palaver_api.retire(who jsonb, conversation text, place bigint, keep_salt boolean, most integer)
 RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -147,8 +168,8 @@ BEGIN
   END IF;
 END $$;
 
--- forget_older: turns from before a moment, and what summaries still say of those whose words are gone already; some at a
--- time, so that writers can go in between
+-- forget_older: forget turns that are older than a time, and the summaries of those whose text was retired; in
+-- batches, so that writers can go in between
 CREATE OR REPLACE FUNCTION palaver_api.forget_older(who jsonb, before bigint, most integer)
 RETURNS TABLE (conversation text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -215,7 +236,7 @@ BEGIN
   PERFORM save(c);
 END $$;
 
--- bury: delete everything but the log, and close the log with a tombstone
+-- bury: delete everything but the log, and end the log with a last event
 CREATE OR REPLACE FUNCTION palaver.bury(me palaver.asker, c palaver.conversations, kind text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -235,7 +256,7 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
 
--- bury_expired: one whose time is up, unless somebody else was faster
+-- bury_expired: delete a conversation whose time to live has ended; false when another transaction did
 CREATE OR REPLACE FUNCTION palaver.bury_expired(me palaver.asker, conversation text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
@@ -260,7 +281,7 @@ BEGIN
   RETURN true;
 END $$;
 
--- expire: conversations whose time is up; some at a time, so that writers can go in between
+-- expire: delete conversations whose time to live has ended; in batches, so that writers can go in between
 CREATE OR REPLACE FUNCTION palaver_api.expire(who jsonb, most integer) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -273,4 +294,23 @@ BEGIN
       RETURN NEXT late;
     END IF;
   END LOOP;
+END $$;
+
+-- ---- deleted files --------------------------------------------------------------------------------------------------
+
+-- doomed_blobs: paths of files to delete
+CREATE OR REPLACE FUNCTION palaver_api.doomed_blobs(who jsonb, most integer) RETURNS SETOF text
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  RETURN QUERY SELECT b.path FROM doomed_blobs b WHERE b.tenant = me.tenant ORDER BY b.path LIMIT most;
+END $$;
+
+-- blobs_deleted: remove paths from that list, after their files were deleted
+CREATE OR REPLACE FUNCTION palaver_api.blobs_deleted(who jsonb, paths text[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  DELETE FROM doomed_blobs b WHERE b.tenant = me.tenant AND b.path = ANY (paths);
+  RETURN true;
 END $$;

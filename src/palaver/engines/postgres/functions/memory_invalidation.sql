@@ -1,8 +1,8 @@
--- Memory follows the thread: what is derived from a turn goes, or is made anew, when the turn changes or goes. All of this
--- happens inside the transaction that changes the thread, under its lock.
+-- Invalidation of memory: what was derived from a turn is deleted, or marked to be written again, when the turn changes
+-- or goes. All of it happens in the transaction that changes the turn, under the conversation's lock.
 
--- without_turns: a working memory without every note from these turns. The summary goes too: nobody can tell whether
--- they are in it
+-- without_turns: a working memory without the notes from these turns. The summary is deleted too: it may contain
+-- them
 CREATE OR REPLACE FUNCTION palaver.without_turns(memory jsonb, gone text[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN memory || '{"summary": ""}' || (
@@ -12,21 +12,21 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
       WHERE note.value ->> 'turn' IS NULL OR note.value ->> 'turn' <> ALL (gone))), '{}')
     FROM jsonb_each(memory) AS list (name, notes) WHERE jsonb_typeof(list.notes) = 'array');
 
--- noted_turns: the turns that a working memory speaks of
+-- noted_turns: the turns that a working memory refers to
 CREATE OR REPLACE FUNCTION palaver.noted_turns(memory jsonb) RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (SELECT coalesce(array_agg(DISTINCT note.value ->> 'turn'), '{}')
     FROM jsonb_each(memory) AS list (name, notes), jsonb_array_elements(list.notes) AS note (value)
     WHERE jsonb_typeof(list.notes) = 'array' AND note.value ->> 'turn' IS NOT NULL);
 
--- bump: the view changed other than by an append
+-- bump: count a change of the active view that is not an append
 CREATE OR REPLACE FUNCTION palaver.bump(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   UPDATE conversations o SET revision = o.revision + 1 WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
 
--- revive: facts that were replaced by ones that are gone now hold again
+-- revive: make facts valid again that were replaced by facts which are deleted now
 CREATE OR REPLACE FUNCTION palaver.revive(c palaver.conversations, gone text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -34,7 +34,7 @@ BEGIN
   WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_by = ANY (gone);
 END $$;
 
--- changed: a turn left its place in the view, and another may stand there now
+-- changed: invalidate what was derived from a turn that left its place in the active view
 CREATE OR REPLACE FUNCTION palaver.changed(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE gone text[];
@@ -53,8 +53,8 @@ BEGIN
   PERFORM revive(c, gone);
 END $$;
 
--- recount: how much of the view is summarised, after something other than one more summary changed it. What is not behind
--- the last summary is in one; the end of the thread is short, the rest is not
+-- recount: count again how much of the view is summarised, after any change but one more summary. Everything before
+-- the end of the last summary is summarised; the rest is short, and is counted
 CREATE OR REPLACE FUNCTION palaver.recount(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -67,7 +67,7 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
 
--- cut: everything from a position on left the view, or another branch took its place
+-- cut: delete the summaries from a position on, when those turns left the view or another branch replaced them
 CREATE OR REPLACE FUNCTION palaver.cut(c palaver.conversations, "from" bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -78,8 +78,8 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
 
--- prune: after that, notes and facts whose turn is not in the view any more go, and reading starts again there. The notes
--- of a turn that is retired stay: only its words are gone
+-- prune: afterwards, delete notes and facts whose turn is no longer in the view, and read again from there. Notes
+-- from retired turns stay
 CREATE OR REPLACE FUNCTION palaver.prune(me palaver.asker, c palaver.conversations, "from" bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -108,7 +108,8 @@ BEGIN
   WHERE w.tenant = c.tenant AND w.cid = c.cid;
 END $$;
 
--- cut_beyond_tip: after turns left the end of the view, their places are taken again by others
+-- cut_beyond_tip: when turns left the end of the view, delete what was derived from their places, which new turns
+-- will take
 CREATE OR REPLACE FUNCTION palaver.cut_beyond_tip(me palaver.asker, c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -119,7 +120,7 @@ BEGIN
   END IF;
 END $$;
 
--- forgotten: nothing that was derived from the turn may stay
+-- forgotten: delete everything that was derived from a turn
 CREATE OR REPLACE FUNCTION palaver.forgotten(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -127,7 +128,7 @@ BEGIN
   PERFORM changed(me, c, t);
 END $$;
 
--- drop_meaning: the marks and vectors of a turn
+-- drop_meaning: delete the marks and vectors of a turn
 CREATE OR REPLACE FUNCTION palaver.drop_meaning(t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -135,7 +136,7 @@ BEGIN
   DELETE FROM embeddings e WHERE e.tenant = t.tenant AND e.tid = t.tid;
 END $$;
 
--- emptied: all turns went
+-- emptied: delete everything that was derived from the turns of a conversation
 CREATE OR REPLACE FUNCTION palaver.emptied(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN

@@ -1,0 +1,144 @@
+-- Background jobs: which are waiting, which worker has one, which failed. A job holds no content, so that a worker may see
+-- those of every tenant; it then runs each one inside its tenant.
+
+-- is_due: whether a job is due and not leased. Times further ahead than any that are ever written come from before
+-- the clock was set back
+CREATE OR REPLACE FUNCTION palaver.is_due(j palaver.jobs, now bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN (j).dead = 0 AND ((j).run_at <= now OR (j).run_at > now + 300000000)
+    AND ((j).lease_until <= now OR (j).lease_until > now + 300000000);
+
+GRANT EXECUTE ON FUNCTION palaver.is_due(palaver.jobs, bigint) TO palaver_worker;
+
+-- tenants_waiting: the tenants with a due job, the one that has waited longest first
+CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer) RETURNS TABLE (tenant text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter_worker(who);
+BEGIN
+  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
+END $$;
+
+-- due_at: when a job is due next
+CREATE OR REPLACE FUNCTION palaver.due_at(j palaver.jobs, now bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN palaver.is_due(j, now) THEN now ELSE greatest((j).run_at, (j).lease_until) END;
+GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker;
+
+-- next_job: when the next job of a tenant is due
+CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb) RETURNS TABLE (due bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'read');
+BEGIN
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.tenant = me.tenant AND j.dead = 0;
+END $$;
+
+-- next_job_anywhere: when the next job of any tenant is due
+CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb) RETURNS TABLE (due bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter_worker(who);
+BEGIN
+  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j WHERE j.dead = 0;
+END $$;
+
+CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  PERFORM put_job(c.tenant, c.cid, kind, argument, me.now);
+END $$;
+
+-- claim_job: lease the job of this tenant that has waited longest. When the worker dies, the lease ends
+CREATE OR REPLACE FUNCTION palaver_api.claim_job(who jsonb, lease bigint)
+RETURNS TABLE (id bigint, kind text, conversation text, argument bigint, attempts integer, asked bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who, 'write');
+  j palaver.jobs;
+BEGIN
+  LOOP
+    SELECT * INTO j FROM jobs o WHERE o.tenant = me.tenant AND is_due(o, me.now)
+    ORDER BY o.run_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+      RETURN;
+    END IF;
+    conversation := (SELECT c.id FROM conversations c WHERE c.tenant = j.tenant AND c.cid = j.cid AND c.gone IS NULL);
+    EXIT WHEN conversation IS NOT NULL;
+    DELETE FROM jobs o WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+  END LOOP;
+  UPDATE jobs o SET lease_until = me.now + lease, attempts = o.attempts + 1
+  WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind
+  RETURNING o.jid, o.kind, o.argument, o.attempts, o.created INTO id, kind, argument, attempts, asked;
+  RETURN NEXT;
+END $$;
+
+-- held: a job, if this worker still has its lease
+CREATE OR REPLACE FUNCTION palaver.held(me palaver.asker, job jsonb) RETURNS SETOF palaver.jobs
+LANGUAGE sql SET search_path = pg_catalog, palaver, pg_temp AS $$
+  SELECT j.* FROM jobs j WHERE j.tenant = me.tenant AND j.kind = job ->> 'kind' AND j.jid = (job ->> 'id')::bigint
+    AND j.attempts = (job ->> 'attempts')::integer
+    AND j.cid = (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = job ->> 'conversation')
+$$;
+
+-- renew_job: renew the lease of a job
+CREATE OR REPLACE FUNCTION palaver_api.renew_job(who jsonb, job jsonb, lease bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  UPDATE jobs o SET lease_until = me.now + lease FROM held(me, job) AS j
+  WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+END $$;
+
+-- finish_job: delete a finished job, or make it due again if more work was added since. For `embed`, the passages
+-- show whether there is more: they are read under the conversation's lock, under which appends add them
+CREATE OR REPLACE FUNCTION palaver_api.finish_job(who jsonb, job jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  j palaver.jobs;
+  more boolean;
+BEGIN
+  PERFORM 1 FROM conversations c WHERE c.tenant = me.tenant AND c.id = job ->> 'conversation' FOR NO KEY UPDATE;
+  SELECT * INTO j FROM held(me, job);
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  more := j.created <> (job ->> 'asked')::bigint OR (j.kind = 'embed' AND EXISTS (
+    SELECT 1 FROM passages p WHERE p.tenant = j.tenant AND p.cid = j.cid AND p.pid > (
+      SELECT coalesce(max(e.pid), 0) FROM embedded e WHERE e.tenant = j.tenant AND e.cid = j.cid)));
+  IF more THEN
+    UPDATE jobs o SET lease_until = 0, attempts = 0, run_at = me.now  -- at the end of the queue
+    WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+  ELSE
+    DELETE FROM jobs o WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+    UPDATE conversations c SET to_embed = false
+    WHERE c.tenant = j.tenant AND c.cid = j.cid AND j.kind = 'embed' AND c.to_embed;
+  END IF;
+END $$;
+
+-- release_job: give a job back undone, without counting the attempt
+CREATE OR REPLACE FUNCTION palaver_api.release_job(who jsonb, job jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  UPDATE jobs o SET lease_until = 0, attempts = o.attempts - 1 FROM held(me, job) AS j
+  WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+END $$;
+
+-- retry_job: run a failed job again later. A dead job is enqueued again by the next append; the conversation is
+-- locked first
+CREATE OR REPLACE FUNCTION palaver_api.retry_job(who jsonb, job jsonb, delay bigint, error text, dead boolean)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  IF retry_job.dead AND job ->> 'kind' = 'embed' THEN
+    UPDATE conversations c SET to_embed = false FROM held(me, job) AS j WHERE c.tenant = j.tenant AND c.cid = j.cid;
+  END IF;
+  UPDATE jobs o SET run_at = me.now + least(delay, 300000000), lease_until = 0, error = retry_job.error,
+    dead = retry_job.dead::integer
+  FROM held(me, job) AS j WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+END $$;

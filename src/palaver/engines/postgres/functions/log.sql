@@ -1,0 +1,92 @@
+-- The log of a conversation, and the signatures (seals) over its last events.
+
+-- events: the log of a conversation, filtered; also of a deleted one
+CREATE OR REPLACE FUNCTION palaver_api.events(who jsonb, conversation text, after bigint, most integer,
+  kinds text[] DEFAULT NULL, actors text[] DEFAULT NULL, turn text DEFAULT NULL, since bigint DEFAULT NULL,
+  until bigint DEFAULT NULL) RETURNS SETOF palaver.events
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'read');
+  number bigint := (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation);
+BEGIN
+  IF number IS NULL THEN
+    PERFORM fail('PV001', conversation);
+  END IF;
+  RETURN QUERY SELECT e.* FROM events e WHERE e.tenant = me.tenant AND e.cid = number AND e.n > after
+    AND (events.turn IS NULL OR e.turn = events.turn)
+    AND (since IS NULL OR e.at >= since) AND (until IS NULL OR e.at < until)
+    AND (kinds IS NULL OR e.kind = ANY (kinds)) AND (actors IS NULL OR e.actor = ANY (actors))
+    ORDER BY e.n LIMIT most;
+END $$;
+
+-- announce: log an event for readers that follow the log. Only kinds in ANNOUNCED (ports/engine.py); every other
+-- event is logged by the change that it is about
+CREATE OR REPLACE FUNCTION palaver_api.announce(who jsonb, conversation text, kind text, turn text DEFAULT NULL)
+RETURNS TABLE (n bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+BEGIN
+  IF kind IS DISTINCT FROM 'stop' THEN
+    PERFORM fail('PV031', 'kind', 'must be one of stop');
+  END IF;
+  c := open_thread(me, conversation);
+  IF turn IS NOT NULL THEN
+    PERFORM kept_turn(c, turn);
+  END IF;
+  c.updated := tick(me, c);
+  c := log(me, c, kind, turn => announce.turn);
+  PERFORM save(c);
+  n := c.next_n - 1;
+  RETURN NEXT;
+END $$;
+
+-- ---- seals ----------------------------------------------------------------------------------------------------------
+
+-- tips: the last event of every log by conversation, deleted ones included
+CREATE OR REPLACE FUNCTION palaver_api.tips(who jsonb, after text, most integer)
+RETURNS TABLE (conversation text, n bigint, hash bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'read');
+BEGIN
+  RETURN QUERY SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
+    WHERE c.tenant = me.tenant AND c.id > after ORDER BY c.id LIMIT most;
+END $$;
+
+-- unsealed: the last events that no seal covers yet
+CREATE OR REPLACE FUNCTION palaver_api.unsealed(who jsonb, most integer)
+RETURNS TABLE (conversation text, n bigint, hash bytea)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'admin');
+BEGIN
+  RETURN QUERY SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
+    WHERE c.tenant = me.tenant AND NOT EXISTS (
+      SELECT 1 FROM seals s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.n = c.next_n - 1)
+    LIMIT most;
+END $$;
+
+-- put_seals: store signatures of log ends. `seals` is a list of rows of `seals`, with the conversation's id in place
+-- of its number
+CREATE OR REPLACE FUNCTION palaver_api.put_seals(who jsonb, seals jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'admin');
+BEGIN
+  INSERT INTO seals (tenant, cid, n, tip, seal, at)
+  SELECT me.tenant, c.cid, (s ->> 'n')::bigint, (s ->> 'tip')::bytea, (s ->> 'seal')::bytea, (s ->> 'at')::bigint
+  FROM jsonb_array_elements(put_seals.seals) AS s
+  JOIN conversations c ON c.tenant = me.tenant AND c.id = s ->> 'conversation'
+  ON CONFLICT DO NOTHING;
+END $$;
+
+-- seals: the signatures of one log
+CREATE OR REPLACE FUNCTION palaver_api.seals(who jsonb, conversation text)
+RETURNS TABLE (n bigint, tip bytea, seal bytea, at bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'read');
+  number bigint := (SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation);
+BEGIN
+  RETURN QUERY SELECT s.n, s.tip, s.seal, s.at FROM seals s
+    WHERE s.tenant = me.tenant AND s.cid = number ORDER BY s.n;
+END $$;
