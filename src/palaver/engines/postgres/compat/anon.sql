@@ -1,5 +1,5 @@
--- The anonymous role works as the application does inside one tenant, and only there. Whoever has the public key can then
--- read, write and delete everything in that tenant: it is for programs that have no sign-in, on data that is nobody's else.
+-- Lets the anonymous role work as the application does, inside one tenant only. Everyone who has the public key can then
+-- read, write and delete everything in that tenant: use it for programs without sign-in, in a tenant with no other data.
 -- Run hal.sql first; this file can be run again.
 
 CREATE OR REPLACE FUNCTION palaver.anonymous() RETURNS palaver.asker LANGUAGE sql STABLE PARALLEL SAFE

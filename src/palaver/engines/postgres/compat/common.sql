@@ -1,14 +1,15 @@
--- What both old sets of tables stand on: rows that are written in SQL become turns through the same verbs as any other.
+-- The base of both sets of compatibility tables: rows that are written in SQL become turns through the same functions as
+-- any other.
 --
--- SQL has neither the tokenizer nor the stemmer: tokens are guessed here (`adapter` says so, and a context counts them
--- anew), and the words are put into the text index by the worker, through the outbox. This file can be run again.
+-- SQL has neither the tokenizer nor the stemmer: token counts are estimated here (marked by `adapter`; a context counts
+-- again), and a job of the worker adds the turns to the text index. This file can be run again.
 
 SET LOCAL client_min_messages = warning;
 CREATE SCHEMA IF NOT EXISTS palaver_compat;
 
 -- ---- tables ---------------------------------------------------------------------------------------------------------
 
--- Turns whose words nobody has put into the text index yet.
+-- Turns that are not in the text index yet.
 CREATE TABLE IF NOT EXISTS palaver_compat.wordless (
   tenant text NOT NULL,
   tid bigint NOT NULL,
@@ -18,8 +19,8 @@ CREATE TABLE IF NOT EXISTS palaver_compat.wordless (
 );
 CREATE INDEX IF NOT EXISTS wordless_of ON palaver_compat.wordless (tenant, cid);
 
--- protect: row level security for a table of this schema, as for those of `palaver`: what belongs to a conversation is
--- for those who may see it
+-- protect: enable row level security for a table of this schema, as for those of `palaver`: a row is visible to callers
+-- who may see its conversation
 CREATE OR REPLACE FUNCTION palaver_compat.protect(name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;
@@ -36,7 +37,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- publish: a view of `public` is for the application and for those who are signed in
+-- publish: grant a view of `public` to the application and to signed-in users
 CREATE OR REPLACE FUNCTION palaver_compat.publish(name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;
@@ -62,19 +63,19 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 CREATE OR REPLACE FUNCTION palaver_compat.micros(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
   RETURN (extract(epoch FROM moment) * 1000000)::bigint;
 
--- as_id: sixteen bytes in the letters of our ids
+-- as_id: a UUID in the alphabet of Palaver's ids
 CREATE OR REPLACE FUNCTION palaver_compat.as_id(value uuid) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ',
       substring(b.bits FROM 5 * n + 1 FOR 5)::bit(5)::integer + 1, 1), '' ORDER BY n)
     FROM (SELECT B'00' || ('x' || encode(uuid_send(value), 'hex'))::bit(128) AS bits) AS b, generate_series(0, 25) AS n);
 
--- as_uuid: the same id, for programs that know rows by a UUID
+-- as_uuid: the same id as a UUID, for programs that identify rows by one
 CREATE OR REPLACE FUNCTION palaver_compat.as_uuid(id text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (SELECT string_agg(lpad(to_hex(substring(b.bits FROM 32 * k + 3 FOR 32)::bit(32)::integer), 8, '0'), '' ORDER BY k)
     FROM (SELECT string_agg((strpos('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substr(id, n, 1)) - 1)::bit(5)::text, '' ORDER BY n)
       AS bits FROM generate_series(1, 26) AS n) AS b, generate_series(0, 3) AS k)::uuid;
 
--- new_id: 48 bits of time and 80 of chance
+-- new_id: 48 bits of time and 80 random bits
 CREATE OR REPLACE FUNCTION palaver_compat.new_id() RETURNS text LANGUAGE sql VOLATILE
   RETURN (SELECT palaver_compat.as_id(encode(
       substr(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) || substr(chance, 1, 6)
@@ -83,7 +84,7 @@ CREATE OR REPLACE FUNCTION palaver_compat.new_id() RETURNS text LANGUAGE sql VOL
 CREATE OR REPLACE FUNCTION palaver_compat.new_salt() RETURNS bytea LANGUAGE sql VOLATILE
   RETURN substr(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 1, 16);
 
--- canonical: one text per value, as `identity.canonical_json` writes it
+-- canonical: canonical JSON, as `identity.canonical_json` writes it
 CREATE OR REPLACE FUNCTION palaver_compat.canonical(value jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -95,17 +96,17 @@ BEGIN
     ELSE value::text END;
 END $$;
 
--- guess: about how many tokens a text has
+-- guess: an estimate of how many tokens a text has
 CREATE OR REPLACE FUNCTION palaver_compat.guess(said text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN ceil(coalesce(octet_length(said), 0) / 4.0)::bigint;
 
--- first_line: the first line that says something, cut to fit a list (see drafts.preview)
+-- first_line: the first line that is not blank, shortened for lists (see turn_draft.preview)
 CREATE OR REPLACE FUNCTION palaver_compat.first_line(said text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (SELECT CASE WHEN char_length(l.line) <= 160 THEN l.line ELSE rtrim(left(l.line, 159)) || '…' END
     FROM (SELECT trim(E' \t\r\f' FROM f.line) AS line, f.n FROM string_to_table(said, E'\n') WITH ORDINALITY AS f (line, n)) AS l
     WHERE l.line <> '' ORDER BY l.n LIMIT 1);
 
--- text_of: what a reader would see of a turn
+-- text_of: the text of a turn's content
 CREATE OR REPLACE FUNCTION palaver_compat.text_of(content text, is_parts smallint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN is_parts = 0 THEN coalesce(content, '') ELSE coalesce((
@@ -114,12 +115,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
 
--- who: who is asking, as `palaver.enter` wants to hear it
+-- who: the caller's scope, as `palaver.enter` takes it
 CREATE OR REPLACE FUNCTION palaver_compat.who() RETURNS jsonb LANGUAGE sql STABLE
   RETURN (SELECT jsonb_build_object('tenant', me.tenant, 'user', me."user", 'sight', me.sight, 'workspace', me.workspace,
     'rights', me.rights) FROM palaver.whoami() AS me);
 
--- need: the columns that an old table says must be there
+-- need: require a column that is NOT NULL in the original table
 CREATE OR REPLACE FUNCTION palaver_compat.need(name text, value text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -128,7 +129,7 @@ BEGIN
   END IF;
 END $$;
 
--- open_thread: the id of the conversation with this key: one's own, else the oldest that one may see, else a new one
+-- open_thread: the id of the conversation with this key: the caller's own, else the oldest visible one, else a new one
 CREATE OR REPLACE FUNCTION palaver_compat.open_thread(wanted text, agent text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -154,7 +155,7 @@ BEGIN
   RETURN found_id;
 END $$;
 
--- actor_of: who speaks when nobody says so (see Conversation._actor)
+-- actor_of: the default actor of a role, as in the library
 CREATE OR REPLACE FUNCTION palaver_compat.actor_of(c palaver.conversations, role text) RETURNS text
 LANGUAGE sql STABLE
   RETURN CASE role
@@ -162,7 +163,7 @@ LANGUAGE sql STABLE
     WHEN 'assistant' THEN coalesce((c).agent, 'assistant')
     ELSE role END;
 
--- checked: a draft that the verbs may have; what a table of its own would have refused is refused here
+-- checked: check a draft as the original table would, and fill in the other fields of a turn
 CREATE OR REPLACE FUNCTION palaver_compat.checked(c palaver.conversations, t palaver.turns) RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -189,7 +190,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- append: a row of an old table becomes a turn, perhaps in the place of another. Answers it as stored
+-- append: store a row of an old table as a turn, or as a new version of one, and return it
 CREATE OR REPLACE FUNCTION palaver_compat.append(conversation text, draft palaver.turns, replaces text DEFAULT NULL)
 RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
@@ -201,14 +202,14 @@ BEGIN
   SELECT * INTO t FROM palaver_api.append(who(), conversation,
     jsonb_build_array(to_jsonb(t) || '{"words": [], "terms": 0}'), NULL, replaces);
   INSERT INTO wordless (tenant, tid, cid) VALUES (t.tenant, t.tid, t.cid);
-  PERFORM palaver.put_job(t.tenant, t.cid, 'embed', 1, me.now);  -- 1: there are turns without words
+  PERFORM palaver.put_job(t.tenant, t.cid, 'embed', 1, me.now);  -- 1: some turns are not indexed
   PERFORM pg_notify('palaver', to_json(ARRAY[left(encode(sha256(palaver.fields(conversation)), 'hex'), 24)])::text);
   SELECT * INTO t FROM palaver.turns o WHERE o.tenant = t.tenant AND o.tid = t.tid;
   PERFORM set_config('role', role, true);
   RETURN t;
 END $$;
 
--- forget: the turn behind a row that is deleted; with `whole`, the conversation too when that was its last
+-- forget: forget the turn of a deleted row; with `whole`, also the conversation if that was its last turn
 CREATE OR REPLACE FUNCTION palaver_compat.forget(conversation text, turn text, whole boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -224,9 +225,9 @@ BEGIN
   PERFORM set_config('role', role, true);
 END $$;
 
--- ---- the worker's part ----------------------------------------------------------------------------------------------
+-- ---- for the worker -------------------------------------------------------------------------------------------------
 
--- to_index: turns of a conversation that have no words yet; empty ones where the turn was forgotten meanwhile
+-- to_index: turns of a conversation that are not indexed yet; with empty content if forgotten since
 CREATE OR REPLACE FUNCTION palaver_api.to_index(who jsonb, conversation text, most integer)
 RETURNS TABLE (tid bigint, is_parts smallint, content text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -240,7 +241,7 @@ BEGIN
   WHERE w.tenant = me.tenant AND w.cid = c.cid ORDER BY w.tid LIMIT most;
 END $$;
 
--- put_words: their words; `words` is a list of [turn, [[how many, stems with their places], …]]
+-- put_words: index them. `words` is a list of [turn, [[number of stems, tsvector], …]]
 CREATE OR REPLACE FUNCTION palaver_api.put_words(who jsonb, conversation text, words jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -264,7 +265,7 @@ END $$;
 
 -- ---- grants ---------------------------------------------------------------------------------------------------------
 
--- open_functions: called at the end of every file: what is here is for the application and for those who are signed in
+-- open_functions: grant these functions to the application and to signed-in users; called at the end of every file
 CREATE OR REPLACE FUNCTION palaver_compat.open_functions() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;

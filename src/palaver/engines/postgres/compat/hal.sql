@@ -1,8 +1,8 @@
--- HAL's three tables over Palaver's own data: messages, summaries, working memory. A conversation of HAL's is the one whose
--- key is project_id/agent. Run common.sql first; this file can be run again.
+-- HAL's three tables over Palaver's data: messages, summaries, working memory. A conversation of HAL is the one with the
+-- key project_id/agent. Run common.sql first; this file can be run again.
 --
--- Messages are a view. Summaries and working memory are tables, since `upsert(on_conflict="project_id,agent")` needs a key
--- on just these columns; triggers keep them and Palaver's own in step, both ways.
+-- Messages are a view. Summaries and working memory are tables, because `upsert(on_conflict="project_id,agent")` needs a
+-- unique key on just these columns; triggers synchronise them with Palaver's tables, both ways.
 
 DO $$
 DECLARE name text;
@@ -14,9 +14,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- ---- which conversation is whose ------------------------------------------------------------------------------------
+-- ---- conversations --------------------------------------------------------------------------------------------------
 
--- A table, because a policy keeps the planner from looking into a key.
+-- A table, because a policy keeps the planner from searching inside a key.
 CREATE TABLE IF NOT EXISTS palaver_compat.threads (
   tenant text NOT NULL,
   cid bigint NOT NULL,
@@ -27,11 +27,11 @@ CREATE TABLE IF NOT EXISTS palaver_compat.threads (
 );
 CREATE INDEX IF NOT EXISTS threads_by_name ON palaver_compat.threads (tenant, project_id, agent);
 
--- named: project and agent of a key: what stands before and after its last slash
+-- named: the project and the agent of a key, which stand before and after its last slash
 CREATE OR REPLACE FUNCTION palaver_compat.named(key text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN regexp_match(key, '^(.+)/([^/]+)$');
 
--- know_thread: a conversation came, or its key went with it
+-- know_thread: update `threads` when a conversation is created or deleted, or its key changes
 CREATE OR REPLACE FUNCTION palaver_compat.know_thread() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE name text[] := named(NEW.key);
@@ -48,21 +48,21 @@ END $$;
 CREATE OR REPLACE TRIGGER know_thread AFTER INSERT OR UPDATE OF key ON palaver.conversations
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.know_thread();
 
--- hal_thread: the conversation of a project and an agent; a new one when there is none
+-- hal_thread: the conversation of a project and an agent; created when there is none
 CREATE OR REPLACE FUNCTION palaver_compat.hal_thread(project text, agent text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE found_id text;
 BEGIN
   PERFORM need('project_id', project), need('agent', agent);
   found_id := open_thread(project || '/' || agent, agent);
-  IF strpos(agent, '/') > 0 THEN  -- a key does not tell where such a name begins
+  IF strpos(agent, '/') > 0 THEN  -- the key does not show where such a name begins
     UPDATE threads h SET project_id = project, agent = hal_thread.agent FROM palaver.conversations c
     WHERE c.tenant = h.tenant AND c.cid = h.cid AND c.id = found_id AND h.tenant = (palaver.whoami()).tenant;
   END IF;
   RETURN found_id;
 END $$;
 
--- ---- images: their bytes are in the database, where SQL can read them back ------------------------------------------
+-- ---- images: their bytes are stored in the database, where SQL can read them -----------------------------------------
 
 CREATE TABLE IF NOT EXISTS palaver_compat.files (
   tenant text NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE IF NOT EXISTS palaver_compat.files (
 CREATE INDEX IF NOT EXISTS files_of ON palaver_compat.files (tenant, cid);
 ALTER TABLE palaver_compat.files ALTER COLUMN data SET STORAGE EXTERNAL;  -- images are compressed already
 
--- drop_file: the bytes go with the attachment, in the same transaction
+-- drop_file: delete the bytes with the attachment, in the same transaction
 CREATE OR REPLACE FUNCTION palaver_compat.drop_file() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -88,7 +88,7 @@ END $$;
 CREATE OR REPLACE TRIGGER drop_file AFTER DELETE ON palaver.attachments
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.drop_file();
 
--- kept_file: the bytes behind a path
+-- kept_file: the bytes of a path
 CREATE OR REPLACE FUNCTION palaver_api.kept_file(who jsonb, path text) RETURNS TABLE (data bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
@@ -97,7 +97,7 @@ BEGIN
   RETURN QUERY SELECT f.data FROM palaver_compat.files f WHERE f.tenant = me.tenant AND f.path = kept_file.path;
 END $$;
 
--- keep_image: one data URL as an attachment; NULL when it is something else, such as the address of a picture
+-- keep_image: store a data URL as an attachment; NULL when it is something else, such as the URL of a picture
 CREATE OR REPLACE FUNCTION palaver_compat.keep_image(c palaver.conversations, image jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -127,7 +127,7 @@ BEGIN
   RETURN kept;
 END $$;
 
--- with_images: a draft with its images: data URLs as attachments, the rest as it is
+-- with_images: a draft with its images: data URLs become attachments, others stay as they are
 CREATE OR REPLACE FUNCTION palaver_compat.with_images(t palaver.turns, conversation text, images jsonb)
 RETURNS palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
@@ -161,7 +161,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- images_of: the images of a turn, as HAL writes them. A file that is kept elsewhere has no data URL here
+-- images_of: the images of a turn in HAL's format. A file that is not in the database has no data URL here
 CREATE OR REPLACE FUNCTION palaver_compat.images_of(t palaver.turns) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE found jsonb := coalesce(t.metadata::jsonb -> 'images', '[]');
@@ -177,7 +177,7 @@ END $$;
 
 -- ---- messages -------------------------------------------------------------------------------------------------------
 
--- `sequence` is the place in the conversation as it is read now: it orders the rows, and summaries count in it.
+-- `sequence` is the position in the active view: it orders the rows, and summaries refer to it.
 CREATE OR REPLACE VIEW public.hal_conversation_messages WITH (security_invoker = true) AS
 SELECT palaver_compat.as_uuid(t.id) AS id, h.project_id, h.agent, t.role,
   palaver_compat.text_of(t.content, t.is_parts) AS content, palaver_compat.moment(t.created) AS created_at,
@@ -197,8 +197,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
   WHERE h.tenant = (palaver.whoami()).tenant AND h.project_id = message.project_id AND h.agent = message.agent
 $$;
 
--- hal_write: an insert is an append, at the next free place whatever `sequence` it asks for; an update is a new version in
--- the same place; a delete forgets
+-- hal_write: an insert appends, at the next free position whatever its `sequence` is; an update stores a new version at
+-- the same position; a delete forgets
 CREATE OR REPLACE FUNCTION palaver_compat.hal_write() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -229,9 +229,9 @@ CREATE OR REPLACE TRIGGER hal_write INSTEAD OF INSERT OR UPDATE OR DELETE ON pub
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.hal_write();
 
 -- ---- summaries and working memory: tables ---------------------------------------------------------------------------
--- An upsert finds its row by (project_id, agent) alone, and two callers who cannot see each other may use the same names. So
--- the row of whoever wrote last under a name is in the table itself, and those of others step aside into a table that
--- inherits from it: every caller reads both, and sees the own row only.
+-- An upsert finds its row by (project_id, agent) alone, and two callers who cannot see each other may use the same names.
+-- So the row that was written last under a name is in the table itself, and the others are moved to a table that inherits
+-- from it: every caller reads both, and sees only the own row.
 
 CREATE TABLE IF NOT EXISTS palaver_compat.summaries (
   tenant text NOT NULL,
@@ -239,7 +239,7 @@ CREATE TABLE IF NOT EXISTS palaver_compat.summaries (
   project_id text NOT NULL,
   agent text NOT NULL,
   summary_text text NOT NULL,
-  through_sequence integer NOT NULL,           -- exclusive, as ours
+  through_sequence integer NOT NULL,           -- exclusive, as in Palaver
   updated_at timestamptz NOT NULL DEFAULT now(),
   UNIQUE (project_id, agent),
   UNIQUE (tenant, cid)
@@ -261,14 +261,14 @@ CREATE TABLE IF NOT EXISTS palaver_compat.working_memory (
   glossary jsonb DEFAULT '{}',
   stakeholders text[] DEFAULT '{}',
   last_updated_at timestamptz NOT NULL DEFAULT now(),
-  through_sequence integer NOT NULL DEFAULT 0,  -- inclusive, as ours
+  through_sequence integer NOT NULL DEFAULT 0,  -- inclusive, as in Palaver
   UNIQUE (project_id, agent),
   UNIQUE (tenant, cid)
 );
 CREATE TABLE IF NOT EXISTS palaver_compat.working_memory_aside (PRIMARY KEY (tenant, cid))
   INHERITS (palaver_compat.working_memory);
 
--- What programs see: the same rows without what is ours in them.
+-- The views for programs: the same rows without Palaver's columns.
 CREATE OR REPLACE VIEW public.hal_conversation_summaries WITH (security_invoker = true) AS
 SELECT project_id, agent, summary_text, through_sequence, updated_at FROM palaver_compat.summaries
 WHERE tenant = (SELECT (palaver.whoami()).tenant);
@@ -277,8 +277,8 @@ SELECT project_id, agent, summary, goals, requirements, constraints, decisions, 
   stakeholders, last_updated_at, through_sequence FROM palaver_compat.working_memory
 WHERE tenant = (SELECT (palaver.whoami()).tenant);
 
--- step_aside: make room for a row under its name. It runs as a role that may move rows of every tenant, and tells nothing;
--- nobody can call it but the triggers, and a row that its writer may not have is refused after it, with all that it did
+-- step_aside: make room for a row under its name. Runs as a role that may move rows of every tenant, and returns nothing.
+-- Only the triggers can call it; when the writer may not have the row, the statement fails after it and undoes the move
 CREATE OR REPLACE FUNCTION palaver_compat.step_aside() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -297,7 +297,7 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- name_row: whose row it is. The names say which conversation is meant
+-- name_row: set tenant and conversation of a row from its names
 CREATE OR REPLACE FUNCTION palaver_compat.name_row() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE conversation text;
@@ -321,7 +321,7 @@ FOR EACH ROW EXECUTE FUNCTION palaver_compat.step_aside();
 
 -- ---- from HAL to Palaver --------------------------------------------------------------------------------------------
 
--- quiet: while one side is being written from the other, the other's triggers are not to write back
+-- quiet: mark that one side is being written from the other, whose triggers must then not write back
 CREATE OR REPLACE FUNCTION palaver_compat.quiet(state text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -331,7 +331,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_compat.is_quiet() RETURNS boolean LANGUAGE sql STABLE
   RETURN coalesce(current_setting('palaver.compat_quiet', true), '') = 'yes';
 
--- take_summary: HAL's summary stands for everything before `through_sequence`, in the place of ours
+-- take_summary: store HAL's summary in place of Palaver's; it covers everything before `through_sequence`
 CREATE OR REPLACE FUNCTION palaver_compat.take_summary() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -366,7 +366,7 @@ FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION palaver_compat.take_
 CREATE OR REPLACE TRIGGER take_summary AFTER UPDATE OR DELETE ON palaver_compat.summaries_aside
 FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION palaver_compat.take_summary();
 
--- notes: a list of HAL's as notes. One that is there already keeps its turn, and who noted it
+-- notes: a list of HAL as notes. An existing note keeps its turn and its author
 CREATE OR REPLACE FUNCTION palaver_compat.notes(texts text[], before jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
   SELECT coalesce(jsonb_agg(coalesce((SELECT note FROM jsonb_array_elements(coalesce(before, '[]')) AS b (note)
@@ -375,7 +375,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
   FROM unnest(texts) WITH ORDINALITY AS told (text, n) WHERE told.text <> ''
 $$;
 
--- memory_of: HAL's working memory as ours; what HAL has no column for stays
+-- memory_of: HAL's working memory in Palaver's format; lists that HAL has no column for are kept
 CREATE OR REPLACE FUNCTION palaver_compat.memory_of(told palaver_compat.working_memory, before jsonb, last bigint)
 RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
@@ -391,12 +391,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
       before -> 'glossary'))
 $$;
 
--- take_memory: HAL's working memory is the conversation's
+-- take_memory: store HAL's working memory as the conversation's
 CREATE OR REPLACE FUNCTION palaver_compat.take_memory() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
   role text := current_setting('role');
-  told palaver_compat.working_memory;  -- nothing, when the row is deleted
+  told palaver_compat.working_memory;  -- NULL when the row is deleted
   number bigint := CASE TG_OP WHEN 'DELETE' THEN OLD.cid ELSE NEW.cid END;
   me palaver.asker;
   c palaver.conversations;
@@ -425,7 +425,7 @@ FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION palaver_compat.take_
 
 -- ---- from Palaver to HAL --------------------------------------------------------------------------------------------
 
--- tell_summary: what summaries say now, up to the first that has to be written anew
+-- tell_summary: write the current summaries to HAL's table, up to the first one that is stale
 CREATE OR REPLACE FUNCTION palaver_compat.tell_summary(thread palaver_compat.threads) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -454,13 +454,13 @@ CREATE OR REPLACE FUNCTION palaver_compat.texts(memory jsonb, list text) RETURNS
   RETURN ARRAY(SELECT note.value ->> 'text' FROM jsonb_array_elements(coalesce(memory -> list, '[]'))
     WITH ORDINALITY AS note (value, n) ORDER BY note.n);
 
--- terms: notes of the glossary as a term and what it means
+-- terms: notes of the glossary as terms and their meanings
 CREATE OR REPLACE FUNCTION palaver_compat.terms(memory jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN (SELECT coalesce(jsonb_object_agg(coalesce(found[1], said), coalesce(found[2], '')), '{}')
     FROM unnest(palaver_compat.texts(memory, 'glossary')) AS said, regexp_match(said,
       '^(.{1,100}?)(?:: | stands for | is short for | refers to | means )(.+)$') AS found);
 
--- tell_memory: what working memory says now
+-- tell_memory: write the current working memory to HAL's table
 CREATE OR REPLACE FUNCTION palaver_compat.tell_memory(thread palaver_compat.threads) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -483,7 +483,7 @@ BEGIN
   WHERE o.tenant = thread.tenant AND o.cid = thread.cid;
 END $$;
 
--- follow: something of ours changed
+-- follow: after a change of Palaver's tables, update HAL's
 CREATE OR REPLACE FUNCTION palaver_compat.follow() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
@@ -506,8 +506,8 @@ FOR EACH ROW EXECUTE FUNCTION palaver_compat.follow();
 CREATE OR REPLACE TRIGGER follow AFTER INSERT OR UPDATE OR DELETE ON palaver.working_memory
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.follow();
 
--- forgotten: HAL read everything up to a place when it wrote its notes, and does not say what came from which turn. When
--- one of those turns is forgotten, so is what HAL made of them; it is made anew from what is left
+-- forgotten: HAL writes its notes from all turns up to a position, and does not say which note came from which turn. When
+-- one of those turns is forgotten, all of HAL's notes are deleted, and written again from the remaining turns
 CREATE OR REPLACE FUNCTION palaver_compat.forgotten() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -524,7 +524,7 @@ END $$;
 CREATE OR REPLACE TRIGGER forgotten AFTER INSERT ON palaver.events
 FOR EACH ROW WHEN (NEW.kind = 'forget' AND NEW.turn IS NOT NULL) EXECUTE FUNCTION palaver_compat.forgotten();
 
--- ---- what is there already, and who may use it ----------------------------------------------------------------------
+-- ---- existing conversations, and grants -----------------------------------------------------------------------------
 
 GRANT USAGE ON SCHEMA palaver_compat TO palaver_index;
 GRANT CREATE ON SCHEMA palaver_compat TO palaver_index;
@@ -544,7 +544,7 @@ BEGIN
     EXECUTE format('DROP POLICY IF EXISTS palaver_index ON palaver_compat.%I', name);
     EXECUTE format('CREATE POLICY palaver_index ON palaver_compat.%I TO palaver_index USING (true) WITH CHECK (true)', name);
   END LOOP;
-  -- Policies hold for the owner of a table too, so they are set aside for that long.
+  -- Policies apply to the owner of a table too, so they are suspended here.
   FOREACH name IN ARRAY ARRAY['palaver.conversations', 'palaver.summaries', 'palaver.working_memory',
     'palaver_compat.threads', 'palaver_compat.summaries', 'palaver_compat.working_memory'] LOOP
     EXECUTE 'ALTER TABLE ' || name || ' NO FORCE ROW LEVEL SECURITY';

@@ -1,4 +1,4 @@
--- `conversation_messages` (session_id, role, content, metadata, created_at) over Palaver's own data. A session is the
+-- `conversation_messages` (session_id, role, content, metadata, created_at) over Palaver's data. A session is the
 -- conversation whose key is its UUID. Run common.sql first; this file can be run again.
 
 DO $$
@@ -8,7 +8,7 @@ BEGIN
   END IF;
 END $$;
 
--- Which conversation is which session. A table, because a policy keeps the planner from looking into a cast.
+-- The conversation of each session. A table, because a policy keeps the planner from using an index on a cast.
 CREATE TABLE IF NOT EXISTS palaver_compat.sessions (
   tenant text NOT NULL,
   cid bigint NOT NULL,
@@ -18,11 +18,11 @@ CREATE TABLE IF NOT EXISTS palaver_compat.sessions (
 );
 CREATE INDEX IF NOT EXISTS sessions_by_id ON palaver_compat.sessions (tenant, session_id);
 
--- session_of: the UUID that a key is; NULL when it is something else
+-- session_of: a key as a UUID; NULL when it is not one
 CREATE OR REPLACE FUNCTION palaver_compat.session_of(key text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN key ~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN key::uuid END;
 
--- know_session: a conversation came, or its key went with it
+-- know_session: update `sessions` when a conversation is created or deleted, or its key changes
 CREATE OR REPLACE FUNCTION palaver_compat.know_session() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -34,7 +34,7 @@ END $$;
 CREATE OR REPLACE TRIGGER know_session AFTER INSERT OR UPDATE OF key ON palaver.conversations
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.know_session();
 
--- metadata_of: what a program wrote, beside what we know: tool calls, tokens, the model
+-- metadata_of: the program's own metadata, with the tool calls, tokens and model of the turn
 CREATE OR REPLACE FUNCTION palaver_compat.metadata_of(t palaver.turns) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE
   RETURN jsonb_strip_nulls(jsonb_build_object('tool_calls', (t).tool_calls::jsonb, 'tool_results', (t).tool_results::jsonb,
       'model', (t).model, 'token_count', (t).token_count, 'tokens', CASE WHEN (t).prompt_tokens IS NOT NULL
@@ -53,7 +53,7 @@ ALTER VIEW public.conversation_messages ALTER COLUMN metadata SET DEFAULT '{}';
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
 
--- are_ours: whether every item of a list has the keys of ours, and no others: then it can be kept as what it is
+-- are_ours: whether every item of a list has exactly the keys of Palaver's format, so that it can be stored as such
 CREATE OR REPLACE FUNCTION palaver_compat.are_ours(items jsonb, needed text[], allowed text[]) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN jsonb_typeof(items) = 'array' THEN jsonb_array_length(items) > 0 AND NOT EXISTS (
@@ -64,7 +64,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AND (SELECT count(DISTINCT item ->> 'id') FROM jsonb_array_elements(items) AS i (item)) = jsonb_array_length(items)
   ELSE false END;
 
--- with_metadata: what a program says of a message, each thing where it belongs; the rest stays as it is
+-- with_metadata: move known keys of a message's metadata into the columns of the turn; others stay as they are
 CREATE OR REPLACE FUNCTION palaver_compat.with_metadata(t palaver.turns, told jsonb) RETURNS palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
@@ -96,7 +96,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- librarian_draft: a row as a turn
+-- librarian_draft: a row as a draft of a turn
 CREATE OR REPLACE FUNCTION palaver_compat.librarian_draft(message public.conversation_messages) RETURNS palaver.turns
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE t palaver.turns;
@@ -144,7 +144,7 @@ END $$;
 CREATE OR REPLACE TRIGGER librarian_write INSTEAD OF INSERT OR UPDATE OR DELETE ON public.conversation_messages
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.librarian_write();
 
--- What is there already. Policies hold for the owner of a table too, so they are set aside for that long.
+-- Existing conversations. Policies apply to the owner of a table too, so they are suspended here.
 ALTER TABLE palaver.conversations NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE palaver_compat.sessions NO FORCE ROW LEVEL SECURITY;
 INSERT INTO palaver_compat.sessions (tenant, cid, session_id)

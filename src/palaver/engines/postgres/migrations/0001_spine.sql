@@ -1,8 +1,8 @@
--- The tables, who may see them, and the one function that says who is asking.
+-- The tables, the policies on them, and the function that identifies the caller.
 --
--- `palaver` holds the tables and is never exposed; `palaver_api` holds the verbs. Times are microseconds since 1970, UTC.
--- `tenant` leads every key and every index, so that the schema shards by tenant. `cid`, `tid`, `pid` are numbers inside
--- this database: they only grow within a conversation, and are never given out again.
+-- `palaver` holds the tables and is never exposed; `palaver_api` holds the functions for callers. Times are microseconds
+-- since 1970, UTC. `tenant` leads every key and every index, so that the schema shards by tenant. `cid`, `tid`, `pid` are
+-- row numbers of this database: they grow within a conversation, and are never reused.
 
 SET LOCAL client_min_messages = warning;
 CREATE SCHEMA IF NOT EXISTS extensions;
@@ -13,17 +13,17 @@ CREATE SCHEMA palaver_api;
 SET LOCAL search_path = palaver, extensions, public;
 
 -- ---- roles ----------------------------------------------------------------------------------------------------------
--- palaver_app     what the application works as, inside one tenant; it owns nothing
--- palaver_worker  sees which tenants there are and which have work waiting, and nothing of what was said
+-- palaver_app     the role of the application, inside one tenant; it owns nothing
+-- palaver_worker  sees which tenants there are and which have jobs, and no content
 -- palaver_index   owns the look-up of words (see `passages`), and can read nothing else
--- palaver_eraser  empties what quotes a forgotten turn (see `request_quotes`), and can read no word of it
+-- palaver_eraser  deletes bodies that quote a forgotten turn (see `request_quotes`), and cannot read them
 
 DO $$
 DECLARE
   name text;
-  -- Postgres 16 told being a member apart from being allowed to SET ROLE; before, a member always may, and 'SET' is an
-  -- error. This is the one line of this released file that was changed later: on 16 and newer it means what it always
-  -- meant, and on 15 the file could not be run at all.
+  -- Since Postgres 16, membership and the right to SET ROLE are separate; before, every member may, and 'SET' is an
+  -- error. This is the one statement of this released file that was changed later: on 16 and newer it means the same as
+  -- before, and on 15 the file could not be run at all.
   may_become text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END;
 BEGIN
   FOREACH name IN ARRAY ARRAY['palaver_app', 'palaver_worker', 'palaver_index', 'palaver_eraser'] LOOP
@@ -32,7 +32,7 @@ BEGIN
         EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', name);
       END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN
-      NULL;  -- roles belong to the whole server: another database of it makes this one
+      NULL;  -- roles belong to the whole server: another database is creating this one now
     END;
     IF NOT pg_has_role(current_user, name, may_become) THEN
       EXECUTE format('GRANT %I TO %I', name, current_user);
@@ -47,34 +47,34 @@ CREATE SEQUENCE turn_numbers;
 CREATE SEQUENCE passage_numbers;
 CREATE SEQUENCE numbers;  -- of everything else
 
--- Numbers come first: what has a fixed size is found without reading what stands before it.
+-- Columns of a fixed size come first: their offsets are known without reading the others.
 CREATE TABLE conversations (
   cid bigint NOT NULL DEFAULT nextval('palaver.conversation_numbers'),
   next_seq bigint NOT NULL DEFAULT 0,
   next_n bigint NOT NULL DEFAULT 1,
-  tip_position bigint NOT NULL DEFAULT -1,     -- the last turn of the active view: its place (and `tip_slot`, its slot)
+  tip_position bigint NOT NULL DEFAULT -1,     -- position of the last turn of the active view (`tip_slot`: its slot)
   turn_count bigint NOT NULL DEFAULT 0,        -- of the active view
   token_count bigint NOT NULL DEFAULT 0,
   created bigint NOT NULL,
   updated bigint NOT NULL,                     -- strictly increasing: the clock of this conversation
   minute bigint NOT NULL,                      -- of `updated`; coarse, so that most appends move no index entry
   revision bigint NOT NULL DEFAULT 0,          -- changes of the view that are not appends
-  marked bigint NOT NULL DEFAULT 0,            -- batches of marks since then
-  summarized_position bigint NOT NULL DEFAULT 0,  -- the first position in no summary
+  marked bigint NOT NULL DEFAULT 0,            -- batches of new marks
+  summarized_position bigint NOT NULL DEFAULT 0,  -- the first position that no summary covers
   summarized_turns bigint NOT NULL DEFAULT 0,  -- turns of the view before it
   summarized_tokens bigint NOT NULL DEFAULT 0,
   passage_count bigint NOT NULL DEFAULT 0,     -- of turns, in the text index
   passage_terms bigint NOT NULL DEFAULT 0,
-  compact_turns bigint NOT NULL DEFAULT 50,    -- when to summarise, from the settings
+  compact_turns bigint NOT NULL DEFAULT 50,    -- thresholds of compaction, from the settings
   compact_tokens bigint NOT NULL DEFAULT 8000,
-  to_embed boolean NOT NULL DEFAULT false,     -- there is a job `embed`: an append need not put in another
-  title_made boolean NOT NULL DEFAULT false,   -- a job wrote the title: it goes when a turn is forgotten
+  to_embed boolean NOT NULL DEFAULT false,     -- an `embed` job exists: an append need not add one
+  title_made boolean NOT NULL DEFAULT false,   -- a job wrote the title: it is deleted when a turn is forgotten
   tenant text NOT NULL,
   id text NOT NULL,
   owner text NOT NULL,                         -- '' when the application itself is the owner
   tip_hash bytea NOT NULL,
   participants text NOT NULL DEFAULT '[]',     -- canonical JSON
-  members text[] NOT NULL DEFAULT '{}',        -- the same, in a form that a policy can look into
+  members text[] NOT NULL DEFAULT '{}',        -- the same as an array, which a policy can search
   tip_slot text,
   gone bigint,                                 -- when it was deleted for good; only the log remains
   ttl bigint,
@@ -95,8 +95,8 @@ CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) W
 CREATE INDEX conversations_newest ON conversations (tenant, minute) WHERE gone IS NULL;
 CREATE INDEX conversations_of ON conversations (tenant, owner) WHERE gone IS NULL;
 CREATE INDEX conversations_expiring ON conversations (tenant, expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
--- The last, because a planner that knows nothing of the table yet takes every index that begins with the tenant for equal,
--- and the last of equals.
+-- Created last: without statistics the planner considers all indexes that begin with the tenant equal, and takes the
+-- last one.
 CREATE UNIQUE INDEX conversations_by_id ON conversations (tenant, id);
 
 CREATE TABLE turns (
@@ -113,7 +113,7 @@ CREATE TABLE turns (
   status text NOT NULL,
   role text NOT NULL,
   actor text NOT NULL,
-  parent text,                                 -- slot of the turn before
+  parent text,                                 -- slot of the previous turn
   slot text,                                   -- NULL: its own id
   superseded_by text,
   content text,
@@ -128,20 +128,20 @@ CREATE TABLE turns (
   finish_reason text,
   metadata text,
   idempotency_key text,
-  preview text,                                -- the first line of what a user said
+  preview text,                                -- the first line of a user turn
   salt bytea,
   content_hash bytea,
   PRIMARY KEY (tenant, tid),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
--- A turn's id ends in its seq (see identity.stamp), so this index answers for the id as well.
+-- A turn's id ends in its seq (see identity.stamp), so this index finds a turn by its id as well.
 CREATE UNIQUE INDEX turns_by_seq ON turns (tenant, cid, seq);
--- The hot read path, and it holds one turn per place.
+-- The hot read path; it also ensures that one turn is active per position.
 CREATE UNIQUE INDEX turns_active ON turns (tenant, cid, position) WHERE active = 1;
 CREATE INDEX turns_inactive ON turns (tenant, cid, position) WHERE active = 0;
 CREATE UNIQUE INDEX turns_by_key ON turns (tenant, cid, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- One row per pending turn: until when its writer is believed to be alive. No content, so that a worker may look.
+-- One row per pending turn, with the end of its lease. No content, so that a worker may read it.
 CREATE TABLE streams (
   tenant text NOT NULL,
   tid bigint NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE attachments (
   cid bigint NOT NULL,
   id text NOT NULL,
   aid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
-  tid bigint,                                  -- NULL until a turn takes it
+  tid bigint,                                  -- NULL until it is attached to a turn
   owner text NOT NULL,
   filename text NOT NULL,
   media_type text NOT NULL,
@@ -168,16 +168,16 @@ CREATE TABLE attachments (
   sha256 text NOT NULL,
   path text NOT NULL,
   created bigint NOT NULL,
-  characters bigint,                           -- NULL: nobody has tried to read it yet
-  problem text,                                -- why there are no words; in our terms, never in the file's
+  characters bigint,                           -- NULL: its text has not been extracted yet
+  problem text,                                -- why it has no text; never quotes the file
   PRIMARY KEY (tenant, cid, id),
   FOREIGN KEY (tenant, cid) REFERENCES conversations,
   FOREIGN KEY (tenant, tid) REFERENCES turns
 );
 CREATE INDEX attachments_of ON attachments (tenant, tid);
 
--- The words of files, in the pieces that the text index holds. Parts from 100,000 on are of a turn's first file, from
--- 200,000 on of its second; smaller numbers are the turn's own words. Whatever deletes a file deletes its words.
+-- Extracted text of files, in the pieces that the text index holds. Parts from 100,000 on belong to a turn's first file,
+-- from 200,000 on to its second; smaller numbers are the turn's own text. Deleting a file deletes its pieces.
 CREATE TABLE file_passages (
   tenant text NOT NULL,
   tid bigint NOT NULL,
@@ -190,7 +190,7 @@ CREATE TABLE file_passages (
 );
 CREATE INDEX file_passages_by_file ON file_passages (tenant, cid, id, part);
 
--- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot keep one.
+-- Files whose rows are deleted already. Written in the deleting transaction, so that a crash cannot leave a file behind.
 CREATE TABLE doomed_blobs (tenant text NOT NULL, path text NOT NULL, cid bigint NOT NULL, PRIMARY KEY (tenant, path));
 
 CREATE TABLE events (
@@ -207,21 +207,21 @@ CREATE TABLE events (
   PRIMARY KEY (tenant, cid, n)                 -- no foreign key: rows of conversations are never deleted
 );
 
--- The text index: the stems of each passage of a turn or of a title, with their places. They are made outside, by the
--- same code for every engine. `@@` is not leakproof, so a policy would keep the planner from using this index: the
--- look-up is made by a function of the role `palaver_index`, which answers with numbers only.
+-- The text index: the stems of each passage of a turn or of a title, with their places. The library computes them, with
+-- the same code for every engine. `@@` is not leakproof, so a policy would keep the planner from using this index: a
+-- function of the role `palaver_index` looks words up, and returns only row numbers.
 CREATE TABLE passages (
   tenant text NOT NULL,
   pid bigint NOT NULL DEFAULT nextval('palaver.passage_numbers'),
   cid bigint NOT NULL,
   tid bigint,                                  -- NULL: the conversation's title
   part integer NOT NULL,                       -- which passage of the turn
-  size integer NOT NULL,                       -- how many terms it has
+  size integer NOT NULL,                       -- number of stems
   terms tsvector NOT NULL,
   PRIMARY KEY (tenant, pid)
 );
 CREATE INDEX passages_of ON passages (tenant, cid, tid);
-CREATE INDEX passages_in_order ON passages (tenant, cid, pid);  -- what is to be embedded next
+CREATE INDEX passages_in_order ON passages (tenant, cid, pid);  -- to find the passages to embed next
 CREATE INDEX passages_terms ON passages USING gin (tenant, cid, terms) WITH (gin_pending_list_limit = 512);
 
 CREATE TABLE summaries (
@@ -231,12 +231,12 @@ CREATE TABLE summaries (
   from_seq bigint NOT NULL,                    -- positions of the active view
   through_seq bigint NOT NULL,                 -- exclusive
   id text NOT NULL,
-  turns bigint NOT NULL,                       -- how many turns of the view it stands for
-  tokens bigint NOT NULL,                      -- what those turns weigh
+  turns bigint NOT NULL,                       -- how many turns of the view it covers
+  tokens bigint NOT NULL,                      -- tokens of those turns
   text text NOT NULL,
   token_count bigint NOT NULL,
   model text NOT NULL,
-  stale smallint NOT NULL DEFAULT 0,           -- what it stood for has changed: its text is gone, and is written anew
+  stale smallint NOT NULL DEFAULT 0,           -- the turns that it covers changed: it has no text until it is rewritten
   created bigint NOT NULL,
   PRIMARY KEY (tenant, cid, level, from_seq),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
@@ -267,7 +267,7 @@ CREATE TABLE facts (
   invalidated_by text,
   by text NOT NULL,
   created bigint NOT NULL,
-  model text,                                  -- which embedder made the vector
+  model text,                                  -- the embedder of the vector
   vector halfvec,
   PRIMARY KEY (tenant, cid, id),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
@@ -298,13 +298,13 @@ CREATE TABLE embeddings (
 );
 CREATE INDEX embeddings_of ON embeddings (tenant, cid, eid);
 CREATE UNIQUE INDEX embeddings_by_turn ON embeddings (tenant, tid, part, model);
--- For scopes that are too large to look at every vector. Such an index is for one length of vectors: this is the local
--- model's; docs/postgres.md says how to add another. It cannot begin with the tenant, and no answer depends on it: what it
--- finds is filtered by the policies, and when that is too little, every vector is looked at.
+-- For scopes that are too large to compare every vector. An index is for vectors of one length: this is the local model's;
+-- docs/postgres.md says how to add another. It cannot begin with the tenant, and no result depends on it: what it finds is
+-- filtered by the policies, and when that is too little, every vector is compared.
 CREATE INDEX embeddings_nearest_384 ON embeddings USING hnsw ((vector::halfvec(384)) halfvec_ip_ops)
   WHERE vector_dims(vector) = 384;
 
--- How far a model has come in a conversation: numbers of passages grow there in the order of their commits.
+-- Progress of an embedder in a conversation: row numbers of passages grow there in the order of their commits.
 CREATE TABLE embedded (
   tenant text NOT NULL,
   cid bigint NOT NULL,
@@ -314,8 +314,9 @@ CREATE TABLE embedded (
   FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
 
--- The outbox: at most one job of a kind per conversation. It says that there is work, the rows say which. An append puts
--- `embed` in under its conversation's lock, and whoever finishes that job takes the same lock: no work is overlooked.
+-- Background jobs, at most one of a kind per conversation. A job says that there is work; the other tables say which. An
+-- append adds `embed` under its conversation's lock, and the worker finishes that job under the same lock, so that no work
+-- is overlooked.
 CREATE TABLE jobs (
   tenant text NOT NULL,
   cid bigint NOT NULL,
@@ -332,21 +333,21 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_due ON jobs (tenant, run_at) WHERE dead = 0;
 
--- What was really sent to a model, with secrets redacted.
+-- Requests as they were sent to a model, with secrets redacted.
 CREATE TABLE requests (
   tenant text NOT NULL,
   rid bigint NOT NULL DEFAULT nextval('palaver.numbers'),
   cid bigint NOT NULL,
   at bigint NOT NULL,
-  next_seq bigint NOT NULL,                    -- of the conversation then: no later turn can be in the body
+  next_seq bigint NOT NULL,                    -- of the conversation at that time: no later turn can be in the body
   id text NOT NULL,
-  turn text,                                   -- where the answer went
+  turn text,                                   -- the turn that holds the answer
   purpose text NOT NULL,
   model text NOT NULL,
   adapter text NOT NULL,
   explanation text,                            -- ids and numbers, no words
-  response text,                               -- ids, usage, timings, retries, the type of an error; NULL: no end
-  body text,                                   -- NULL: deleted, with what it held
+  response text,                               -- ids, usage, timings, retries, the type of an error; NULL: none yet
+  body text,                                   -- NULL: deleted
   PRIMARY KEY (tenant, rid),
   FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
@@ -354,8 +355,8 @@ CREATE UNIQUE INDEX requests_by_id ON requests (tenant, cid, id);
 CREATE INDEX requests_of ON requests (tenant, cid, rid);
 CREATE INDEX requests_with_body ON requests (tenant, cid, rid) WHERE body IS NOT NULL;
 
--- Turns of other conversations that a body quotes. Who forgets such a turn must find the body, and may not even see the
--- conversation that it belongs to: the role `palaver_eraser` empties it, and can do nothing else.
+-- Turns of other conversations that a body quotes. Forgetting such a turn must delete the body, even in a conversation
+-- that the caller may not see: the role `palaver_eraser` does that, and can do nothing else.
 CREATE TABLE request_quotes (
   tenant text NOT NULL,
   quoted_cid bigint NOT NULL,
@@ -366,8 +367,8 @@ CREATE TABLE request_quotes (
 );
 CREATE INDEX request_quotes_of ON request_quotes (tenant, cid);
 
--- Per model: the provider's count of a prompt, as a multiple of ours; the most that was seen lately. Everybody in the
--- tenant learns from it and adds to it, so that it has limits of its own.
+-- Per model: the provider's token count of a prompt as a multiple of ours, the largest recent one. All users of the tenant
+-- read it and add to it, so that it has limits of its own.
 CREATE TABLE counter_bounds (
   tenant text NOT NULL,
   model text NOT NULL,
@@ -377,10 +378,10 @@ CREATE TABLE counter_bounds (
   PRIMARY KEY (tenant, model)
 );
 
--- Keys of the server's callers.
+-- API keys of the server's callers.
 CREATE TABLE api_keys (
   tenant text NOT NULL,
-  hash bytea NOT NULL,                         -- SHA-256 of the key, which itself is nowhere
+  hash bytea NOT NULL,                         -- SHA-256 of the key, which itself is not stored
   name text NOT NULL,
   scope text NOT NULL,                         -- user, rights, sight, workspace
   created bigint NOT NULL,
@@ -389,7 +390,7 @@ CREATE TABLE api_keys (
   PRIMARY KEY (tenant, hash)
 );
 
--- Who was given a key, who used it, who was refused: one log per tenant, chained like that of a conversation.
+-- The log of the keys (create, use, refuse, revoke): one per tenant, chained like the log of a conversation.
 CREATE TABLE key_events (
   tenant text NOT NULL,
   n bigint NOT NULL,
@@ -402,7 +403,7 @@ CREATE TABLE key_events (
   PRIMARY KEY (tenant, n)
 );
 
--- Ends of logs, signed with a key that is not in this database.
+-- Signatures of the last events of logs, made with a key that is not in this database.
 CREATE TABLE seals (
   tenant text NOT NULL,
   cid bigint NOT NULL,
@@ -414,22 +415,22 @@ CREATE TABLE seals (
   FOREIGN KEY (tenant, cid) REFERENCES conversations
 );
 
--- ---- who is asking --------------------------------------------------------------------------------------------------
+-- ---- the caller -----------------------------------------------------------------------------------------------------
 
 CREATE TYPE asker AS (tenant text, "user" text, sight text, workspace text, rights text, now bigint);
 
--- The role that was asked for, also inside a function that runs as its owner.
+-- The role of the caller, even inside a function that runs as its owner.
 CREATE FUNCTION asking_role() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN coalesce(nullif(current_setting('role'), 'none'), session_user::text);
 
--- What a signed token says: Supabase puts it there. A claim under `user_metadata` is never looked at: users edit it.
+-- The claims of a signed token, as Supabase sets them. Claims under `user_metadata` are ignored: users can edit them.
 CREATE FUNCTION claims() RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE
   RETURN nullif(current_setting('request.jwt.claims', true), '')::jsonb;
 
 CREATE FUNCTION claim(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN nullif(coalesce(palaver.claims() ->> name, palaver.claims() -> 'app_metadata' ->> name), '');
 
--- Which claim names the tenant: ALTER DATABASE … SET palaver.tenant_claim = 'organisation'.
+-- The name of the claim that holds the tenant: ALTER DATABASE … SET palaver.tenant_claim = 'organisation'.
 CREATE FUNCTION claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE WHEN current_setting('palaver.tenant_claim', true) IN ('user_metadata', 'app_metadata') THEN NULL
     ELSE palaver.claim(coalesce(nullif(current_setting('palaver.tenant_claim', true), ''), 'tenant')) END;
@@ -437,12 +438,12 @@ CREATE FUNCTION claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION setting(name text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN nullif(current_setting('palaver.' || name, true), '');
 
--- Somebody who is not signed in is nobody, unless the database binds them to one tenant (see compat/anon.sql).
+-- The scope of anonymous callers: none, unless the database binds them to one tenant (see compat/anon.sql).
 CREATE FUNCTION anonymous() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
   RETURN NULL::palaver.asker;
 
--- Who is asking. The application says so in settings that end with the transaction; somebody who is signed in is
--- believed only what the token says; anybody else is nobody.
+-- The caller's scope. The application passes it in settings that end with the transaction; for a signed-in user only the
+-- token counts; every other role has no scope.
 CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE palaver.asking_role()
     WHEN 'anon' THEN palaver.anonymous()
@@ -454,11 +455,11 @@ CREATE FUNCTION whoami() RETURNS asker LANGUAGE sql STABLE PARALLEL SAFE
       palaver.setting('workspace'), palaver.setting('rights'), NULL)::palaver.asker
   END;
 
--- Whether the tables are spread over the nodes of a cluster (see citus.sql).
+-- Whether the tables are distributed over the nodes of a cluster (see citus.sql).
 CREATE FUNCTION is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN false;
 
--- Whether a conversation is there, for whoever is asking: its own policy says so. A function, because a sub-select would
--- be made ready in every statement, also where nobody needs it.
+-- Whether the caller may see a conversation, as its own policy decides. A function, because a sub-select would be prepared
+-- in every statement, even where it is not needed.
 CREATE FUNCTION may_see(tenant text, cid bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -466,9 +467,9 @@ BEGIN
 END $$;
 
 -- ---- row level security ---------------------------------------------------------------------------------------------
--- One predicate says who may see a conversation, and everything that belongs to one goes with it. With no tenant set
--- nothing is visible and nothing can be written. `palaver.cid` is a conversation that was looked up in this transaction,
--- so that a verb about one need not look it up again for each row; like the tenant, it is the application's own word.
+-- One predicate decides who may see a conversation and everything that belongs to it. Without a tenant nothing is visible
+-- and nothing can be written. `palaver.cid` is a conversation that was looked up in this transaction, so that a function
+-- need not look it up again for each row; like the tenant, the application sets it and is trusted.
 
 DO $$
 DECLARE
@@ -513,7 +514,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['turns', 'streams', 'attachments', 'file_passages', 'events', 'passages', 'summaries',
       'working_memory', 'facts', 'marks', 'embeddings', 'embedded', 'jobs', 'requests', 'request_quotes', 'doomed_blobs', 'seals'] LOOP
       CONTINUE WHEN role = 'authenticated' AND name = 'seals';
-      -- A sub-select is looked up once for all rows that are read; for the one that is written that is dearer.
+      -- A sub-select is evaluated once for all rows that are read; for a single written row it costs more.
       predicate := 'tenant = (%s) AND ((%s) = ''tenant'' OR %s palaver.may_see(tenant, cid))';
       EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)', role, name, role,
         format(predicate, 'SELECT ' || (source ->> 'tenant'), 'SELECT ' || (source ->> 'sight'),
@@ -521,7 +522,7 @@ BEGIN
         format(predicate, source ->> 'tenant', source ->> 'sight',
           CASE WHEN role = 'palaver_app' THEN 'cid = ' || (source ->> 'known') || ' OR' END));
     END LOOP;
-    IF role = 'palaver_app' THEN  -- keys are for the application itself, and for those who give them out
+    IF role = 'palaver_app' THEN  -- keys are for the application itself and for admins
       predicate := format('tenant = (SELECT %s) AND ''admin'' = ANY (string_to_array((SELECT %s), '',''))',
         source ->> 'tenant', source ->> 'rights');
       FOREACH name IN ARRAY ARRAY['api_keys', 'key_events'] LOOP
@@ -532,15 +533,15 @@ BEGIN
   END LOOP;
 END $$;
 
--- The worker reads which tenants have work waiting; then it works inside one of them, as the application.
+-- The worker reads which tenants have jobs; it then works inside one of them, as the application.
 CREATE POLICY palaver_worker ON jobs FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON streams FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON doomed_blobs FOR SELECT TO palaver_worker USING (true);
--- And which tenants there are, and whether any key works: of both it may read no more than that (see the grants).
+-- It may also read which tenants there are, and whether any key is valid, and nothing more of both (see the grants).
 CREATE POLICY palaver_worker ON conversations FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_worker ON api_keys FOR SELECT TO palaver_worker USING (true);
 CREATE POLICY palaver_index ON passages FOR SELECT TO palaver_index USING (true);
--- The eraser finds what quotes a turn, and which turns are forgotten. A body that it writes is an empty one.
+-- The eraser finds the bodies that quote a turn, and which turns are forgotten. It can only set a body to NULL.
 CREATE POLICY palaver_eraser ON turns FOR SELECT TO palaver_eraser USING (true);
 CREATE POLICY palaver_eraser ON request_quotes TO palaver_eraser USING (true) WITH CHECK (false);
 CREATE POLICY palaver_eraser ON requests TO palaver_eraser USING (true) WITH CHECK (body IS NULL);

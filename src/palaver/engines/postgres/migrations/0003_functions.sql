@@ -1,1 +1,1 @@
--- No table changes. Whoever comes from schema 2 gets the functions of today, some of which have changed.
+-- No table changes. A database with schema 2 gets the current functions, some of which have changed.

@@ -1,2 +1,2 @@
--- No table changes. A database that comes from schema 4 gets the functions of today: they check drafts and rights
--- themselves, and recall plans its queries for the conversations that it is asked about.
+-- No table changes. A database with schema 4 gets the current functions: they check drafts and rights themselves, and
+-- recall plans its queries for the conversations that it is asked about.
