@@ -284,7 +284,7 @@ async def test_without_the_extension_it_is_refused_in_plain_words(every_role: st
     assert done.exit_code == 1
     assert "needs the extension citus" in done.output
     printed = (await run("migrate", "--sql", "--distribute", "citus")).stdout
-    with pytest.raises(asyncpg.RaiseError, match="the extension citus is not in this database"):
+    with pytest.raises(asyncpg.RaiseError, match="this database has no extension citus"):
         await postgres_server.execute(every_role, printed)
 
 
