@@ -1,4 +1,4 @@
-"""Databases with the tables of older systems, and programs that speak to them in SQL as those systems do."""
+"""Databases with the tables of older systems, and programs that use them in SQL as those systems do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authentic
 
 
 async def migrate_with_compat(url: str) -> None:
-    """As a project of Supabase is: with its roles, and with what it grants to them in `public`."""
+    """Migrate a database with the roles of a Supabase project and their grants in `public`."""
     await postgres_server.execute(url, SUPABASE_ROLES)
     await migrate_for_tests(url)
     connection = await asyncpg.connect(url)
@@ -43,7 +43,7 @@ async def migrate_with_compat(url: str) -> None:
 
 @pytest.fixture
 async def database(postgres: Server) -> AsyncIterator[str]:
-    """The superuser's address of a database with all the old tables."""
+    """The superuser's URL of a database with all compatibility tables."""
     template = await postgres_server.migrated_template(postgres, "compat", migrate_with_compat)
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
@@ -52,7 +52,7 @@ async def database(postgres: Server) -> AsyncIterator[str]:
 
 @pytest.fixture
 def url(database: str) -> str:
-    """The same, as an application opens it."""
+    """The same database, as an application opens it."""
     return postgres_server.as_application(database)
 
 
@@ -78,13 +78,13 @@ class Program:
 
 
 def application(tenant: str, **more: str) -> dict[str, str]:
-    """What a program of one's own says about itself."""
+    """Return the settings with which the application's own program identifies itself."""
     known = {"palaver.tenant": tenant, "palaver.sight": "tenant", "palaver.rights": "read,write,system,admin"}
     return known | {f"palaver.{name}": value for name, value in more.items()}
 
 
 def signed_in(tenant: str, user: str, **app_metadata: str) -> dict[str, str]:
-    """What PostgREST says of somebody with a token."""
+    """Return the settings that PostgREST makes for a caller with a token."""
     claims = {"sub": user, "role": "authenticated", "app_metadata": {"tenant": tenant, **app_metadata}}
     return {"role": "authenticated", "request.jwt.claims": json.dumps(claims)}
 

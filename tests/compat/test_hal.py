@@ -371,7 +371,7 @@ async def test_a_row_with_anothers_number_is_refused_and_moves_nothing(program: 
         await insert(ours, message("x"))
         await ours.rows(UPSERT_SUMMARY, summary("ours", 1))
         await insert(theirs, message("y"))
-        await theirs.rows(UPSERT_SUMMARY, summary("theirs", 1))  # ours stands aside now
+        await theirs.rows(UPSERT_SUMMARY, summary("theirs", 1))  # this moves our row aside
         (mine,) = await _all(database, "SELECT tenant, cid FROM palaver_compat.summaries WHERE tenant = 'acme'")
         forged = "INSERT INTO palaver_compat.summaries VALUES ($1, $2, 'acme/shop', 'project-manager-1', 'x', 1)"
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -427,7 +427,7 @@ async def test_anon_can_be_bound_to_one_tenant(program: Opener, database: str, u
 
 
 async def _all(database: str, sql: str) -> list[asyncpg.Record]:
-    """What a superuser sees: everything."""
+    """Return all rows, as a superuser sees them."""
     connection = await asyncpg.connect(database)
     try:
         return await connection.fetch(sql)

@@ -95,7 +95,7 @@ async def test_running_it_again_stores_nothing_twice_and_brings_what_is_new(empt
     async with palaver.open(target, worker=False) as store:
         talk = await store.find("shop/pm")
         assert [turn.content for turn in await talk.history()] == ["first", "second", "new"]
-        assert (await store.stats()).attachments == files - 1  # the image of what was forgotten did not come back
+        assert (await store.stats()).attachments == files - 1  # the image of the forgotten turn did not come back
         await talk.verify()
 
 

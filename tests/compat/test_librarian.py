@@ -13,7 +13,7 @@ from tests.compat.conftest import Opener, Program, anonymous, application, signe
 import palaver
 from palaver.errors import ConversationGone
 
-# What PostgREST sends for .insert(row) and for .insert([row, row]).
+# The SQL that PostgREST makes of .insert(row) and of .insert([row, row]).
 INSERT = """
 WITH source AS (
   INSERT INTO public.conversation_messages (content, metadata, role, session_id)

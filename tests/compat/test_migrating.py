@@ -1,4 +1,4 @@
-"""`palaver migrate --compat`, `--anon-tenant` and `--distribute`: what they do, print and refuse."""
+"""`palaver migrate` with `--compat`, `--anon-tenant` and `--distribute`: effects, output and errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_what_is_printed_can_be_pasted(postgres_database: str) -> None:
 
 @pytest.fixture
 async def made_by_an_owner(postgres: Server) -> AsyncIterator[str]:
-    """The address of a database whose owner is no superuser: policies hold for this one too."""
+    """The URL of a database whose owner is not a superuser, so that policies apply to the owner too."""
     name = await postgres_server.new_database(postgres)
     with postgres_server.in_turn("owner"):
         await postgres_server.execute(postgres.at(await _any_migrated(postgres)), OWNER)
@@ -74,14 +74,14 @@ async def made_by_an_owner(postgres: Server) -> AsyncIterator[str]:
             postgres.at(name),
             f"ALTER DATABASE {name} OWNER TO palaver_owner",
             "CREATE SCHEMA extensions AUTHORIZATION palaver_owner",
-            "CREATE EXTENSION vector WITH SCHEMA extensions",  # for superusers only, as this wheel has it
+            "CREATE EXTENSION vector WITH SCHEMA extensions",  # only superusers may create this build of the extension
         )
     yield postgres.at(name, "palaver_owner", "not a secret")
     await postgres_server.drop_database(postgres, name)
 
 
 async def _any_migrated(server: Server) -> str:
-    """A database in which the roles of Palaver, and the tests' login, are known to be there."""
+    """Migrate a database, so that Palaver's roles and the login of the tests exist on the server."""
     return await postgres_server.migrated_template(server, "palaver", migrate_for_tests)
 
 
@@ -107,7 +107,7 @@ REVOKE ADMIN OPTION FOR palaver_app, palaver_worker FROM palaver_owner;
 async def test_what_another_database_has_granted_already_is_not_asked_for_again(
     postgres: Server, made_by_an_owner: str
 ) -> None:
-    """Roles belong to the whole server: whoever may not give them out can still make the schema."""
+    """Roles belong to the whole server: a login that may not grant them can still create the schema."""
     with postgres_server.in_turn("owner"):
         await postgres_server.execute(postgres.url, AUTHENTICATOR)
         owner = await asyncpg.connect(made_by_an_owner)
@@ -228,7 +228,7 @@ async def test_every_table_has_forced_policies_and_every_view_asks_as_its_caller
 
 # ---- citus ---------------------------------------------------------------------------------------------------------
 
-# What of Citus can be had without it: its functions. They note what they are asked for, and refuse what Citus refuses.
+# Stand-ins for the functions of Citus. They record their calls, and refuse what Citus refuses.
 STAND_IN = r"""
 CREATE TABLE public.asked (what text, place text, by text, beside text);
 CREATE FUNCTION public.create_distributed_function(name text) RETURNS void LANGUAGE sql
@@ -259,7 +259,7 @@ async def migrate_with_roles(url: str) -> None:
 
 @pytest.fixture
 async def every_role(postgres: Server) -> AsyncIterator[str]:
-    """A database with the policies of every role that there can be."""
+    """A database with the policies of every possible role."""
     template = await postgres_server.migrated_template(postgres, "roles", migrate_with_roles)
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
@@ -267,7 +267,7 @@ async def every_role(postgres: Server) -> AsyncIterator[str]:
 
 
 async def distributed(url: str) -> asyncpg.Connection[Any]:
-    """A database in which everything was done that would be done on a cluster."""
+    """A database on which the whole script for a cluster was run."""
     connection = await asyncpg.connect(url)
     await connection.execute(STAND_IN)
     without_check = re.sub(
@@ -329,7 +329,7 @@ async def test_nodes_are_told_what_they_need(every_role: str) -> None:
 
 
 async def test_everything_still_works_and_is_still_closed(every_role: str) -> None:
-    """Policies without sub-selects say the same; and what `enter` sets is said again by SET LOCAL."""
+    """Policies without sub-selects mean the same, and SET LOCAL repeats the settings of `enter`."""
     await (await distributed(every_role)).close()
     async with palaver.open(
         postgres_server.as_application(every_role), tenant="acme", user="ada", worker=False

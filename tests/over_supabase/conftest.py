@@ -1,4 +1,4 @@
-"""A project for each test: a database with Supabase's roles, and a PostgREST-compatible server before it."""
+"""A project for each test: a database with Supabase's roles behind a PostgREST-compatible server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _migrate(url: str) -> None:
 
 @pytest.fixture
 async def supabase_database(postgres: Server) -> AsyncIterator[str]:
-    """The superuser's address of a database as a Supabase project has it, migrated."""
+    """The superuser's URL of a migrated database with the roles of a Supabase project."""
     template = await postgres_server.migrated_template(postgres, "supabase", _migrate)
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
@@ -55,11 +55,11 @@ async def supabase_database(postgres: Server) -> AsyncIterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What an application knows of its project."""
+    """The URL and keys of a project, as an application has them."""
 
     url: str
     lite: Lite
-    database: str  # the superuser's address, for looking behind the scenes
+    database: str  # the superuser's URL, to inspect rows
 
     def open(self, **options: Any) -> AbstractAsyncContextManager[Store]:
         return palaver.open(self.url, **{"key": self.lite.publishable_key, **options})

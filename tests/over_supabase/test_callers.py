@@ -1,4 +1,4 @@
-"""Whose memory work is done: of those who signed in lately, may write, and whose token is still good."""
+"""Background jobs run for callers who signed in recently, may write, and have a valid token."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ async def test_the_oldest_make_room(project: Project) -> None:
         for token in tokens[1:]:
             await store.signed_in(token)
         assert [sessions_of(store).get(token) is not None for token in tokens] == [False, True, True]
-        await first.conversation("k")  # whoever holds a store keeps it
+        await first.conversation("k")  # a store stays usable after its session is dropped from the cache

@@ -1,6 +1,6 @@
-"""The published guarantees through supabase-py and a PostgREST-compatible server, which is not PostgREST: as people who
-are signed in, and as the application with its secret key. By default those run whose outcome the transport can change;
-`make supabase` runs all of them."""
+"""The published guarantees through supabase-py and a PostgREST-compatible server, which is not PostgREST: as
+signed-in users, and as the application with its secret key. By default those run whose outcome the transport can
+change; `make supabase` runs all of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
 from palaver.testing import GUARANTEES, Guarantee
 
-# Signed in, one lives by the database's clock, which no guarantee can set; users have no such names; and keys and seals
-# are nothing to them.
+# Signed-in users depend on the database's clock, which no guarantee can set; their ids are UUIDs; and they have no
+# access to keys and seals.
 ONLY_THE_APPLICATION = {
     "a_key_ends_when_its_time_is_over_or_it_is_revoked",
     "a_key_is_found_by_its_hash_in_its_own_tenant",
@@ -92,7 +92,7 @@ AS_PEOPLE = [pytest.param(one, marks=[] if one in BY_DEFAULT else [pytest.mark.s
 
 
 class AsApplication:
-    """Everybody's words are believed, as on Postgres: the whole kit must hold."""
+    """With the secret key any scope is accepted, as on Postgres: the whole kit must pass."""
 
     def __init__(self, project: Project, files: Path) -> None:
         self.project, self.files = project, files
@@ -102,7 +102,7 @@ class AsApplication:
 
 
 class AsPeople(AsApplication):
-    """Each scope that a guarantee asks for is somebody with a token that says so."""
+    """Each scope that a guarantee uses is that of a user with a token for it."""
 
     def open(self, **options: Any) -> AbstractAsyncContextManager[Store]:
         tenant, user = options.pop("tenant", "default"), options.pop("user", None)
@@ -124,7 +124,7 @@ async def test_the_application_keeps(guarantee: Guarantee, project: Project, tmp
 
 
 def test_every_name_above_is_a_guarantee() -> None:
-    """A guarantee with a new name is not left out unnoticed."""
+    """A renamed guarantee is not left out unnoticed."""
     assert {one.name for one in GUARANTEES} >= ONLY_THE_APPLICATION | EVERY_CALL | EVERY_VALUE
 
 

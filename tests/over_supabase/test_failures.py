@@ -1,6 +1,6 @@
-"""What goes wrong on the way: a typed error, and never a word of what was sent or of what the server wrote.
+"""A failing request raises a typed error that quotes neither the request nor the response.
 
-A server of our own stands in for the project here: no real one fails on demand.
+A small server stands in for the project here: a real one does not fail on demand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUOTING = {"details": f"Failing row contains ({SECRET}).", "hint": SECRET}
 
 @asynccontextmanager
 async def answering(status: int | None, body: Any, headers: str = "") -> AsyncIterator[str]:
-    """A project that signs everybody in and then answers like this. Without a status it hangs up."""
+    """Run a project that accepts every token and sends this response; without a status it closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while (head := await reader.readuntil(b"\r\n\r\n")) and (length := _length(head)) is not None:
@@ -61,7 +61,7 @@ def _length(head: bytes) -> int | None:
 
 
 async def refusal(url: str) -> PalaverError:
-    """What the first verb raises. Opening tidies up first, which fails in the same way."""
+    """Return the error of the first call. Opening the store sweeps first, which fails in the same way."""
     with pytest.raises(PalaverError) as refused:
         async with palaver.open(url, key="sb_publishable_x", token="t.o.k", worker=False) as store:
             await store.conversations()
@@ -128,7 +128,7 @@ async def test_a_project_that_is_not_there_is_out_of_reach(unused_tcp_port: int)
 
 
 async def test_an_answer_that_was_cut_is_an_error() -> None:
-    """`Max rows` cuts without a word; what was cut must not look like all there is."""
+    """`Max rows` truncates silently; a truncated result must not look complete."""
     async with answering(200, [], "content-range: */7\r\n") as url:
         found = await refusal(url)
         assert isinstance(found, EngineError)

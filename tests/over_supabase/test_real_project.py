@@ -1,7 +1,7 @@
-"""A real Supabase project, if there is one to be tested: it needs the schema, and the tokens of two users.
+"""A real Supabase project, if one is configured: it needs the schema, and the tokens of two users.
 
 PALAVER_TEST_SUPABASE_URL (https://…), PALAVER_TEST_SUPABASE_KEY (publishable), PALAVER_TEST_SUPABASE_TOKEN and
-PALAVER_TEST_SUPABASE_OTHER_TOKEN. What the test stores, it forgets again.
+PALAVER_TEST_SUPABASE_OTHER_TOKEN. The test deletes what it stores.
 """
 
 from __future__ import annotations

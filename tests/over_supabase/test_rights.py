@@ -1,4 +1,4 @@
-"""A token has the rights that it names, and no more: the database says so, whatever a client sends."""
+"""A token has the rights that it names, and no more: the database enforces it, whatever a client sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITING: dict[str, dict[str, Any]] = {
 
 
 async def rpc(store: Store, function: str, **args: Any) -> Any:
-    """A call that any client could make with the token."""
+    """Call a function as any client could with the token."""
     return await store.engine.transport.rows(function, {"who": {}, **args}, read=False)  # type: ignore[attr-defined]
 
 
@@ -54,7 +54,7 @@ async def test_a_token_that_may_read_changes_nothing(project: Project) -> None:
                     await rpc(reader, function, **args)
                 assert problem.value.right == "write", function
             assert await reader.engine.claim_job(1_000_000) is None
-            await reader.settle()  # returns: the work is for others to do
+            await reader.settle()  # returns at once: jobs are left to other callers
             assert [turn.text for turn in await (await reader.find("k")).history()] == ["hello"]
         await writer.settle()
         assert (await writer.engine.health()).waiting == 0

@@ -1,4 +1,4 @@
-"""Who is asking is who the token says: on each request, and nowhere else."""
+"""The token of a request, and nothing else, identifies its caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_the_database_says_who_is_asking(project: Project) -> None:
 
 
 async def test_two_users_share_a_client_and_see_only_their_own(project: Project, monkeypatch: Any) -> None:
-    """200 interleaved calls of two users over one client, and each request bears the token of its own caller."""
+    """200 interleaved calls of two users over one client; each request carries the token of its own caller."""
     tokens = {name: project.lite.token(name, "acme") for name in ("ada", "bob")}
     sent: list[tuple[str, str]] = []
     send = httpx.AsyncClient.send
@@ -116,7 +116,7 @@ async def test_a_token_that_names_no_tenant_is_refused(project: Project, claims:
 
 
 async def test_what_users_write_about_themselves_changes_nothing(project: Project) -> None:
-    """`user_metadata` is theirs to edit: neither the tenant nor a wider sight comes from there."""
+    """Users can edit `user_metadata`: neither the tenant nor a wider visibility comes from there."""
     forged = {"tenant": "acme", "palaver_sight": "tenant", "palaver_rights": "read,write,admin", "sub": "x"}
     token = project.lite.signed(
         {"sub": user_id("eve"), "app_metadata": {"tenant": "own"}, "user_metadata": forged, "palaver_sight": "tenant"}
@@ -166,7 +166,7 @@ async def test_a_scope_cannot_be_chosen(project: Project) -> None:
 
 
 async def test_a_forged_owner_is_refused_by_the_database(project: Project) -> None:
-    """Also when the library is not asked: rights come from the token."""
+    """Even for a client that does not use the library, rights come from the token."""
     async with project.as_user("eve") as store:
         store.scope = Scope("acme", user_id("ada"), frozenset({"read", "write", "admin"}), "tenant")
         with pytest.raises(palaver.PalaverError):
@@ -200,7 +200,7 @@ async def test_memory_work_is_done_for_whoever_is_signed_in(project: Project) ->
         await ada.settle()
         assert await talk.summaries()
         assert (await talk.recall("plan 7", k=3))[0].turn.text
-        async with asyncio.timeout(30):  # nobody settles for Bob: the work is done in the background
+        async with asyncio.timeout(30):  # no `settle` for Bob: jobs run in the background
             while await _rows(project, "SELECT count(*) FROM palaver.jobs"):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Attachments in the bucket `chat-attachments`: the policies by themselves, and files that go through them."""
+"""Attachments in the bucket `chat-attachments`: the policies alone, and files that are stored through them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEN = "SELECT name FROM storage.objects WHERE bucket_id = 'chat-attachments'"
 
 @asynccontextmanager
 async def acting(database: str, user: str | None, tenant: str | None = "acme") -> AsyncIterator[Any]:
-    """A transaction as Supabase's storage server makes one; it is kept."""
+    """Run and commit a transaction as Supabase's storage server does."""
     connection = await asyncpg.connect(database)
     claims = canonical_json({"sub": user, "app_metadata": {"tenant": tenant} if tenant else {}})
     try:
@@ -139,7 +139,7 @@ async def test_whoever_forgets_a_conversation_removes_the_files_of_all(supabase_
 
 
 async def test_a_strangers_file_cannot_be_claimed_to_have_it_deleted(supabase_database: str) -> None:
-    """Attaching another's file to the own conversation and forgetting that would be a way to read and to delete it."""
+    """Attaching another user's file to an own conversation would allow to read it, and to delete it by forgetting."""
     talk, own = await talk_of(supabase_database, ADA, BOB), await talk_of(supabase_database, EVE)
     path = f"{ADA}/{talk}/1.txt"
     for user, where, whose in ((EVE, own, EVE), (EVE, own, ADA), (BOB, talk, BOB), (BOB, talk, ADA)):
@@ -148,7 +148,7 @@ async def test_a_strangers_file_cannot_be_claimed_to_have_it_deleted(supabase_da
         assert refused.value.sqlstate == "PV021"
 
 
-# ---- files that go through them ------------------------------------------------------------------------------------
+# ---- files behind the policies ------------------------------------------------------------------------------------
 
 
 async def test_a_file_is_stored_read_shared_and_forgotten(project: Project) -> None:

@@ -29,7 +29,7 @@ READING = frozenset(
     usage vectors waiting_here whole working_memory_records
     """.split()
 )
-# Asked by a worker of all tenants, which sees no content: see `enter_worker`.
+# Called by a worker for all tenants, which sees no content: see `enter_worker`.
 WORKING = frozenset({"any_key", "next_job_anywhere", "tenants", "tenants_waiting", "waiting"})
 
 
@@ -252,7 +252,7 @@ CHANGES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+(?!SKIP|OF\b)\w|DELETE\s+FROM|n
 
 
 async def refused_to_readers(connection: Any, name: str, types: list[str]) -> bool:
-    """Whether a caller who may only read is refused before anything else happens."""
+    """Return whether a caller who may only read is refused before anything else happens."""
     nothing = "".join(f", NULL::{one}" for one in types[1:])
     transaction = connection.transaction()
     await transaction.start()
@@ -262,7 +262,7 @@ async def refused_to_readers(connection: Any, name: str, types: list[str]) -> bo
     except PermissionDenied:
         return True
     except palaver.PalaverError:
-        return False  # it began to work, and did not like the NULLs
+        return False  # it was entered, and failed on the NULLs
     finally:
         await transaction.rollback()
     return False
@@ -274,13 +274,13 @@ async def test_every_function_that_is_not_known_to_read_asks_for_more(postgres_d
             row["name"]: await refused_to_readers(connection, row["name"], row["types"])
             for row in await connection.fetch(VERBS)
         }
-    # Without calls it asks nobody; with one, `append_together` enters as `append` does (see the test above).
+    # `append_together` enters once per call in its list, as `append` does (see the test above).
     assert not found.pop("append_together")
     assert {name for name, refused in found.items() if not refused} == READING | WORKING
 
 
 async def test_functions_that_readers_may_call_change_nothing(postgres_database: str) -> None:
-    """By their source, and by that of all that they call."""
+    """Checked in their source, and in that of every function that they call."""
     async with transports.open_connection(postgres_database) as connection:
         bodies: dict[str, str] = {}
         for row in await connection.fetch(BODIES):
@@ -294,7 +294,7 @@ async def test_functions_that_readers_may_call_change_nothing(postgres_database:
         reached, todo = set(), [f"palaver_api.{verb}"]
         while todo:
             name = todo.pop()
-            # A verb is called by its whole name; a table or a column may be called as a verb is.
+            # Calls use the qualified name; a table or a column may have the same name as a function.
             more = {one for one in called[name] if one.startswith("palaver.") or f"{one}(" in bodies[name]}
             todo += more - reached
             reached |= more | {name}
@@ -310,4 +310,4 @@ async def test_a_reader_builds_contexts_and_asks_for_no_work(postgres_url: str) 
         reader = store.scoped(Scope("acme", "ada", frozenset({"read"})))
         same = await reader.find("k")
         context = await same.build_context(token_budget=500)
-        assert context.outgrown is not None, "there is more than fits, so that a writer would ask for a summary"
+        assert context.outgrown is not None, "there is more than fits: a caller who may write would enqueue a summary"

@@ -1,4 +1,4 @@
-"""Where attachments of a server's database go when nobody says so: a folder that is made when there is one to keep."""
+"""The default folder for attachments of a Postgres database; it is created with the first attachment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palaver.conversations.opening import default_folder
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with nothing in it."""
+    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

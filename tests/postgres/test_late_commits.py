@@ -1,4 +1,4 @@
-"""A turn that is committed after younger ones were read: recall learns of it all the same."""
+"""Recall finds a turn that is committed after newer ones were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation moves between engines, the same to the last hash; and the addresses that are not quite direct."""
+"""A conversation moves between engines with every hash unchanged; and URLs of replicas and pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scope with too many vectors to hand out: the nearest are found by the database, and the ranking is the same."""
+"""In a scope with too many vectors to read, the database finds the nearest ones, and the ranking is the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(postgres_url: str
 
 
 async def test_when_the_index_finds_too_little_every_vector_is_looked_at(postgres_url: str) -> None:
-    """An embedder whose vectors have a length that no index is for."""
+    """For an embedder whose vectors have a length without an index."""
     async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
         store.parts.prompter.recaller.limits = RecallLimits(all_vectors=100, nearest=250)
         talk = await fill(store, 200)

@@ -15,7 +15,7 @@ import palaver.engines.postgres
 FOLDER = Path(palaver.engines.postgres.__file__).parent
 FILES = sorted(FOLDER.rglob("*.sql"))
 COMMENT = re.compile(r"--[^\n]*")
-# What came with Postgres 16 or later, and what to do instead.
+# Features of Postgres 16 or later, and what to use instead.
 NEWER = {
     r"pg_has_role\s*\([^;]*?'SET": "ask for 'SET' only where server_version_num says 16 or newer (see grants.sql)",
     r"\bpg_input_(is_valid|error_info)\b": "cast inside a block with an exception handler",

@@ -1,4 +1,4 @@
-"""When the database is away, slow, full or read-only: a clear error, nothing half done, nothing done twice."""
+"""When the database is down, slow, full or read-only: a clear error, nothing half done, nothing done twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITERS = 4
 
 @asynccontextmanager
 async def locked(admin_url: str) -> AsyncIterator[Any]:
-    """Every conversation is held by somebody else, so that an append waits."""
+    """Hold a lock on every conversation, so that an append waits."""
     admin = await asyncpg.connect(admin_url)
     try:
         async with admin.transaction():
@@ -35,7 +35,7 @@ async def locked(admin_url: str) -> AsyncIterator[Any]:
 
 
 async def waiting(admin: Any) -> int:
-    """The process that waits for the lock, once there is one."""
+    """Wait for a backend that waits for the lock, and return its process id."""
     query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(30):
         while (pid := await admin.fetchval(query)) is None:  # noqa: ASYNC110 (Postgres has no event for it)
@@ -87,7 +87,7 @@ async def test_a_server_that_only_answers_questions_answers_them(postgres_databa
 
 
 async def test_a_full_disk_is_named_and_nothing_is_written(postgres_database: str, postgres_url: str) -> None:
-    """The trigger raises what Postgres raises then, from the middle of an append."""
+    """A trigger raises the error of a full disk in the middle of an append."""
     async with palaver.open(postgres_url, worker=False) as store:
         talk = await store.conversation("k")
         await postgres_server.execute(
@@ -120,7 +120,7 @@ async def test_a_closed_store_says_so(postgres_url: str) -> None:
 
 
 async def test_what_was_acknowledged_survives_a_server_that_is_killed(postgres: Server) -> None:
-    """One that syncs: ended at once, in the middle of appends, and started again on its data."""
+    """A server with fsync on is killed in the middle of appends, and started again on its data."""
     if postgres.pid is None:
         pytest.skip("somebody else's server is not ours to end")
     server = postgres_server.start(DURABLE)
@@ -142,7 +142,7 @@ async def test_what_was_acknowledged_survives_a_server_that_is_killed(postgres: 
 
 
 async def appended_until_the_end_of(server: Server) -> list[str]:
-    """The turns that were acknowledged before the server was gone."""
+    """Append until the server is gone, and return the turns that were acknowledged."""
     acknowledged: list[str] = []
     async with palaver.open(server.url, worker=False) as store:
         talk = await store.conversation("k")

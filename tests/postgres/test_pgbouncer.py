@@ -1,4 +1,4 @@
-"""Behind pgbouncer in transaction mode (`?pgbouncer=true`): a connection is another's after every transaction."""
+"""Behind pgbouncer in transaction mode (`?pgbouncer=true`), where every transaction may use another connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palaver.engines.postgres import transports
 from palaver.testing import GUARANTEES, DatabaseAt, Guarantee
 
 PATIENCE = 30
-# What is about connections: transactions that follow each other, streams, the log and its readers, snapshots, scopes.
+# Guarantees that depend on connections: consecutive transactions, streams, the log and its readers, snapshots, scopes.
 TOPICS = {"turns", "streams", "log", "proof", "scopes", "conversations"}
 
 
@@ -30,7 +30,7 @@ def bouncer(postgres: Server) -> Iterator[Bouncer]:
 
 @pytest.fixture(scope="module")
 def narrow(postgres: Server) -> Iterator[Bouncer]:
-    """One connection to the server, for everybody."""
+    """A pool with a single connection to the server."""
     with pgbouncer.running(postgres, size=1) as started:
         yield started
 
@@ -68,7 +68,7 @@ async def test_two_tenants_over_one_connection_see_nothing_of_each_other(
 
 
 async def _both(n: int, here: Conversation, there: Conversation) -> tuple[list[str], list[str]]:
-    """One append and one read of each, all on their way at once."""
+    """Run one append and one read of each, all concurrently."""
     await asyncio.gather(here.append("user", f"ours {n}"), there.append("user", f"theirs {n}"))
     mine, yours = await asyncio.gather(here.history(limit=20), there.history(limit=20))
     return [turn.text for turn in mine], [turn.text for turn in yours]

@@ -1,4 +1,4 @@
-"""The hot queries use their indexes, under row level security, in a database with other people's rows in it."""
+"""The hot queries use their indexes under row level security, in a database with rows of other users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USED = re.compile(r"(?:using|on) (\w+)")
 
 
 class Explained:
-    """A connection of the superuser, on which every statement inside a function says how it was planned."""
+    """A superuser's connection that collects the plan of every statement inside a function."""
 
     def __init__(self, connection: Any, scope: Scope, talk: palaver.Conversation) -> None:
         self.connection, self.scope, self.talk = connection, scope, talk
@@ -37,10 +37,10 @@ class Explained:
             await self.connection.execute(
                 "SET LOCAL auto_explain.log_min_duration = 0; SET LOCAL auto_explain.log_nested_statements = on;"
                 "SET LOCAL auto_explain.log_level = 'notice';"
-                "SET LOCAL enable_seqscan = off"  # of a small table all is read at once, unless it cannot be otherwise
+                "SET LOCAL enable_seqscan = off"  # otherwise small tables are always read sequentially
             )
             await self.connection.fetch(sql, who, *args.values())
-        await asyncio.sleep(0)  # notices are handed over by the loop
+        await asyncio.sleep(0)  # the event loop delivers notices
         assert self.plans, "nothing was explained"
         return "\n".join(self.plans)
 
@@ -56,7 +56,7 @@ async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[
             some = store if n % 3 else store.scoped(Scope.of(f"tenant {n}", None))
             talk = await some.conversation(f"talk {n}")
             await say(talk, TURNS)
-        for _ in range(0, LONG, 1_000):  # the one that is asked about
+        for _ in range(0, LONG, 1_000):  # the conversation of the queries
             await say(talk, 1_000)
         await talk.append("user", "The last word.")
         async with transports.open_connection(postgres_database) as connection:
@@ -87,7 +87,7 @@ async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -
 
 
 async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns(explained: Explained) -> None:
-    """Whatever others have written since: nothing of it is looked at."""
+    """Turns that others have written since are not read."""
     who = RpcClient(None, palaver.conversations.open_options.SystemClock()).scope_params(explained.scope)  # type: ignore[arg-type]
     async with explained.connection.transaction():
         asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
@@ -98,7 +98,7 @@ async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns
     assert "tid >" not in plans, plans
 
 
-# Functions that are given a list of conversations or turns of any length: the list decides how they are best planned.
+# Functions that take a list of conversations or turns of any length: the best plan depends on the list.
 PLANNED_EACH_TIME = {
     "palaver.looked_at",
     "palaver.matching",
@@ -125,10 +125,10 @@ async def test_what_is_asked_about_many_conversations_is_planned_for_those(postg
 
 
 async def test_a_recall_over_a_tenant_is_planned_the_same_way_at_every_call(explained: Explained) -> None:
-    """After five calls on a connection plpgsql may take one plan for lists of any length, which was far slower."""
+    """After five calls on a connection plpgsql may use a generic plan for lists of any length, which was far slower."""
     for n in range(8):
         plans = await explained.call("postings", stems=["last", "subject"], most=1_000)
         looked_up = [plan for plan in explained.plans if "@@" in plan]
         assert len(looked_up) == 2, plans
-        # A plan for these conversations names them; one for any list has a parameter in its place.
+        # A custom plan contains the list; a generic plan has a parameter in its place.
         assert all("ANY ('{" in plan and "ANY ($" not in plan for plan in looked_up), (n, plans)

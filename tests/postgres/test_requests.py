@@ -1,4 +1,4 @@
-"""What was sent to models goes with the words, whoever is faster."""
+"""Forgetting a turn deletes request bodies that quote it, whichever transaction commits first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databas
 
 @dataclass
 class Place:
-    """A turn, a conversation that quotes it, and connections: two that get in each other's way, and one that looks."""
+    """A turn, a conversation that quotes it, two connections that compete, and one that observes."""
 
     store: Store
     source: Conversation
@@ -32,7 +32,7 @@ class Place:
     admin: Any
 
     async def put(self, connection: Any) -> None:
-        """A body that quotes the turn."""
+        """Store a request with a body that quotes the turn."""
         now, body = micros(self.store.parts.clock.now()), json.dumps({"input": WORD})
         request = {"id": "r", "purpose": "generate", "at": now, "model": "m", "adapter": "a", "body": body}
         request["quoted"] = [[self.source.id, self.said.id]]
@@ -94,7 +94,7 @@ async def test_a_body_that_comes_while_its_quotation_is_forgotten_is_not_stored(
 
 async def test_a_body_that_is_left_alone_stays(place: Place) -> None:
     await place.put(place.one)
-    await place.put(place.other)  # its end
+    await place.put(place.other)  # add the response
     (request,) = await place.talk.requests()
     assert request.body == {"input": WORD}
     assert await place.admin.fetchval("SELECT count(*) FROM palaver.request_quotes") == 1

@@ -1,4 +1,4 @@
-"""The database itself keeps people apart: with plain SQL, through the verbs, as every role."""
+"""Row level security separates users: with plain SQL, through the functions, in every role."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEVER_SIGNED_IN = KEYS | {"seals"}
 
 @pytest.fixture
 async def admin(empty_database: str) -> AsyncIterator[Any]:
-    """A superuser's connection to a database with everything of Ada's in it, made where Supabase's roles are known."""
+    """A superuser's connection to a database with Supabase's roles and rows of Ada in every table."""
     async with transports.open_connection(empty_database) as connection:
         await connection.execute(SUPABASE)
         await migrate.migrate(connection)
@@ -52,7 +52,7 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def acting(admin: Any, role: str, claims: dict[str, Any] | None = None, **settings: str) -> AsyncIterator[Any]:
-    """A transaction of this role, with these settings, that changes nothing in the end."""
+    """Run a transaction in this role with these settings, and roll it back."""
     transaction = admin.transaction()
     await transaction.start()
     try:
@@ -67,7 +67,7 @@ async def acting(admin: Any, role: str, claims: dict[str, Any] | None = None, **
 
 
 async def visible(admin: Any, names: list[str]) -> dict[str, int]:
-    """How many rows of each table can be seen; those with none are left out."""
+    """Return how many rows of each table are visible, without tables that have none."""
     counts = {name: await admin.fetchval(f"SELECT count(*) FROM palaver.{name}") for name in names}
     return {name: count for name, count in counts.items() if count}
 
@@ -85,7 +85,7 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
     async with acting(admin, "palaver_app", tenant="acme", user="ada", sight="own") as here:
         assert await visible(here, names) == hers
     async with acting(admin, "palaver_app", tenant="acme", user="bob", sight="own") as here:
-        assert await visible(here, names) == hers, "he takes part"
+        assert await visible(here, names) == hers, "he is a participant"
     readable = [name for name in names if name not in NEVER_SIGNED_IN]
     async with acting(admin, "authenticated", ADA) as here:
         assert await visible(here, readable) == {name: hers[name] for name in hers if name in readable}
@@ -121,7 +121,7 @@ async def test_nobody_writes_an_event_that_tells_of_something_else(admin: Any) -
 
 @pytest.fixture
 async def supabase_database(empty_database: str) -> str:
-    """A superuser's address of a migrated database that knows Supabase's roles."""
+    """The superuser's URL of a migrated database with Supabase's roles."""
     async with transports.open_connection(empty_database) as connection:
         await connection.execute(SUPABASE)
         await migrate.migrate(connection)
@@ -136,7 +136,7 @@ async def test_no_stranger_reaches_anything(supabase_database: str) -> None:
         verbs = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'palaver_api'::regnamespace"
         assert len(report.functions) == await connection.fetchval(verbs)
         assert set(report.tables) == set(await tables(connection))
-        assert await visible(connection, list(report.tables)) == {}, "nothing stays behind"
+        assert await visible(connection, list(report.tables)) == {}, "nothing is left behind"
 
 
 LEAKS = {
@@ -283,7 +283,7 @@ async def test_a_connection_that_somebody_used_before_remembers_nothing(empty_da
 
 
 async def test_a_refusal_says_nothing_of_the_row(admin: Any) -> None:
-    """Postgres quotes the failing row in DETAIL: none of that may reach a caller."""
+    """Postgres quotes the failing row in DETAIL, which must not reach a caller."""
     from palaver.engines.postgres.failures import translate_errors
 
     with pytest.raises(palaver.PalaverError) as problem, translate_errors():

@@ -1,4 +1,4 @@
-"""The schema, as the catalogue tells it: what every table, index, policy and function must have, now and later."""
+"""Rules for every table, index, policy and function of the schema, checked in the catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import palaver
 from palaver.engines.postgres import migrate, transports
 from palaver.errors import DatabaseTooNew, SchemaMissing
 
-# It cannot begin with the tenant, and no answer depends on it (see the migration).
+# It cannot begin with the tenant, and no result depends on it (see the migration).
 NEAREST = "embeddings_nearest_384"
 
 
@@ -83,7 +83,7 @@ async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_n
         """SELECT table_name || '.' || column_name FROM information_schema.column_privileges
         WHERE grantee = 'palaver_worker' AND table_name NOT IN ('jobs', 'streams')""",
     )
-    # A path has a name and a file name in it.
+    # A path contains a user's name and a file name.
     assert columns == ["api_keys.expires_at", "api_keys.revoked_at", "conversations.tenant", "doomed_blobs.tenant"]
 
 

@@ -1,4 +1,4 @@
-"""Sweeping goes through many conversations, while somebody else deletes some of them."""
+"""A sweep over many conversations succeeds while other transactions delete some of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def store(postgres_url: str, tmp_path: Path) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def being_forgotten(store: Store, talk: Conversation, database: str) -> AsyncIterator[Any]:
-    """Inside, whoever comes to the conversation waits; after, it is gone."""
+    """Hold the lock of a conversation inside the block, and delete the conversation at its end."""
     who = RpcClient(None, components_of(store).clock).scope_params(store.scope)  # type: ignore[arg-type]
     async with transports.open_connection(database) as connection, connection.transaction():
         forget = "SELECT * FROM palaver_api.forget_conversation(who => $1, conversation => $2)"

@@ -1,4 +1,4 @@
-"""Whatever somebody with all rights changes in the rows of Postgres, `verify` finds it and names the row."""
+"""`verify` finds every change that a superuser makes to the rows of Postgres, and names the row."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NOT_VOUCHED = {
         )
     },
 }  # fmt: skip
-# Columns whose change hides the row from the one who asks: then there is nothing, and that is said.
+# Columns whose change hides the row from the caller, who then gets an error that it does not exist.
 HIDES = {("conversations", "tenant"), ("conversations", "id"), ("conversations", "gone")}
 
 
 @dataclass
 class Scene:
-    """A conversation with everything in it, and somebody who does not play by the rules."""
+    """A conversation with rows in every table, and a superuser's connection that tampers with them."""
 
     store: Store
     id: str
@@ -46,7 +46,7 @@ class Scene:
     villain: asyncpg.Connection[Any]
 
     async def verdict(self, id: str | None = None) -> palaver.VerificationFailed | None:
-        """What the application finds. It need not be able to read the conversation's own row to ask."""
+        """Return what `verify` reports, even when the conversation's own row cannot be read."""
         now = datetime.now(UTC)
         info = palaver.ConversationInfo(id=id or self.id, tenant="acme", owner="ada", created=now, updated=now)
         try:
@@ -57,7 +57,7 @@ class Scene:
 
     @asynccontextmanager
     async def undone(self, *tables: str) -> AsyncIterator[None]:
-        """Whatever is done to these tables inside is undone after."""
+        """Restore these tables at the end of the block."""
         kept = {
             table: [row[0] for row in await self.villain.fetch(f"SELECT o::text FROM palaver.{table} o")]
             for table in tables
@@ -75,7 +75,7 @@ class Scene:
 async def scene(postgres_database: str, tmp_path: Path) -> AsyncIterator[Scene]:
     options: dict[str, Any] = {"files": tmp_path, "stream_lease": 3_600, "worker": False}
     villain = await asyncpg.connect(postgres_database)
-    await villain.execute("SET session_replication_role = replica")  # no foreign key stops them
+    await villain.execute("SET session_replication_role = replica")  # disables foreign keys
     async with palaver.open(postgres_database, tenant="acme", user="ada", **options) as store:
         talk = await store.conversation("k", title="Title", workspace="w", agent="bot", model="m", metadata={"a": 1})
         await talk.update(participants=["bob"], settings={"facts": True}, ttl=10**7)
@@ -83,12 +83,12 @@ async def scene(postgres_database: str, tmp_path: Path) -> AsyncIterator[Scene]:
         await talk.verify()
         cid = await villain.fetchval("SELECT cid FROM palaver.conversations WHERE id = $1", talk.id)
         yield Scene(store, talk.id, cid, villain)
-        await talk.verify()  # everything was put back
+        await talk.verify()  # everything was restored
     await villain.close()
 
 
 def others(value: Any) -> list[Any]:
-    """Values that differ by as little as possible."""
+    """Return values that differ as little as possible."""
     match value:
         case bool():
             return [not value]
@@ -128,7 +128,7 @@ async def test_a_change_of_any_column_of_any_row_is_found(scene: Scene, table: s
 
 
 async def changed(scene: Scene, table: str, column: str, row: str, value: Any) -> bool | None:
-    """Whether a change is found; None where the schema itself refuses it."""
+    """Return whether a change is found; None where the schema itself refuses it."""
     where = f"tenant = 'acme' AND cid = {scene.cid} AND {row}"
     async with scene.undone(table):
         try:

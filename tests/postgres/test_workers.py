@@ -1,4 +1,4 @@
-"""Any number of workers, for any number of tenants: each job is done, and done by one of them."""
+"""Several workers for several tenants: each job is done, by exactly one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palaver import Scope
 from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
 
-# A worker that takes its job, says so, and never finishes.
+# A worker that claims its job, prints that, and never finishes.
 STUCK = """
 import asyncio, sys, palaver
 
@@ -54,7 +54,7 @@ async def test_the_job_of_a_killed_worker_is_taken_over(postgres_url: str) -> No
     await worker.wait()
 
     async with palaver.open(postgres_url, embedder=None, worker=False) as store:
-        while job := await store.engine.claim_job(1):  # whatever is free is not the one
+        while job := await store.engine.claim_job(1):  # every job that can be claimed is another one
             assert job.kind == "embed"
             await store.parts.worker.embed(job)
             await store.engine.finish_job(job)
@@ -111,8 +111,8 @@ async def test_a_login_that_is_no_worker_works_for_its_own_tenant(postgres_datab
             await store.parts.worker.drain()
             assert await mine.summaries()
             assert await theirs.summaries() == []
-            assert (await store.engine.health()).waiting == 0, "of its own"
+            assert (await store.engine.health()).waiting == 0, "in its own tenant"
         async with palaver.open(postgres_server.as_application(postgres_database), worker=False) as store:
-            assert (await store.engine.health()).waiting > 0, "of everybody"
+            assert (await store.engine.health()).waiting > 0, "in all tenants"
     finally:
         await postgres_server.execute(postgres_database, "DROP ROLE palaver_plain")
