@@ -17,16 +17,16 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from palaver.conversations.store import Store
-from palaver.server.live.channel import Hub
-from palaver.server.mcp.protocol import House, Visit, create_server
+from palaver.server.live.channel import ChannelHub
+from palaver.server.mcp.protocol import Host, RequestContext, create_server
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
 ERAS = ("2026-07-28", "legacy")
 
 
 @asynccontextmanager
-async def in_process(store: Store, **house: Any) -> AsyncIterator[Client]:
-    server = create_server(House(lambda _: Visit(store), Hub(store), asyncio.Event(), **house))
+async def in_process(store: Store, **host: Any) -> AsyncIterator[Client]:
+    server = create_server(Host(lambda _: RequestContext(store), ChannelHub(store), asyncio.Event(), **host))
     async with Client(server, read_timeout_seconds=PATIENCE) as client:
         yield client
 
@@ -34,13 +34,13 @@ async def in_process(store: Store, **house: Any) -> AsyncIterator[Client]:
 class Calls:
     """The client's methods, each on a client of its own: one that a fixture opens would be closed by another task."""
 
-    def __init__(self, store: Store, **house: Any) -> None:
-        self.store, self.house = store, house
+    def __init__(self, store: Store, **host: Any) -> None:
+        self.store, self.host = store, host
 
     def __getattr__(self, name: str) -> Any:
         async def method(*arguments: Any, **options: Any) -> Any:
             refused: MCPError | None = None
-            async with in_process(self.store, **self.house) as client:
+            async with in_process(self.store, **self.host) as client:
                 try:
                     return await getattr(client, name)(*arguments, **options)
                 except MCPError as problem:  # raised from within, it would come out wrapped by the client's tasks

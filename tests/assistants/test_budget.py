@@ -13,8 +13,8 @@ from tests.assistants.helpers import call, in_process
 import palaver
 from palaver.models.tokens import BpeCounter, MarginCounter
 from palaver.server.mcp import schemas
-from palaver.server.mcp.budgeted_text import Told, fitting
-from palaver.server.mcp.tools import recalled, turns_of
+from palaver.server.mcp.budgeted_text import ToolAnswer, fit_pieces
+from palaver.server.mcp.tools import build_history_page, fit_recalled
 
 COUNTERS = (BpeCounter(), BpeCounter("cl100k_base"), MarginCounter())
 WHEN = datetime(2026, 11, 15, 10, 1, 2, 3, UTC)
@@ -38,7 +38,7 @@ def hit(n: int, text: str) -> schemas.Hit:
 )
 def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: BpeCounter | MarginCounter) -> None:
     hits = [hit(n, text) for n, text in enumerate(texts)]
-    answer = recalled(hits, budget, count)
+    answer = fit_recalled(hits, budget, count)
     value = answer.value
     assert isinstance(value, schemas.Recalled)
     assert count(answer.text) <= budget
@@ -56,11 +56,11 @@ def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str]
     """Only a turn that fills a page by itself is shortened: whoever reads on from the last one misses nothing."""
     said = [hit(n, text) for n, text in enumerate(texts)]
 
-    def tell(some: Sequence[schemas.Said]) -> Told:
-        return turns_of("c", None, None, some, len(said), budget)
+    def render(some: Sequence[schemas.Passage]) -> ToolAnswer:
+        return build_history_page("c", None, None, some, len(said), budget)
 
-    kept = fitting(said, budget, COUNTERS[0], tell, cut_last=False)
-    assert tell(kept).cost(COUNTERS[0]) <= budget
+    kept = fit_pieces(said, budget, COUNTERS[0], render, cut_last=False)
+    assert render(kept).cost(COUNTERS[0]) <= budget
     assert not any(one.shortened for one in kept[1:])
     assert len(kept) == 1 or not any(one.shortened for one in kept)
 

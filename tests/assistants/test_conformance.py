@@ -63,7 +63,7 @@ def run(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """Our server with what the suite expects to find."""
     create = protocol.create_server
-    monkeypatch.setattr(protocol, "create_server", lambda house: with_fixtures(create(house)))
+    monkeypatch.setattr(protocol, "create_server", lambda host: with_fixtures(create(host)))
     with running(ServerSettings(url=f"sqlite:///{tmp_path}/chat.db", embedder="none")) as one:
         yield one
 

@@ -249,7 +249,7 @@ async def test_a_fault_says_nothing_of_what_it_held(
         raise RuntimeError("secret words")
 
     face = replace(tools.TOOLS[0], handler=fails)
-    monkeypatch.setattr(protocol._Desk, "_offered", lambda *_: {"recall": face})
+    monkeypatch.setattr(protocol.Handlers, "_tools_for", lambda *_: {"recall": face})
     caplog.set_level(logging.DEBUG)
     with pytest.raises(MCPError) as refused:
         await client.call_tool("recall", {"query": "x"})

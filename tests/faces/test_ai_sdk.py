@@ -189,7 +189,7 @@ def test_another_process_tells_an_answer_from_the_log(server: Running, provider:
             for line in asked.iter_lines():
                 if '"word3 "' in line:
                     break
-            server.app.state.services.recent.clear()
+            server.app.state.services.recent_exchanges.clear()
             with other.stream("GET", "/api/chat/elsewhere/stream") as resumed:
                 assert resumed.status_code == 200
                 held.set()

@@ -16,21 +16,22 @@ from hypothesis import strategies as st
 import palaver
 from palaver.context.tool_rounds import units
 from palaver.model import ToolCall, ToolResult, Turn
-from palaver.server.compat.exchange import Exchanges
-from palaver.server.compat.history_diff import planned, seen_of_said, seen_of_turns
-from palaver.server.compat.request import Ask, Said
+from palaver.server.compat.client_history import HistoryWriter
+from palaver.server.compat.exchanges import Exchanges
+from palaver.server.compat.history_diff import plan_history, view_of_messages, view_of_turns
+from palaver.server.compat.request import ClientMessage, ClientRequest
 
 
-def user(text: str) -> Said:
-    return Said(role="user", content=text)
+def user(text: str) -> ClientMessage:
+    return ClientMessage(role="user", content=text)
 
 
-def bot(text: str, *calls: str) -> Said:
-    return Said(role="assistant", content=text, calls=tuple(ToolCall(id, "look", {"q": id}) for id in calls))
+def bot(text: str, *calls: str) -> ClientMessage:
+    return ClientMessage(role="assistant", content=text, calls=tuple(ToolCall(id, "look", {"q": id}) for id in calls))
 
 
-def results(*ids: str) -> Said:
-    return Said(role="tool", results=tuple(ToolResult(id, f"found {id}") for id in ids))
+def results(*ids: str) -> ClientMessage:
+    return ClientMessage(role="tool", results=tuple(ToolResult(id, f"found {id}") for id in ids))
 
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -41,10 +42,10 @@ WORDS = st.sampled_from(["yes", "no", "go on", "what else?", "and then?", "hello
 class Client:
     """One that keeps its own thread, and sends all of it, or a window, or only what is new."""
 
-    said: list[Said] = field(default_factory=list)
+    said: list[ClientMessage] = field(default_factory=list)
     calls: int = 0
 
-    def step(self, data: st.DataObject) -> list[Said]:
+    def step(self, data: st.DataObject) -> list[ClientMessage]:
         """What it sends next. A thread that ends with calls goes on with their results."""
         move = data.draw(st.sampled_from(["grow", "grow", "grow", "edit", "cut", "again", "window"]))
         last = self.said[-1] if self.said else None
@@ -64,7 +65,7 @@ class Client:
             return self.said[-size:] if self.said[-size].role == "user" else list(self.said)
         return list(self.said)
 
-    def hear(self, data: st.DataObject) -> Said:
+    def hear(self, data: st.DataObject) -> ClientMessage:
         """The answer, with calls for this client now and then."""
         if data.draw(st.integers(0, 4)):
             answer = bot(data.draw(WORDS))
@@ -82,14 +83,14 @@ class Thread:
     turns: list[Turn] = field(default_factory=list)
     count: int = 0
 
-    def take(self, said: Sequence[Said]) -> None:
-        plan = planned(self.turns, said)
+    def take(self, said: Sequence[ClientMessage]) -> None:
+        plan = plan_history(self.turns, said)
         if plan.replaces is not None:
             del self.turns[self.turns.index(plan.replaces) :]
         for one in plan.new:
             self.add(one)
 
-    def add(self, one: Said) -> None:
+    def add(self, one: ClientMessage) -> None:
         self.count += 1
         self.turns.append(
             Turn(
@@ -108,8 +109,8 @@ class Thread:
         )
 
 
-def keys(said: Sequence[Said]) -> list[Any]:
-    return [one.key for one in seen_of_said(said)]
+def keys(said: Sequence[ClientMessage]) -> list[Any]:
+    return [one.key for one in view_of_messages(said)]
 
 
 @given(st.data())
@@ -130,7 +131,7 @@ def _hold(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 12))):
         sent = client.step(data)
         thread.take(sent)
-        stored = [one.key for one in seen_of_turns(thread.turns)]
+        stored = [one.key for one in view_of_turns(thread.turns)]
         # One message alone is an addition, also where the client meant the start of a new thread.
         assert stored[-len(keys(sent)) :] == keys(sent)
         assert all(unit.whole for unit in units(thread.turns)), "no call is parted from its results"
@@ -141,7 +142,7 @@ def test_a_summary_of_the_client_s_own_is_not_taken_for_an_edit() -> None:
     thread = Thread()
     for one in (user("one"), bot("1"), user("two"), bot("2"), user("three"), bot("3")):
         thread.add(one)
-    plan = planned(thread.turns, [user("In short: one and two."), user("three"), bot("3"), user("four")])
+    plan = plan_history(thread.turns, [user("In short: one and two."), user("three"), bot("3"), user("four")])
     assert (plan.replaces, [one.text for one in plan.new]) == (None, ["four"])
 
 
@@ -149,8 +150,8 @@ def test_white_space_is_no_edit_and_words_are() -> None:
     thread = Thread()
     thread.add(user("one"))
     thread.add(bot("An  answer.\n"))
-    assert planned(thread.turns, [user("one "), bot("An answer."), user("two")]).replaces is None
-    plan = planned(thread.turns, [user("one"), bot("Another answer."), user("two")])
+    assert plan_history(thread.turns, [user("one "), bot("An answer."), user("two")]).replaces is None
+    plan = plan_history(thread.turns, [user("one"), bot("Another answer."), user("two")])
     assert plan.replaces is thread.turns[1]
     assert [one.text for one in plan.new] == ["Another answer.", "two"]
 
@@ -163,22 +164,22 @@ def test_what_was_forgotten_does_not_come_back_with_a_client_s_history() -> None
     for gone in ([2], [2, 3], [0], [0, 1], [4, 5], [5], [1, 4]):
         left = [turn for turn in thread.turns if turn.position not in gone]
         behind = sum(place > left[-1].position for place in gone)
-        plan = planned(left, [*said, user("four")], forgotten=behind)
+        plan = plan_history(left, [*said, user("four")], forgotten=behind)
         assert (plan.replaces, [one.text for one in plan.new]) == (None, ["four"]), gone
-    assert [one.text for one in planned([], [*said, user("four")], forgotten=6).new] == ["four"]
-    assert len(planned([], [*said, user("four")]).new) == 7, "a new conversation takes all of it"
+    assert [one.text for one in plan_history([], [*said, user("four")], forgotten=6).new] == ["four"]
+    assert len(plan_history([], [*said, user("four")]).new) == 7, "a new conversation takes all of it"
 
 
 def test_what_is_said_behind_the_last_answer_is_new() -> None:
     thread = Thread()
     for one in (user("one"), bot("1", "c1")):
         thread.add(one)
-    plan = planned(thread.turns, [results("c1"), user("two")])
+    plan = plan_history(thread.turns, [results("c1"), user("two")])
     assert (plan.own, [one.role for one in plan.new]) == (2, ["tool", "user"])
-    plan = planned(thread.turns, [user("from elsewhere"), bot("I see."), user("two"), user("three")])
+    plan = plan_history(thread.turns, [user("from elsewhere"), bot("I see."), user("two"), user("three")])
     assert [one.text for one in plan.new] == ["two", "three"]
     assert [one.text for one in plan.unknown] == ["from elsewhere", "I see."]
-    assert [one.text for one in planned([], [user("forgotten"), user("two")], forgotten=1).new] == ["two"]
+    assert [one.text for one in plan_history([], [user("forgotten"), user("two")], forgotten=1).new] == ["two"]
 
 
 # ---- in a database -------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ async def test_any_histories_leave_a_stored_thread_that_verifies(
 ) -> None:
     """Also when a retry of an earlier request comes late, or twice."""
     async with palaver.open(database_url, user="ada", worker=False, embedder="none", files=tmp_path / "f") as store:
-        exchanges = Exchanges(SimpleNamespace(taking_in={}), store, None)  # type: ignore[arg-type]
+        exchanges = Exchanges(SimpleNamespace(), store, None)  # type: ignore[arg-type]
         for round_ in range(3):
             talk = await store.conversation(f"t{round_}")
             await _program(exchanges, talk, seed=round_ + 10 * retries, retries=retries)
@@ -199,8 +200,8 @@ async def test_any_histories_leave_a_stored_thread_that_verifies(
 
 async def _program(exchanges: Exchanges, talk: Any, seed: int, retries: bool) -> None:
     chance = random.Random(seed)
-    said: list[Said] = []
-    sent: list[tuple[str, list[Said]]] = []
+    said: list[ClientMessage] = []
+    sent: list[tuple[str, list[ClientMessage]]] = []
     for n in range(14):
         if said and chance.random() < 0.3:
             places = [place for place, one in enumerate(said) if one.role == "user"]
@@ -210,7 +211,7 @@ async def _program(exchanges: Exchanges, talk: Any, seed: int, retries: bool) ->
         sent.append((mark, list(said)))
         await _take(exchanges, talk, *sent[-1])
         view: list[Turn] = await talk.history(1_000)
-        assert [one.key for one in seen_of_turns(view)][-len(said) :] == keys(said)
+        assert [one.key for one in view_of_turns(view)][-len(said) :] == keys(said)
         answer = f"answer {n}"
         await talk.append("assistant", answer)
         said.append(bot(answer))
@@ -220,9 +221,9 @@ async def _program(exchanges: Exchanges, talk: Any, seed: int, retries: bool) ->
             assert await talk.history(1_000, include_superseded=True) == before, "a retry stores nothing"
 
 
-async def _take(exchanges: Exchanges, talk: Any, mark: str, said: list[Said], again: bool = False) -> None:
-    ask = Ask(shape="openai-chat", model="x", said=tuple(said))
+async def _take(exchanges: Exchanges, talk: Any, mark: str, said: list[ClientMessage], again: bool = False) -> None:
+    ask = ClientRequest(shape="openai-chat", model="x", said=tuple(said))
     if again:
-        assert await exchanges.first_try(talk, mark) is not None
+        assert await exchanges.find_first_attempt(talk, mark) is not None
     else:
-        await exchanges._take_in(ask, talk, mark)
+        await HistoryWriter(exchanges.store, {}).store_history(ask, talk, mark)

@@ -219,7 +219,7 @@ def test_what_was_sent_is_not_kept_in_memory_once_it_is_answered(
     with pytest.raises(openai.BadRequestError):
         gpt.chat.completions.create(model="chat", messages=[user("Two")], extra_headers=bound("kept"))
     gpt.chat.completions.create(model="chat", messages=[user("Three")], extra_headers=bound("kept"))
-    first, second, _ = server.app.state.services.recent.values()
+    first, second, _ = server.app.state.services.recent_exchanges.values()
     assert first.ask.said == ()
     assert [one.text for one in second.ask.said] == ["Two"]
 

@@ -13,7 +13,6 @@ import pytest
 from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
 from tests.server.conftest import Running, running
 
-from palaver.server.compat import exchange
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 
 WEATHER: Any = {
@@ -111,7 +110,7 @@ def test_another_process_tells_the_rest_from_the_log(
     """The pieces are others there: whoever was in the middle of the text gets all of it at its end."""
     provider.script(Say("One two three four five."))
     events = list(gpt.responses.create(model="chat", input="Count", stream=True))
-    server.app.state.services.recent.clear()  # what a restart leaves
+    server.app.state.services.recent_exchanges.clear()  # what a restart leaves
     id: str = events[0].response.id  # type: ignore[union-attr]
     whole = list(gpt.responses.retrieve(id, stream=True))
     assert [event.type for event in whole if event.type != "response.output_text.delta"] == [
@@ -177,9 +176,7 @@ def test_a_response_that_failed_in_the_background_says_why(gpt: openai.OpenAI, p
     assert (found.status, found.error and found.error.message) == ("failed", "openai:test sent a malformed response")
 
 
-def test_one_that_nobody_began_to_answer_has_failed(
-    server: Running, gpt: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_nobody_began_to_answer_has_failed(server: Running, gpt: openai.OpenAI) -> None:
     """What is left when a server is killed between the message and the answer."""
 
     async def left() -> str:
@@ -189,7 +186,7 @@ def test_one_that_nobody_began_to_answer_has_failed(
 
     id = server.do(left())
     assert gpt.responses.retrieve(id).status == "in_progress"
-    monkeypatch.setattr(exchange, "LATE", 0.01)
+    server.app.state.services.start_seconds = 0.01
     assert gpt.responses.retrieve(id).status == "failed"
     *_, last = gpt.responses.retrieve(id, stream=True)
     assert last.type == "response.failed"
@@ -502,7 +499,7 @@ def test_a_retry_finds_a_first_try_that_named_no_conversation(server: Running, p
         first = client.post("/v1/responses", json={"model": "chat", "input": "Hi"}).json()
         client.post("/v1/responses", json={"model": "chat", "input": "Hello"})
         server.app.state.services.retries._known.clear()
-        server.app.state.services.recent.clear()
+        server.app.state.services.recent_exchanges.clear()
         told = client.post("/v1/responses", json={"model": "chat", "input": "Hi"}, headers=again).json()
         assert (told["id"], told["output"]) == (first["id"], first["output"])
         other = client.post("/v1/responses", json={"model": "chat", "input": "Bye"}, headers=again).json()

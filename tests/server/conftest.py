@@ -23,7 +23,7 @@ from tests.postgres_server import Server
 from palaver.conversations.api_keys import create_key
 from palaver.model import Scope
 from palaver.server.app import create_app
-from palaver.server.process import Patient
+from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
@@ -67,7 +67,12 @@ def running(settings: ServerSettings) -> Iterator[Running]:
             ready.set()
 
     config = uvicorn.Config(
-        app, http=Patient, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        app,
+        http=KeepAliveProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
     )
     server = Announcing(config)
 

@@ -19,7 +19,7 @@ from tests.server.conftest import Running, ok, running
 from palaver.conversations.api_keys import revoke_key
 from palaver.model import Scope
 from palaver.server.auth import Caller
-from palaver.server.rest.attachments import disposition
+from palaver.server.rest.attachments import content_disposition
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider
 
@@ -328,7 +328,7 @@ def test_no_file_is_ever_a_page(client: httpx.Client, talk: str) -> None:
 
 @pytest.mark.parametrize("name", ['a"b.txt', "a;b.txt", "ü.txt", "日本語.pdf", "a%0d%0ab.txt", "x" * 200, "a'b.txt"])
 def test_a_name_in_a_header_is_one_name(name: str) -> None:
-    value = disposition(name)
+    value = content_disposition(name)
     plain = value.split('filename="')[1].split('"')[0]
     assert value.isascii()
     assert not set('\r\n;"%') & set(plain)

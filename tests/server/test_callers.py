@@ -23,7 +23,7 @@ from palaver.conversations.api_keys import list_keys, revoke_key, tenant_of
 from palaver.errors import InvalidInput
 from palaver.model import Scope
 from palaver.server import auth
-from palaver.server.rest.operations import CLIENT_FACES, FACES
+from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS
 from palaver.server.settings import ServerSettings, read_settings
 
 SECRET = "a-secret-of-at-least-thirty-two-bytes"
@@ -66,7 +66,7 @@ def status(
 
 def test_without_a_key_no_route_answers(guarded: Running) -> None:
     with guarded.client() as client:
-        for face in (*FACES, *CLIENT_FACES):
+        for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
             path = face.url.format(
                 conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
                 response="x", item="x", chat="x", model="x",
@@ -134,7 +134,7 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
     }
     reads = {"recall", "build_context", "verify", "create_ticket", "create_link"}
     with guarded.client(reading) as client:
-        for face in FACES:
+        for face in REST_OPERATIONS:
             if face.method == "GET" or face.name in reads:
                 continue
             params = {"filename": "x"} if face.name == "upload_attachment" else {}
@@ -302,10 +302,9 @@ def answered(body: bytes) -> bytes:
 
 
 def test_published_keys_that_cannot_be_read_are_nobodys_fault(
-    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., ServerSettings],
 ) -> None:
     """Whatever stands there: not a fault of ours, not the caller's, and asked for again."""
-    monkeypatch.setattr("palaver.server.auth.JWKS_RETRY", 0.0)
     curve = ec.generate_private_key(ec.SECP256R1())
     public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key())), "kid": "one"}
     broken = [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 500 Oh\r\n\r\n", b"HTTP/1.0 302 Go\r\nLocation: http://[\r\n\r\n"]
@@ -322,6 +321,7 @@ def test_published_keys_that_cannot_be_read_are_nobodys_fault(
         publishing(said) as (url, _),
         running(settings(require_auth=True, jwks=url, jwt_tenant="acme")) as server,
     ):
+        server.app.state.services.authenticator.jwks_retry = 0.0
         good = jwt.encode(
             {"sub": "ada", "aud": "authenticated", "exp": time.time() + 600}, curve, "ES256", {"kid": "one"}
         )
@@ -330,9 +330,8 @@ def test_published_keys_that_cannot_be_read_are_nobodys_fault(
 
 
 def test_published_keys_are_not_asked_for_by_every_request(
-    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., ServerSettings],
 ) -> None:
-    monkeypatch.setattr("palaver.server.auth.JWKS_RETRY", 600.0)
     curve = ec.generate_private_key(ec.SECP256R1())
     claims = {"sub": "ada", "aud": "authenticated", "exp": time.time() + 600}
     with (

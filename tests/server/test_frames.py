@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palaver.core.identity import new_id, stamp
 from palaver.model import Event, Turn
-from palaver.server.live.frames import Frame, Point, Teller, Telling
+from palaver.server.live.frames import FeedPosition, Frame, FrameEncoder, ReaderCursor
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 TEXT = "abcdefghijklmnopqrstuvwxyz"
@@ -56,16 +56,18 @@ SIZES = st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=3
 @given(SIZES, st.data())
 def test_cut_anywhere_and_resumed_every_character_is_told_once(sizes: list[list[int]], data: st.DataObject) -> None:
     events, rows = a_log(sizes)
-    reader = Telling(Point())
-    told = [new for frame in Teller(Point()).page(events, rows) if (new := reader.new(frame))]
+    reader = ReaderCursor(FeedPosition())
+    told = [
+        new for frame in FrameEncoder(FeedPosition()).encode_events(events, rows) if (new := reader.new_part(frame))
+    ]
     cut = data.draw(st.integers(0, len(told)))
     first = told[:cut]
-    replay = Telling(Point())
+    replay = ReaderCursor(FeedPosition())
     for frame in first:
-        replay.new(frame)
-    point = Point.parse(str(replay.point))
+        replay.new_part(frame)
+    point = FeedPosition.parse(str(replay.point))
     assert point is not None
-    rest = Teller(point).page(events[point.n :], rows)
+    rest = FrameEncoder(point).encode_events(events[point.n :], rows)
     whole = first + rest
     assert texts(whole) == {id: row.text for id, row in rows.items() if row.text}
     assert [f.kind for f in whole if f.kind != "delta"] == [f.kind for f in told if f.kind != "delta"]
@@ -75,13 +77,15 @@ def test_cut_anywhere_and_resumed_every_character_is_told_once(sizes: list[list[
 def test_text_from_memory_is_not_told_again_by_the_log(sizes: list[list[int]], data: st.DataObject) -> None:
     """A writer is ahead of the log by any number of characters, at any moment."""
     events, rows = a_log(sizes)
-    teller, told = Teller(Point()), []
+    encoder, told = FrameEncoder(FeedPosition()), []
     for event in events:
-        told += teller.page([event], rows)
+        told += encoder.encode_events([event], rows)
         if event.kind != "commit" and data.draw(st.booleans()):
             row = rows[event.turn or ""]
             length = data.draw(st.integers(0, len(row.text)))
-            told += teller.written(row.id, lambda offset, row=row, length=length: row.text[offset:length], length)
+            told += encoder.encode_unflushed(
+                row.id, lambda offset, row=row, length=length: row.text[offset:length], length
+            )
     assert texts(told) == {id: row.text for id, row in rows.items() if row.text}
 
 
@@ -89,11 +93,11 @@ def test_text_from_memory_is_not_told_again_by_the_log(sizes: list[list[int]], d
 def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], late: int, early: int) -> None:
     """A reader who caught up from the log and then shares frames that begin earlier hears nothing twice."""
     events, rows = a_log(sizes)
-    teller = Teller(Point())
-    shared = [frame for event in events for frame in teller.page([event], rows)]
-    reader = Telling(Point())
-    mine = [new for frame in shared[:late] if (new := reader.new(frame))]
-    mine += [new for frame in shared[min(early, late) :] if (new := reader.new(frame))]
+    encoder = FrameEncoder(FeedPosition())
+    shared = [frame for event in events for frame in encoder.encode_events([event], rows)]
+    reader = ReaderCursor(FeedPosition())
+    mine = [new for frame in shared[:late] if (new := reader.new_part(frame))]
+    mine += [new for frame in shared[min(early, late) :] if (new := reader.new_part(frame))]
     assert texts(mine) == {id: row.text for id, row in rows.items() if row.text}
 
 
@@ -103,28 +107,28 @@ def test_whoever_missed_the_last_words_of_a_turn_hears_of_it_and_finds_them_in_t
 ) -> None:
     """Text that was told from memory is told by nobody again; a reader who was looking elsewhere must notice."""
     events, rows = a_log(sizes)
-    channel, reader = Teller(Point()), Telling(Point())
+    channel, reader = FrameEncoder(FeedPosition()), ReaderCursor(FeedPosition())
     mine: list[Frame] = []
     for event in events:
-        for frame in channel.page([event], rows):
+        for frame in channel.encode_events([event], rows):
             try:
-                mine += [new] if (new := reader.new(frame)) else []
+                mine += [new] if (new := reader.new_part(frame)) else []
             except LookupError:
-                page = Teller(reader.point.copy()).page(events[reader.point.n : event.n], rows)
-                mine += [new for one in page if (new := reader.new(one))]
+                page = FrameEncoder(reader.point.copy()).encode_events(events[reader.point.n : event.n], rows)
+                mine += [new for one in page if (new := reader.new_part(one))]
         if event.kind != "commit" and data.draw(st.booleans()):
             row = rows[event.turn or ""]
-            channel.written(row.id, lambda offset, row=row: row.text[offset:], len(row.text))  # missed
+            channel.encode_unflushed(row.id, lambda offset, row=row: row.text[offset:], len(row.text))  # missed
     assert texts(mine) == {id: row.text for id, row in rows.items() if row.text}
     assert [one.kind for one in mine if one.kind == "commit"] == ["commit"] * len(sizes)
 
 
 @given(st.integers(0, 10**12), st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**7), max_size=5))
 def test_a_point_is_read_as_it_was_written(n: int, marks: dict[int, int]) -> None:
-    assert Point.parse(str(Point(n, marks))) == Point(n, marks)
+    assert FeedPosition.parse(str(FeedPosition(n, marks))) == FeedPosition(n, marks)
 
 
 @given(st.text(max_size=40))
 def test_any_other_text_is_no_point(text: str) -> None:
-    point = Point.parse(text)
-    assert point is None or Point.parse(str(point)) == point
+    point = FeedPosition.parse(text)
+    assert point is None or FeedPosition.parse(str(point)) == point

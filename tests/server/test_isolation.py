@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.server.conftest import Running, ok, running
 
-from palaver.server.rest.operations import CLIENT_FACES, FACES, Face
+from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS, Operation
 from palaver.server.settings import ServerSettings
 
 BODIES: dict[str, Any] = {
@@ -24,7 +24,7 @@ BODIES: dict[str, Any] = {
     "complete_upload": {"token": "x"},
     "create_items": {"items": []},
 }
-NAMING = [face for face in (*FACES, *CLIENT_FACES) if "{conversation}" in face.path]
+NAMING = [face for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS) if "{conversation}" in face.path]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def ids(guarded: Running) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def call(client: httpx.Client, face: Face, ids: dict[str, Any]) -> httpx.Response:
+def call(client: httpx.Client, face: Operation, ids: dict[str, Any]) -> httpx.Response:
     params = {"filename": "x"} if face.name == "upload_attachment" else {"q": "peanuts"}
     return client.request(face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=params)
 

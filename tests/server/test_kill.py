@@ -88,7 +88,7 @@ def test_a_server_that_is_asked_to_end_says_goodbye(tmp_path: Path, database_url
             server.child.wait(PATIENCE)
             asking.join()
             last = [line.get("message", "") for line in server.told()][-2:]
-            assert last == ["closing, with 1 answers in the making", "closed"]
+            assert last == ["closing, with 1 running answers", "closed"]
         never.set()
         with serving(database_url, tmp_path, provider=provider) as server:
             client = server.client()

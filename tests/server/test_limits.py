@@ -16,7 +16,7 @@ import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
 from tests.server.processes import wait_until
 
-from palaver.server.process import Patient
+from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -148,7 +148,7 @@ def _is_of_a_body(record: logging.LogRecord) -> bool:
 def test_a_connection_that_never_becomes_a_request_is_closed(
     settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes
 ) -> None:
-    monkeypatch.setattr("palaver.server.process.HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(KeepAliveProtocol, "check_seconds", 0.1)
     with running(settings()) as server, socket.create_connection(address(server), timeout=PATIENCE) as line:
         line.sendall(head + more)
         with suppress(ConnectionError):  # which is as good an end as any
@@ -159,19 +159,19 @@ def test_a_connection_that_never_becomes_a_request_is_closed(
 
 def test_readers_and_idle_connections_are_not_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is one whose request was still on its way at the look before."""
-    found: list[Patient] = []
-    made = Patient.connection_made
+    found: list[KeepAliveProtocol] = []
+    made = KeepAliveProtocol.connection_made
 
-    def noted(one: Patient, transport: Any) -> None:
+    def noted(one: KeepAliveProtocol, transport: Any) -> None:
         found.append(one)
         made(one, transport)
 
-    monkeypatch.setattr(Patient, "connection_made", noted)
+    monkeypatch.setattr(KeepAliveProtocol, "connection_made", noted)
 
     async def look_again() -> list[bool]:
         for one in found:
-            one._look(one)
-            one._look(one.cycle)
+            one._check_connection(one)
+            one._check_connection(one.cycle)
         return [one.transport.is_closing() for one in found]
 
     with server.client() as client, server.client() as reader:
@@ -222,7 +222,7 @@ def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -
 
 
 def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings], monkeypatch: Any) -> None:
-    monkeypatch.setattr("palaver.server.middleware.STRANGERS", (0.001, 30))
+    monkeypatch.setattr("palaver.server.middleware.UNKNOWN_RATE", 0.001)
     with running(settings(require_auth=True, jwt_secret="x" * 32)) as server, server.client("plv.YQ.guess") as client:
         statuses = [client.get("/api/conversations").status_code for _ in range(31)]
     assert statuses == [401] * 30 + [429]

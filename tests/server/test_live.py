@@ -14,8 +14,8 @@ from tests.server.conftest import Running, Sent, events, ok, running, text_of, u
 
 import palaver.sync
 from palaver.errors import EngineUnavailable, StoreClosed
-from palaver.server.live.channel import Closed, Hub
-from palaver.server.live.frames import Point
+from palaver.server.live.channel import ChannelHub, Closed
+from palaver.server.live.frames import FeedPosition
 from palaver.testing.providers import LoopbackProvider, Say
 
 WORDS = [f"word{n} " for n in range(40)]
@@ -130,10 +130,10 @@ def test_a_page_that_read_the_turns_first_misses_nothing(answering: Running, pro
         with following(client, talk) as stream:
             answer = ask(client, talk)
             until(stream, "delta")
-        page = ok(client.get(f"{talk}/turns"))
-        shown = page["items"][-1]
+        encode_events = ok(client.get(f"{talk}/turns"))
+        shown = encode_events["items"][-1]
         assert shown["status"] == "pending"
-        with following(client, talk, after=page["last_event"]) as stream:
+        with following(client, talk, after=encode_events["last_event"]) as stream:
             go_on.set()
             rest = until(stream, "commit")
         answer.join()
@@ -311,9 +311,9 @@ def test_a_database_that_goes_sends_the_readers_away(answering: Running, monkeyp
             assert [sent.kind for sent in events(response)] == ["closing", "closing"]
 
 
-def test_a_slow_reader_goes_back_to_the_log(client: httpx.Client, server: Running, talk: str, monkeypatch: Any) -> None:
+def test_a_slow_reader_goes_back_to_the_log(client: httpx.Client, server: Running, talk: str) -> None:
     """A reader that falls behind the shared frames is served from the log, without a gap."""
-    monkeypatch.setattr("palaver.server.live.KEPT", 4)
+    server.app.state.services.hub.kept_frames = 4
     with following(client, talk, after=1) as stream:
         turns = [{"role": "user", "content": "x" * 20_000} for _ in range(100)]
         for _ in range(5):
@@ -407,8 +407,8 @@ async def test_readers_are_told_when_the_store_is_closed_under_them(database_url
     async with AsyncExitStack() as readers:
         async with palaver.open(database_url, worker=False) as store:
             talk = await store.conversation("k")
-            channel = await readers.enter_async_context(Hub(store).channel(talk.info.tenant, talk.id))
-            frames = channel.follow(Point(), silence=60)
+            channel = await readers.enter_async_context(ChannelHub(store).channel(talk.info.tenant, talk.id))
+            frames = channel.follow(FeedPosition(), silence=60)
             await anext(frames)
             rest = asyncio.create_task(last_of(frames))
         with pytest.raises(Closed) as closed:

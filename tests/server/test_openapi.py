@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.server.conftest import PATIENCE, Running, ok, running
 
 from palaver.server.app import create_app
-from palaver.server.rest.operations import CLIENT_FACES, FACES
+from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS
 from palaver.server.settings import ServerSettings
 
 DOCUMENT = create_app(ServerSettings()).openapi()
@@ -37,7 +37,9 @@ def operations() -> Iterator[dict[str, Any]]:
 
 
 def test_every_face_is_in_the_document_by_its_name() -> None:
-    assert {one["operationId"] for one in operations()} == {face.name for face in (*FACES, *CLIENT_FACES)}
+    assert {one["operationId"] for one in operations()} == {
+        face.name for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS)
+    }
 
 
 def test_every_operation_says_what_it_does_and_what_may_go_wrong() -> None:

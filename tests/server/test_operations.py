@@ -21,7 +21,7 @@ from tests.server.conftest import Running, events, ok, running, until
 from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.ports.jobs import Health
 from palaver.server.ops import logs
-from palaver.server.ops.readiness import problems_of
+from palaver.server.ops.readiness import describe_problems
 from palaver.server.settings import ServerSettings, read_settings
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -76,7 +76,7 @@ def test_a_database_that_does_not_answer_makes_it_unready_and_leaves_it_there(
     monkeypatch.setattr(server.app.state.services.store.engine, "health", broken)
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["problems"] == {"database": "does not answer (EngineUnavailable)"}
+    assert answer.json()["problems"] == {"database": "does not respond (EngineUnavailable)"}
     assert "retry-after" in answer.headers
     assert client.get("/healthz").status_code == 200
     assert figures(client)["palaver_database_up"] == 0
@@ -89,7 +89,7 @@ def test_a_database_that_is_silent_does_not_keep_it_silent(
         await asyncio.sleep(3_600)
         raise AssertionError
 
-    monkeypatch.setattr("palaver.server.ops.readiness.LOOK_SECONDS", 0.05)
+    server.app.state.services.readiness.timeout = 0.05
     monkeypatch.setattr(server.app.state.services.store.engine, "health", silent)
     assert client.get("/readyz").status_code == 503
 
@@ -108,7 +108,7 @@ HEALTH = Health(schema=6, schema_known=6, waiting=3, put_aside=1, lag=30.0)
     ],
 )
 def test_what_keeps_it_from_being_ready_is_named(found: Health, limit: float, names: set[str]) -> None:
-    assert problems_of(found, limit).keys() == names
+    assert describe_problems(found, limit).keys() == names
 
 
 def test_the_database_is_asked_once_however_many_ask(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +121,11 @@ def test_the_database_is_asked_once_however_many_ask(server: Running, monkeypatc
         looks += 1
         return await really()
 
-    monkeypatch.setattr("palaver.server.ops.readiness.FRESH_SECONDS", 3_600.0)
+    server.app.state.services.readiness.fresh_seconds = 3_600.0
     monkeypatch.setattr(engine, "health", counted)
 
     async def many() -> None:
-        await asyncio.gather(*(server.app.state.services.readiness.look() for _ in range(50)))
+        await asyncio.gather(*(server.app.state.services.readiness.check() for _ in range(50)))
 
     server.do(many())
     assert looks == 1
@@ -238,7 +238,7 @@ def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """The log as `palaver serve` writes it. What others had set up comes back afterwards."""
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    kept = [logging.getLogger(name) for name in (logs.OURS, *logs.OTHERS)]
+    kept = [logging.getLogger(name) for name in (logs.OWN, *logs.LIBRARIES)]
     before = [(log.handlers, log.propagate, log.level) for log in kept]
     logs.set_up(ServerSettings(log_format=request.param, log_level="debug"))
     yield written.getvalue
@@ -315,8 +315,8 @@ def test_what_others_log_is_told_without_what_it_quotes(logged: Callable[[], str
     try:
         raise ValueError("said-marker")
     except ValueError as problem:
-        shown = f"Task exception was never retrieved\nfuture: <Task exception={problem!r}>"
-        logging.getLogger("asyncio").error(shown, exc_info=problem)
+        render = f"Task exception was never retrieved\nfuture: <Task exception={problem!r}>"
+        logging.getLogger("asyncio").error(render, exc_info=problem)
         trace = "Traceback (most recent call last):\n  said-marker\nValueError: said-marker"
         logging.getLogger("uvicorn.error").error(trace)
     text = logged()

@@ -69,8 +69,8 @@ def test_the_first_view_is_light() -> None:
 def test_a_server_without_the_app_shows_the_api_and_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = pages.built_files(tmp_path)
-    monkeypatch.setattr(pages, "built_files", lambda: found)
+    found = pages.read_built_files(tmp_path)
+    monkeypatch.setattr(pages, "read_built_files", lambda: found)
     with (
         running(ServerSettings(url=f"sqlite:///{tmp_path}/a.db", embedder="none")) as server,
         server.client() as client,
@@ -102,13 +102,13 @@ def test_a_frame_shows_nothing_but_pictures_of_the_web(client: httpx.Client, url
 
 @built
 def test_a_frame_for_a_picture_may_do_nothing_else(client: httpx.Client) -> None:
-    answer = client.get("/image", params={"url": "https://user:word@example.org:8443/a.png?x=1&y=2"})
-    policy = answer.headers["content-security-policy"]
+    respond = client.get("/image", params={"url": "https://user:word@example.org:8443/a.png?x=1&y=2"})
+    policy = respond.headers["content-security-policy"]
     assert "img-src https://example.org:8443;" in policy
     assert "sandbox" in policy
     assert "script" not in policy
     assert "frame-ancestors 'self'" in policy
-    assert 'src="https://user:word@example.org:8443/a.png?x=1&amp;y=2"' in answer.text
+    assert 'src="https://user:word@example.org:8443/a.png?x=1&amp;y=2"' in respond.text
 
 
 # ---- what is built from ---------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.server import errors as http_errors
 from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
-from palaver.server.rest.operations import CLIENT_FACES, WITHOUT_FACE
-from palaver.server.rest.operations import FACES as OWN_FACES
+from palaver.server.operations import COMPAT_OPERATIONS, NOT_OVER_HTTP
+from palaver.server.operations import REST_OPERATIONS as OWN_FACES
 
-FACES = (*OWN_FACES, *CLIENT_FACES)
+REST_OPERATIONS = (*OWN_FACES, *COMPAT_OPERATIONS)
 
 
 def public_verbs() -> set[str]:
@@ -27,29 +27,29 @@ def public_verbs() -> set[str]:
 
 
 def test_every_public_verb_has_a_face_or_a_reason() -> None:
-    faced = {verb for face in FACES for verb in face.verbs}
-    assert public_verbs() - faced - WITHOUT_FACE.keys() == set()
+    faced = {verb for face in REST_OPERATIONS for verb in face.verbs}
+    assert public_verbs() - faced - NOT_OVER_HTTP.keys() == set()
 
 
 def test_the_table_names_only_verbs_that_exist() -> None:
-    named = {verb for face in FACES for verb in face.verbs} | WITHOUT_FACE.keys()
+    named = {verb for face in REST_OPERATIONS for verb in face.verbs} | NOT_OVER_HTTP.keys()
     assert named - public_verbs() == set()
 
 
 def test_no_verb_has_both_a_face_and_an_excuse() -> None:
-    assert {verb for face in FACES for verb in face.verbs} & WITHOUT_FACE.keys() == set()
+    assert {verb for face in REST_OPERATIONS for verb in face.verbs} & NOT_OVER_HTTP.keys() == set()
 
 
 def test_every_verb_with_a_face_over_http_is_in_mcp_too_or_has_a_reason() -> None:
     as_tools = {verb for face in TOOLS for verb in face.verbs}
-    assert public_verbs() - WITHOUT_FACE.keys() == as_tools | ELSEWHERE.keys() | WITHOUT_TOOL.keys()
+    assert public_verbs() - NOT_OVER_HTTP.keys() == as_tools | ELSEWHERE.keys() | WITHOUT_TOOL.keys()
     assert not (as_tools | ELSEWHERE.keys()) & WITHOUT_TOOL.keys()
 
 
 def test_operations_have_names_of_their_own_and_say_what_they_do() -> None:
-    names = [face.name for face in FACES]
+    names = [face.name for face in REST_OPERATIONS]
     assert len(set(names)) == len(names)
-    assert [face.name for face in FACES if not face.handler.__doc__] == []
+    assert [face.name for face in REST_OPERATIONS if not face.handler.__doc__] == []
 
 
 ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]

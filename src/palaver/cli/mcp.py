@@ -31,8 +31,8 @@ async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: Allow
     try:
         from mcp.server.stdio import stdio_server
 
-        from palaver.server.live.channel import Hub
-        from palaver.server.mcp.protocol import House, Visit, create_server
+        from palaver.server.live.channel import ChannelHub
+        from palaver.server.mcp.protocol import Host, RequestContext, create_server
         from palaver.server.ops import logs
         from palaver.server.settings import ServerSettings
     except ModuleNotFoundError as problem:
@@ -40,9 +40,9 @@ async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: Allow
     logs.set_up(ServerSettings(log_level="warning"))  # to stderr, without a word of what was said
     async with creating(call, worker=True) as store:
         # Over Supabase nobody reads for all: there the changes of a conversation are not told.
-        hub = None if call.url.startswith("supabase+") else Hub(store)
+        hub = None if call.url.startswith("supabase+") else ChannelHub(store)
         allowed = {"with_forget": allow_forget, "with_system": allow_system}
-        house = House(lambda _: Visit(store), hub, asyncio.Event(), **allowed)
-        server = create_server(house)
+        host = Host(lambda _: RequestContext(store), hub, asyncio.Event(), **allowed)
+        server = create_server(host)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

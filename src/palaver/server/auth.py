@@ -1,4 +1,4 @@
-"""Who is asking: a key, a JWT, a ticket for a browser's EventSource, or nobody on loopback. Ends in a Scope."""
+"""Authentication by API key, JWT, or ticket (for a browser's EventSource); on loopback none is needed."""
 
 from __future__ import annotations
 
@@ -24,60 +24,62 @@ from palaver.conversations.details import clean_scope
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
-from palaver.ports.engine import KEY_ID
-from palaver.server.errors import Refused
+from palaver.server.errors import Refusal
 from palaver.server.settings import ServerSettings, is_loopback
 
 log = logging.getLogger("palaver.server")
 
-# What a published key may have signed with, where it does not say that itself.
+# Algorithms of a published key that does not name its own, by key type.
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-SIGNED_ELSEWHERE = frozenset(one for family in ALGORITHMS.values() for one in family)
+ASYMMETRIC = frozenset(one for family in ALGORITHMS.values() for one in family)
 TICKET = "palaver-ticket"
-JWKS_SECONDS = 300.0  # a set of keys is believed so long
-JWKS_PAUSE = 30.0  # and asked for again at most this often, however many unknown keys are named
-JWKS_RETRY = 2.0  # where none could be read yet
-JWKS_PATIENCE = 10.0  # seconds for the whole of it: everybody with a JWT waits meanwhile
-USE_SECONDS = 3_600.0  # the use of a key from one address is noted once in this time
+JWKS_SECONDS = 300.0  # how long a set of keys is cached
+JWKS_PAUSE = 30.0  # minimum between two fetches, however many unknown keys are named
+JWKS_RETRY = 2.0  # minimum between two fetches while no set could be read yet
+JWKS_TIMEOUT = 10.0  # seconds for a whole fetch: every caller with a JWT waits for it
+USE_SECONDS = 3_600.0  # the use of a key from one address is logged once in this time
 MAX_TOKEN = 16_384  # bytes
-NOTED = 10_000
-COMPLETE_SECONDS = 300.0  # so much later than its bytes may an upload be completed
-Published = tuple[Any, list[str]]  # a public key, and the algorithms that it may be used with
+LOGGED_USES = 10_000  # entries before the memory of logged uses is cleared
+COMPLETE_SECONDS = 300.0  # how long after the deadline for its bytes an upload may be completed
+PublishedKey = tuple[Any, list[str]]  # a public key and its allowed algorithms
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is asking. `name` is for limits and logs; it is no secret."""
+    """An authenticated client. `name` is for rate limits and logs; it is not a secret."""
 
     scope: Scope
     name: str
     key: str | None = None
-    until: float | None = None  # when the JWT ends that they came with
+    until: float | None = None  # when the JWT expires
 
 
-def unauthorized(detail: str) -> Refused:
-    return Refused(401, detail, {"WWW-Authenticate": 'Bearer realm="palaver"'})
+def unauthorized(detail: str) -> Refusal:
+    return Refusal(401, detail, {"WWW-Authenticate": 'Bearer realm="palaver"'})
 
 
 @dataclass(slots=True)
 class Authenticator:
+    """Finds the caller of a request from its credentials."""
+
     settings: ServerSettings
     store: Store
-    _noted: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    _jwks: dict[str, Published] = field(default_factory=dict)
-    _jwks_at: float = -1e9  # when they were asked for last, by the monotonic clock
+    jwks_retry: float = JWKS_RETRY
+    _logged_uses: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _jwks: dict[str, PublishedKey] = field(default_factory=dict)
+    _jwks_at: float = -1e9  # the last fetch, by the monotonic clock
     _jwks_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def caller(
         self, headers: Headers, ticket: str | None, address: str, line: str = "", *, of_sdk: bool = False
     ) -> Caller:
-        """Raises 401. `ticket` is given where one is taken; `line` is the method and the path that it must be for.
+        """Return the caller, or raise 401. A `ticket` must have been made for `line`, the method and path.
 
-        The SDKs of providers cannot do without a key: where none is needed, theirs is as good as none.
+        With `of_sdk`, an unknown key is ignored if no authentication is needed: the SDKs of providers always send one.
         """
         token = _credentials(headers)
         if of_sdk and token is not None and not self._could_be_ours(token):
@@ -89,20 +91,20 @@ class Authenticator:
                 raise unauthorized("Send a key or a JWT: Authorization: Bearer …")
             return Caller(Scope.of(self.settings.tenant, None), "local")
         if len(token) > MAX_TOKEN:
-            raise unauthorized("That is neither a key nor a JWT")
+            raise unauthorized("The credentials are neither a key nor a JWT")
         return await (self._by_key(token, address) if token.startswith(api_keys.PREFIX) else self._by_jwt(token))
 
     def _could_be_ours(self, token: str) -> bool:
         return self.settings.needs_auth or self.settings.has_jwt or token.startswith(api_keys.PREFIX)
 
     async def still_allowed(self, caller: Caller) -> None:
-        """For a connection that stays open: whether its key or its JWT still works. Raises 401."""
+        """Check the key or JWT of a connection that stays open. Raises 401."""
         if caller.until is not None and time.time() >= caller.until:
             raise unauthorized("This JWT has expired")
         if caller.key is not None:
             found = [one for one in await self.store.engine.api_keys(caller.scope) if one.id == caller.key]
             if not found or not found[0].works(self.store.parts.clock.now()):
-                raise unauthorized("This key works no more")
+                raise unauthorized("This key is no longer valid")
 
     # ---- keys
 
@@ -110,31 +112,31 @@ class Authenticator:
         tenant = api_keys.tenant_of(token)
         key = None if tenant is None else await self.store.engine.api_key(tenant, api_keys.hash_of(token))
         if key is None:
-            raise unauthorized("This key is not known")
-        return await self._taken(key, address)
+            raise unauthorized("This key is unknown")
+        return await self._accept_key(key, address)
 
-    async def _taken(self, key: ApiKey, address: str) -> Caller:
+    async def _accept_key(self, key: ApiKey, address: str) -> Caller:
         if not key.works(self.store.parts.clock.now()):
-            await self._note("refuse", key, address)
+            await self._log_key_use("refuse", key, address)
             raise unauthorized("This key was revoked" if key.revoked_at is not None else "This key has expired")
-        await self._note("use", key, address)
+        await self._log_key_use("use", key, address)
         return Caller(key.scope, f"key:{key.id}", key.id)
 
-    async def _note(self, kind: str, key: ApiKey, address: str) -> None:
-        """Put it into the keys' log: once an hour for each address, not for every request."""
+    async def _log_key_use(self, kind: str, key: ApiKey, address: str) -> None:
+        """Write to the log of keys: once an hour for each address, not for every request."""
         entry, now = (kind, key.id, address), time.monotonic()
-        if now - self._noted.get(entry, -1e9) < USE_SECONDS:
+        if now - self._logged_uses.get(entry, -1e9) < USE_SECONDS:
             return
-        if len(self._noted) >= NOTED:
-            self._noted.clear()
-        self._noted[entry] = now
+        if len(self._logged_uses) >= LOGGED_USES:
+            self._logged_uses.clear()
+        self._logged_uses[entry] = now
         await self.store.engine.log_key(key.scope, kind, key.id, {"address": address})
 
     # ---- JWTs
 
     async def _by_jwt(self, token: str) -> Caller:
         if not self.settings.has_jwt:
-            raise unauthorized("This is no key of this server, and it takes no JWTs")
+            raise unauthorized("This is not a key of this server, and JWTs are not configured")
         try:
             key, algorithms = await self._signing_key(jwt.get_unverified_header(token))
             claims = jwt.decode(
@@ -148,48 +150,48 @@ class Authenticator:
         except jwt.PyJWTError as problem:
             raise unauthorized(f"This JWT is not accepted ({type(problem).__name__})") from None
         try:
-            scope = clean_scope(self._claimed(claims))
+            scope = clean_scope(self._scope_from_claims(claims))
         except InvalidInput as problem:
             raise unauthorized(f"This JWT is not accepted ({problem.field})") from None
         return Caller(scope, f"jwt:{scope.tenant}/{scope.user}", until=float(claims["exp"]))
 
     async def _signing_key(self, header: Mapping[str, Any]) -> tuple[Any, list[str]]:
-        """The key is chosen by us, the algorithms are those of that key: a token cannot choose a weaker way."""
+        """Choose the key, and the algorithms from the key: a token cannot select a weaker one."""
         algorithm = header.get("alg")
         if algorithm == "HS256" and self.settings.jwt_secret:
             return self.settings.jwt_secret, ["HS256"]
-        if algorithm in SIGNED_ELSEWHERE and self.settings.jwks:
-            return await self._published(str(header.get("kid", "")))
+        if algorithm in ASYMMETRIC and self.settings.jwks:
+            return await self._find_published_key(str(header.get("kid", "")))
         raise jwt.InvalidAlgorithmError
 
-    async def _published(self, kid: str) -> Published:
+    async def _find_published_key(self, kid: str) -> PublishedKey:
         async with self._jwks_lock:
-            wait = JWKS_SECONDS if kid in self._jwks else JWKS_PAUSE if self._jwks else JWKS_RETRY
+            wait = JWKS_SECONDS if kid in self._jwks else JWKS_PAUSE if self._jwks else self.jwks_retry
             if time.monotonic() - self._jwks_at > wait:
-                await self._ask_for_keys(cast(str, self.settings.jwks))
+                await self._fetch_keys(cast(str, self.settings.jwks))
         if not self._jwks:
-            raise Refused(503, "The keys of the JWTs cannot be read now", {"Retry-After": "5"})
+            raise Refusal(503, "The keys for JWTs cannot be read now", {"Retry-After": "5"})
         if kid not in self._jwks:
             raise jwt.InvalidKeyError
         return self._jwks[kid]
 
-    async def _ask_for_keys(self, place: str) -> None:
-        """Those that are known stay when they cannot be read: what is there may be anything, or nothing."""
+    async def _fetch_keys(self, place: str) -> None:
+        """Fetch the set of keys. If that fails in any way, the known keys stay in use."""
         try:
-            self._jwks = await asyncio.wait_for(asyncio.to_thread(_read_jwks, place), JWKS_PATIENCE)
+            self._jwks = await asyncio.wait_for(asyncio.to_thread(_read_jwks, place), JWKS_TIMEOUT)
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as problem:
-            log.warning("the keys of the JWTs cannot be read (%s)", type(problem).__name__)
+            log.warning("the keys for JWTs cannot be read (%s)", type(problem).__name__)
         self._jwks_at = time.monotonic()
 
-    def _claimed(self, claims: Mapping[str, Any]) -> Scope:
-        """`sub` is the user. Nothing is believed from `user_metadata`: people edit it themselves."""
+    def _scope_from_claims(self, claims: Mapping[str, Any]) -> Scope:
+        """Read the scope from claims. `sub` is the user. `user_metadata` is ignored, because users can edit it."""
         granted = claims.get("app_metadata")
         granted = granted if isinstance(granted, Mapping) else {}
-        tenant = self._tenant(claims, granted)
+        tenant = self._tenant_from_claims(claims, granted)
         user = claims["sub"]
         if not isinstance(tenant, str) or not tenant or not user:
-            raise unauthorized(f"This JWT names no {self.settings.jwt_tenant_claim}")
-        rights = [one.strip() for one in str(granted.get("palaver_rights") or "read,write").split(",")]
+            raise unauthorized(f"This JWT has no {self.settings.jwt_tenant_claim} or no sub")
+        rights = str(granted.get("palaver_rights") or "read,write").split(",")
         sight = granted.get("palaver_sight")
         workspace = granted.get("palaver_workspace")
         return Scope(
@@ -200,7 +202,7 @@ class Authenticator:
             workspace if isinstance(workspace, str) else None,
         )
 
-    def _tenant(self, claims: Mapping[str, Any], granted: Mapping[str, Any]) -> Any:
+    def _tenant_from_claims(self, claims: Mapping[str, Any], granted: Mapping[str, Any]) -> Any:
         name = self.settings.jwt_tenant_claim
         if name.split(".")[0] == "user_metadata":
             return None
@@ -212,27 +214,27 @@ class Authenticator:
     # ---- tickets
 
     def ticket(self, caller: Caller) -> str:
-        """What a browser's EventSource may put into a URL, for a short time, to read events."""
-        return self._signed(caller, self.settings.ticket_seconds, until=caller.until)
+        """Make a short-lived ticket that a browser's EventSource puts into a URL to read events."""
+        return self._sign_ticket(caller, self.settings.ticket_seconds, until=caller.until)
 
     def link_ticket(self, caller: Caller, line: str, seconds: float) -> str:
-        """What a link to one file holds: good for that method and path alone, and no longer than its maker's JWT."""
-        return self._signed(caller, seconds, until=caller.until, **{"for": line})
+        """Make a ticket for a link to one file: for that method and path alone, and not beyond the caller's JWT."""
+        return self._sign_ticket(caller, seconds, until=caller.until, **{"for": line})
 
     def upload_ticket(self, caller: Caller, line: str, upload: Upload, seconds: float) -> str:
-        """What an upload is put with, and completed with a little later."""
+        """Make a ticket with which an upload is sent, and completed a little later."""
         place = {"id": upload.id, "path": upload.path, "filename": upload.filename, "media_type": upload.media_type}
-        return self._signed(caller, seconds + COMPLETE_SECONDS, upload=place, **{"for": line})
+        return self._sign_ticket(caller, seconds + COMPLETE_SECONDS, upload=place, **{"for": line})
 
     def upload_of(self, ticket: str | None, id: str) -> Upload:
-        """The upload that a ticket is for. Raises 401."""
-        claims = self._claims(ticket or "")
+        """Return the upload that a ticket is for. Raises 401."""
+        claims = self._read_ticket(ticket or "")
         place = claims.get("upload")
         if not isinstance(place, dict) or place["id"] != id:
-            raise unauthorized("This is not the ticket of this upload")
+            raise unauthorized("This ticket is not for this upload")
         return Upload(**place, expires_at=datetime.fromtimestamp(claims["exp"], UTC))
 
-    def _signed(self, caller: Caller, seconds: float, **more: Any) -> str:
+    def _sign_ticket(self, caller: Caller, seconds: float, **more: Any) -> str:
         scope = caller.scope
         claims = {
             "aud": TICKET,
@@ -244,14 +246,14 @@ class Authenticator:
         }
         return jwt.encode(claims, self.settings.ticket_secret, algorithm="HS256")
 
-    def _claims(self, ticket: str) -> dict[str, Any]:
+    def _read_ticket(self, ticket: str) -> dict[str, Any]:
         try:
             return jwt.decode(ticket[:MAX_TOKEN], self.settings.ticket_secret, algorithms=["HS256"], audience=TICKET)
         except jwt.PyJWTError:
-            raise unauthorized("This ticket is over, or none of ours: get a new one") from None
+            raise unauthorized("This ticket is invalid or has expired: get a new one") from None
 
     async def _by_ticket(self, ticket: str, line: str) -> Caller:
-        claims = self._claims(ticket)
+        claims = self._read_ticket(ticket)
         is_for_events = line.startswith("GET ") and line.endswith("/events")
         if claims.get("for") != (None if is_for_events else line):
             raise unauthorized("This ticket is for something else")
@@ -264,7 +266,7 @@ class Authenticator:
 
 
 def _credentials(headers: Headers) -> str | None:
-    """`Authorization: Bearer …`, or `x-api-key`, which Anthropic's clients send."""
+    """Return the token of `Authorization: Bearer …`, or of `x-api-key`, which Anthropic's clients send."""
     return bearer(headers) or headers.get("x-api-key")
 
 
@@ -277,37 +279,32 @@ def bearer(headers: Headers) -> str | None:
     return token.strip()
 
 
-def _read_jwks(place: str) -> dict[str, Published]:
-    """Public keys by their id. Those that are of no use here are passed over."""
-    text = _read(place) if "://" in place else Path(place).read_text()
-    found: dict[str, Published] = {}
+def _read_jwks(place: str) -> dict[str, PublishedKey]:
+    """Read public keys by id. Keys that cannot verify signatures are skipped."""
+    text = _fetch(place) if "://" in place else Path(place).read_text()
+    found: dict[str, PublishedKey] = {}
     for one in json.loads(text)["keys"]:
-        algorithms = _algorithms(one) if isinstance(one, dict) and one.get("use", "sig") == "sig" else []
+        algorithms = _allowed_algorithms(one) if isinstance(one, dict) and one.get("use", "sig") == "sig" else []
         if algorithms:
             with suppress(jwt.PyJWTError):
                 found[str(one.get("kid", ""))] = (jwt.PyJWK(one).key, algorithms)
     return found
 
 
-def _algorithms(key: Mapping[str, Any]) -> list[str]:
-    """What a key says that it signs with; else everything that it could."""
+def _allowed_algorithms(key: Mapping[str, Any]) -> list[str]:
+    """Return the algorithm that a key names, or all that its type allows."""
     able = ALGORITHMS.get(str(key.get("kty")), ())
     return [one for one in able if one == key.get("alg", one)]
 
 
-def _read(url: str) -> str:
+def _fetch(url: str) -> str:
     _check_url(url)
     with urllib.request.urlopen(url, timeout=5) as answer:
-        _check_url(answer.url)  # it may have been led elsewhere
+        _check_url(answer.url)  # after redirects
         return str(answer.read(1_000_000).decode())
 
 
 def _check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        raise OSError("the keys of JWTs are read over https only")
-
-
-def known_by(key: str) -> str:
-    """How a key is called in logs."""
-    return api_keys.hash_of(key).hex()[:KEY_ID]
+        raise OSError("the keys for JWTs are read over https only")

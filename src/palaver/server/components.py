@@ -1,10 +1,10 @@
-"""What all requests share while the server runs."""
+"""Services shared by all requests while the server runs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -15,18 +15,22 @@ from palaver.audit.seals import clean_sealing_key, seal_everything
 from palaver.conversations.opening import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
+from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import InvalidInput, PalaverError
+from palaver.generation.settings import GenerateSettings
 from palaver.model import Scope
+from palaver.models.registry import ModelRegistry
 from palaver.server.auth import Authenticator, Caller
-from palaver.server.compat.sdk_retries import Retries
-from palaver.server.errors import Refused
+from palaver.server.compat.sdk_retries import REMEMBERED, RetriedRequests
+from palaver.server.errors import Refusal
 from palaver.server.live.answers import Answers
-from palaver.server.live.channel import Hub
+from palaver.server.live.channel import ChannelHub
 from palaver.server.ops.metrics import Metrics
 from palaver.server.ops.readiness import Readiness
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
+START_SECONDS = 60.0  # an answer without a first event after this time is considered lost
 
 
 @dataclass(slots=True)
@@ -34,25 +38,26 @@ class Services:
     settings: ServerSettings
     store: Store
     authenticator: Authenticator
-    hub: Hub
+    hub: ChannelHub
     answers: Answers
     readiness: Readiness
     metrics: Metrics
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    retries: Retries[Any] = field(default_factory=Retries)
-    recent: OrderedDict[str, Any] = field(default_factory=OrderedDict)  # exchanges of late, by name
-    # Histories of clients are taken in one after another, in each conversation.
-    taking_in: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    retries: RetriedRequests[Any] = field(default_factory=RetriedRequests)
+    recent_exchanges: BoundedDict[str, Any] = field(default_factory=lambda: BoundedDict(REMEMBERED))  # by id
+    start_seconds: float = START_SECONDS
+    # One client's history at a time is stored in a conversation.
+    history_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    def admit(self, caller: Caller) -> None:
-        """One more live stream? A caller that never closes them is refused at some point."""
+    def check_stream_limit(self, caller: Caller) -> None:
+        """Refuse one more live stream to a caller that has reached the limit."""
         limit = self.settings.max_streams
         if caller.name != "local" and self.streams[caller.name] >= limit:
-            raise Refused(429, f"at most {limit} open streams", {"Retry-After": "5"}, limit=limit)
+            raise Refusal(429, f"at most {limit} open streams", {"Retry-After": "5"}, limit=limit)
 
     @contextmanager
-    def streaming(self, caller: Caller) -> Iterator[None]:
+    def count_stream(self, caller: Caller) -> Iterator[None]:
         self.streams[caller.name] += 1
         self.metrics.readers.inc()
         try:
@@ -64,13 +69,21 @@ class Services:
                 del self.streams[caller.name]
 
     @property
+    def registry(self) -> ModelRegistry:
+        return self.store.parts.generation.models
+
+    @property
+    def generate_settings(self) -> GenerateSettings:
+        return self.store.parts.generation.settings
+
+    @property
     def models(self) -> frozenset[str]:
-        """The models that callers may name: those that whoever runs this server has named."""
-        book = self.store.parts.generation.models
-        return frozenset({book.default, *book.names, *book.agents.values(), *book.workspaces.values()})
+        """The models that callers may name: those in the server's configuration."""
+        known = self.registry
+        return frozenset({known.default, *known.names, *known.agents.values(), *known.workspaces.values()})
 
     def begin_shutdown(self) -> None:
-        """Live readers leave at once, so that the server can end; answers get a moment longer. A signal calls this."""
+        """Disconnect live readers, so that the server can stop; answers get a moment longer. Called by a signal."""
         self.readiness.closing = True
         self.hub.close()
         self.closing.set()
@@ -78,7 +91,7 @@ class Services:
 
 @asynccontextmanager
 async def open_services(settings: ServerSettings, metrics: Metrics | None = None) -> AsyncIterator[Services]:
-    """The database and everything around it. Refuses to serve others without a way to tell them apart."""
+    """Open the database and the services on it. Refuses to listen beyond loopback without keys or JWTs."""
     metrics = metrics or Metrics()
     async with open_store(
         settings.url,
@@ -96,10 +109,10 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         if settings.needs_auth and not settings.has_jwt and not await store.engine.has_key():
             raise InvalidInput(
                 "host",
-                f"{settings.host} is not only this machine, and nobody has a key: run `palaver keys create NAME`, "
+                f"{settings.host} is reachable by others, and there is no key: run `palaver keys create NAME`, "
                 "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
             )
-        hub = Hub(store)
+        hub = ChannelHub(store)
         services = Services(
             settings=settings,
             store=store,
@@ -109,21 +122,21 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             readiness=Readiness(store.engine, settings.ready_lag),
             metrics=metrics,
         )
-        chores = [asyncio.create_task(_seal_now_and_then(services), name="palaver-sealer")]
+        tasks = [asyncio.create_task(_seal_periodically(services), name="palaver-sealer")]
         if settings.sweep_every:
             sweeper = Sweeper(store, settings.sweep_every, settings.retention_minutes, every_tenant=True)
-            chores.append(asyncio.create_task(sweeper.run(), name="palaver-sweeper"))
+            tasks.append(asyncio.create_task(sweeper.run(), name="palaver-sweeper"))
         try:
             yield services
         finally:
             services.begin_shutdown()
             await services.answers.close(settings.shutdown_seconds)
-            for chore in chores:
-                chore.cancel()
-            await asyncio.gather(*chores, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _seal_now_and_then(services: Services) -> None:
+async def _seal_periodically(services: Services) -> None:
     settings, store = services.settings, services.store
     if settings.audit_key is None:
         return
@@ -131,6 +144,6 @@ async def _seal_now_and_then(services: Services) -> None:
     while True:
         try:
             await seal_everything(store.engine, key, store.parts.clock.now())
-        except PalaverError as problem:  # the next round does it
+        except PalaverError as problem:  # tried again in the next round
             log.warning("the log could not be sealed (%s)", type(problem).__name__)
         await asyncio.sleep(settings.seal_every)

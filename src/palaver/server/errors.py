@@ -1,4 +1,4 @@
-"""Errors as answers: one table from our errors to statuses, told as problem details (RFC 9457)."""
+"""Errors as responses: one table from Palaver's errors to statuses, sent as problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palaver import errors
-from palaver.server.ops.logs import place_of
-from palaver.server.rest import wire
+from palaver.server import wire
+from palaver.server.ops.logs import raised_at
 
 log = logging.getLogger("palaver.server")
 
-# The nearest class in an error's ancestry decides. The second value is the end of the problem's type.
+# The nearest class in an error's ancestry decides. The second value ends the problem's type URN.
 STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.InvalidInput: (422, "invalid-input"),
     errors.TooLarge: (413, "too-large"),
@@ -45,29 +45,29 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.PalaverError: (500, "error"),
 }
 TITLES: Mapping[int, str] = {
-    400: "The request cannot be read",
-    401: "Who is asking?",
+    400: "Bad request",
+    401: "Not authenticated",
     403: "Not allowed",
     404: "Not found",
-    405: "No such method here",
-    406: "Not in that form",
-    408: "The request came too slowly",
-    409: "Somebody was faster",
-    410: "Gone for good",
-    412: "The thread has moved on",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
     413: "Too large",
-    415: "Not in this form",
-    416: "No such range",
-    421: "Not this server's name",
-    422: "The request does not fit",
-    428: "A condition is needed",
+    415: "Unsupported media type",
+    416: "Range not satisfiable",
+    421: "Misdirected request",
+    422: "Invalid input",
+    428: "Precondition required",
     429: "Too many requests",
     431: "Headers too large",
-    500: "Something went wrong",
-    501: "Not installed here",
-    502: "The model did not answer as it should",
-    503: "Not now",
-    504: "It took too long",
+    500: "Internal error",
+    501: "Not installed",
+    502: "Model error",
+    503: "Unavailable",
+    504: "Timeout",
     507: "No space left",
 }
 SLUGS: Mapping[int, str] = {
@@ -89,14 +89,14 @@ SLUGS: Mapping[int, str] = {
     503: "unavailable",
     504: "timeout",
 }
-# What an error may say of itself. None of it is content.
-SHOWN = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
+# Attributes of an error that are sent to clients. None of them is content.
+SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
          "conversation", "attachment", "model", "row", "media_type")  # fmt: skip
 TYPE = "urn:palaver:problem:"
 
 
-class Refused(HTTPException):
-    """A refusal of the server itself, with what a client needs to know."""
+class Refusal(HTTPException):
+    """An HTTP error that the server itself raises. `fields` become members of the problem details."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
         super().__init__(status, detail, dict(headers) if headers else None)
@@ -107,7 +107,7 @@ class Problem(Response):
     media_type = "application/problem+json"
 
 
-def problem(
+def problem_response(
     status: int, slug: str, detail: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Problem:
     body = {"type": TYPE + slug, "title": TITLES.get(status, "Error"), "status": status, "detail": detail, **fields}
@@ -118,8 +118,8 @@ def status_of(error: Exception) -> tuple[int, str]:
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
-def of_error(error: errors.PalaverError) -> Problem:
-    body = body_of(error)
+def error_response(error: errors.PalaverError) -> Problem:
+    body = problem_body(error)
     headers = {}
     if body["status"] == 503:
         wait = getattr(error, "retry_after", None)
@@ -127,42 +127,42 @@ def of_error(error: errors.PalaverError) -> Problem:
     return Problem(wire.encode(body), body["status"], headers=headers)
 
 
-def body_of(error: errors.PalaverError) -> dict[str, Any]:
-    """An error of ours as problem details."""
+def problem_body(error: errors.PalaverError) -> dict[str, Any]:
+    """Describe an error of Palaver as problem details."""
     status, slug = status_of(error)
     body = {"type": TYPE + slug, "title": TITLES[status], "status": status}
-    if isinstance(error, errors.EngineError):  # a path of this machine is nobody's business
+    if isinstance(error, errors.EngineError):  # its text may contain a path of this machine
         return {**body, "detail": type(error).__doc__ or ""}
-    fields = {name: getattr(error, name) for name in SHOWN if getattr(error, name, None) is not None}
+    fields = {name: getattr(error, name) for name in SENT if getattr(error, name, None) is not None}
     return {**body, "detail": str(error), **fields}
 
 
-def of_refusal(error: HTTPException) -> Problem:
+def refusal_response(error: HTTPException) -> Problem:
     slug = SLUGS.get(error.status_code, "error")
-    return problem(error.status_code, slug, str(error.detail), getattr(error, "fields", {}), error.headers)
+    return problem_response(error.status_code, slug, str(error.detail), getattr(error, "fields", {}), error.headers)
 
 
-def of_validation(error: RequestValidationError) -> Problem:
-    """What the schema says. The values themselves are not repeated: they may be what somebody said."""
-    found = [{"field": _place(one), "problem": _without_input(one)} for one in error.errors()[:20]]
+def validation_response(error: RequestValidationError) -> Problem:
+    """Report which fields do not fit the schema. The values are not repeated: they may be private."""
+    found = [{"field": _field_path(one), "problem": _describe_without_input(one)} for one in error.errors()[:20]]
     first = found[0] if found else {"field": "body", "problem": "cannot be read"}
     detail = f"{first['field']}: {first['problem']}"
-    return problem(422, "invalid-input", detail, {"field": first["field"], "errors": found})
+    return problem_response(422, "invalid-input", detail, {"field": first["field"], "errors": found})
 
 
-def _place(one: Mapping[str, Any]) -> str:
+def _field_path(one: Mapping[str, Any]) -> str:
     parts = one["loc"]
-    if one["type"] == "json_invalid":  # then the rest of it is a number of bytes
+    if one["type"] == "json_invalid":  # the rest of the location is a byte offset
         return "body"
     named = [str(part) for part in parts if part not in ("body", "query", "path", "header")]
     return ".".join(named) or str(parts[0] if parts else "body")
 
 
-def _without_input(one: Mapping[str, Any]) -> str:
+def _describe_without_input(one: Mapping[str, Any]) -> str:
     if one["type"] == "json_invalid":
         return "is not valid JSON"
     if one["loc"] == ("body",) and isinstance(one["input"], bytes):
-        return "is taken as JSON only with the header content-type: application/json"
+        return "is read as JSON only with the header content-type: application/json"
     return str(one["msg"])
 
 
@@ -173,24 +173,24 @@ async def on_error(_: Request, error: Exception) -> Response:
     if isinstance(error, errors.ScrubPending):
         return Response(wire.encode({"detail": str(error)}), 202, media_type="application/json")
     assert isinstance(error, errors.PalaverError)
-    return of_error(error)
+    return error_response(error)
 
 
 async def on_refusal(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return of_refusal(error)
+    return refusal_response(error)
 
 
 async def on_validation(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return of_validation(error)
+    return validation_response(error)
 
 
-async def on_surprise(request: Request, error: Exception) -> Response:
-    return of_surprise(error, request.state.request_id)
+async def on_unexpected(request: Request, error: Exception) -> Response:
+    return unexpected_response(error, request.state.request_id)
 
 
-def of_surprise(error: Exception, request: str) -> Problem:
-    """A fault of ours. Its text may hold anything, so only its kind is logged."""
-    log.error("request %s: unexpected %s at %s", request, type(error).__name__, place_of(error))
-    return problem(500, "error", "An unexpected error. The server's log names it by this request's id.", {})
+def unexpected_response(error: Exception, request: str) -> Problem:
+    """Report an unexpected error. Its text may be private, so only its type and place are logged."""
+    log.error("request %s: unexpected %s at %s", request, type(error).__name__, raised_at(error))
+    return problem_response(500, "error", "Unexpected error. The server log has it under the id of this request.", {})

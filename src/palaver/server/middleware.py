@@ -1,6 +1,6 @@
-"""What stands before every request: its id, its headers, the names and origins it may use, its size, pace and time.
+"""Middleware: request id and headers, Host and Origin, authentication and rate limit, body size and time limits.
 
-Plain ASGI, so that a stream passes through without being held up. The order is in `app.py`.
+Plain ASGI, so that streams are not buffered. `app.py` sets the order.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,23 +17,24 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palaver.core.bounded_dict import BoundedDict
 from palaver.core.identity import new_id
 from palaver.errors import PalaverError
 from palaver.server import errors as http_errors
-from palaver.server.auth import Authenticator
+from palaver.server.auth import Authenticator, Caller
 from palaver.server.compat import errors as compat_errors
-from palaver.server.errors import Refused
-from palaver.server.oauth_metadata import challenged
+from palaver.server.errors import Refusal
+from palaver.server.oauth_metadata import add_challenge
 from palaver.server.ops.metrics import METHODS, Metrics
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-PROBES = frozenset({"/healthz", "/readyz"})  # asked by machines that know an address and no name; they tell nothing
-API = ("/api", "/v1", "/mcp")  # what needs a caller
+PROBES = frozenset({"/healthz", "/readyz"})  # any Host is accepted: load balancers use an address; they reveal nothing
+API = ("/api", "/v1", "/mcp")  # paths that need a caller
 UPLOADS = re.compile(r"/api/conversations/[^/]+/(?:attachments|uploads/[^/]+)")
-# What a ticket opens, instead of a key: events; and with a ticket of their own, one file or one upload.
+# Requests that accept a ticket instead of a key: events; and, with a ticket made for it, one file or one upload.
 TICKETS = re.compile(
     r"GET /api/(?:events|conversations/[^/]+/(?:events|attachments/[^/]+/content))"
     r"|PUT /api/conversations/[^/]+/uploads/[^/]+"
@@ -51,17 +50,17 @@ SAFE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
-CALLERS = 10_000  # whose pace is remembered
-STRANGERS = (5.0, 30)  # the pace of an address whose callers are not known: so many per second, and at once
+REMEMBERED_CALLERS = 10_000
+UNKNOWN_RATE, UNKNOWN_BURST = 5.0, 30  # failed logins per second and address, and at once
 
 
-async def _refuse(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
-    await compat_errors.in_dialect(scope["path"], http_errors.of_refusal(refusal))(scope, receive, send)
+async def _send_refusal(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+    await compat_errors.to_client_format(scope["path"], http_errors.refusal_response(refusal))(scope, receive, send)
 
 
 @dataclass(slots=True)
-class Envelope:
-    """Outermost: every answer has a request id and safe headers, and a fault of ours says nothing of what it held."""
+class RequestIdMiddleware:
+    """Outermost: gives every response a request id and security headers, and hides the details of unexpected errors."""
 
     app: ASGIApp
     metrics: Metrics
@@ -75,7 +74,7 @@ class Envelope:
         scope.setdefault("state", {})["request_id"] = id
         started, began, status, waited = False, time.perf_counter(), 0, 0.0
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal started, status, waited
             if message["type"] == "http.response.start":
                 started, status, waited = True, message["status"], time.perf_counter() - began
@@ -87,49 +86,49 @@ class Envelope:
             await send(message)
 
         try:
-            await self.app(scope, receive, dressed)
+            await self.app(scope, receive, send_with_headers)
         except ClientDisconnect:
-            pass  # in the middle of its body: there is nobody to answer, and nothing is wrong here
-        except Exception as problem:  # the last place where it can be answered
-            response = compat_errors.in_dialect(scope["path"], http_errors.of_surprise(problem, id))
+            pass  # the client left in the middle of its body: not an error of the server
+        except Exception as problem:  # the last place that can send a response
+            response = compat_errors.to_client_format(scope["path"], http_errors.unexpected_response(problem, id))
             if not started:
-                await response(scope, receive, dressed)
+                await response(scope, receive, send_with_headers)
         finally:
-            self.metrics.request(scope["method"], _route(scope), status, waited)
-            _tell(scope, id, status, time.perf_counter() - began)
+            self.metrics.request(scope["method"], _route_pattern(scope), status, waited)
+            _log_request(scope, id, status, time.perf_counter() - began)
 
 
-def _tell(scope: Scope, id: str, status: int, seconds: float) -> None:
-    """One line of the log. A request without a status is one whose client went away before the answer."""
+def _log_request(scope: Scope, id: str, status: int, seconds: float) -> None:
+    """Log one request. Status 0: the client left before the response."""
     level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
     if not log.isEnabledFor(level):
         return
-    told = {
+    fields = {
         "method": scope["method"] if scope["method"] in METHODS else "other",
-        "route": _route(scope),
+        "route": _route_pattern(scope),
         "status": status,
         "ms": round(seconds * 1_000, 1),
-        "caller": _caller(scope),
+        "caller": _caller_label(scope),
         "request": id,
     }
-    log.log(level, " ".join(["%s"] * len(told)), *told.values(), extra={"event": "request", "fields": told})
+    log.log(level, " ".join(["%s"] * len(fields)), *fields.values(), extra={"event": "request", "fields": fields})
 
 
-def _route(scope: Scope) -> str:
-    """The pattern of the path: an id in a log may be followed, what somebody typed may not."""
+def _route_pattern(scope: Scope) -> str:
+    """Return the pattern of the path. Paths themselves are not logged: they may hold what a user typed."""
     route = scope.get("route")
     return str(getattr(route, "path", "-"))
 
 
-def _caller(scope: Scope) -> str:
-    """The id of a key; of others only how they came in: who they are is nothing for a log."""
+def _caller_label(scope: Scope) -> str:
+    """Return the id of a key; for other callers only how they authenticated, because users are not logged."""
     caller = scope["state"].get("caller")
     return "-" if caller is None else f"key:{caller.key}" if caller.key else caller.name.partition(":")[0]
 
 
 @dataclass(slots=True)
-class Doorman:
-    """Only under our own names, and only for our own pages: a page elsewhere cannot talk to a server on loopback."""
+class HostOriginMiddleware:
+    """Checks Host and Origin, against DNS rebinding and cross-site requests to a server on loopback."""
 
     app: ASGIApp
     settings: ServerSettings
@@ -140,8 +139,8 @@ class Doorman:
             return
         try:
             self._check(Headers(scope=scope), scope["path"])
-        except Refused as refusal:
-            await _refuse(refusal, scope, receive, send)
+        except Refusal as refusal:
+            await _send_refusal(refusal, scope, receive, send)
             return
         await self.app(scope, receive, send)
 
@@ -149,28 +148,28 @@ class Doorman:
         if path in PROBES:
             return
         if len(headers.getlist("host")) != 1:
-            raise Refused(400, "There must be one Host header")
+            raise Refusal(400, "Send exactly one Host header")
         host = headers["host"].lower()
         name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
         if self.settings.names and name not in self.settings.names:
-            raise Refused(421, "This server does not go by that name: add it to PALAVER_HOSTS")
+            raise Refusal(421, "This Host is not a name of this server: add it to PALAVER_HOSTS")
         origin = headers.get("origin")
         if origin is None or origin in self.settings.origins:
             return
         if origin.lower() not in (f"http://{host}", f"https://{host}"):
-            raise Refused(403, "Pages of that origin may not call this server: add it to PALAVER_ORIGINS")
+            raise Refusal(403, "This Origin may not call this server: add it to PALAVER_ORIGINS")
 
 
 @dataclass(slots=True)
-class Pace:
-    """So many requests per second and caller, on average, in this process; a burst may be faster."""
+class TokenBucket:
+    """Per-process token bucket: `rate` requests per second per caller, with bursts. A rate of 0 means unlimited."""
 
     rate: float
     burst: int
-    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+    _left: BoundedDict[str, tuple[float, float]] = field(default_factory=lambda: BoundedDict(REMEMBERED_CALLERS))
 
-    def take(self, caller: str) -> float | None:
-        """None when the caller may go on, else how many seconds to wait."""
+    def take_token(self, caller: str) -> float | None:
+        """Take a token. Returns None, or the seconds to wait if there is none."""
         if not self.rate:
             return None
         now = time.monotonic()
@@ -178,18 +177,16 @@ class Pace:
         left = min(float(self.burst), left + (now - then) * self.rate)
         wait = None if left >= 1 else (1 - left) / self.rate
         self._left[caller] = (left - 1 if wait is None else left, now)
-        while len(self._left) > CALLERS:
-            self._left.popitem(last=False)
         return wait
 
 
 @dataclass(slots=True)
-class Gate:
-    """Says who is asking before a byte of the body is read, and how often they may."""
+class AuthMiddleware:
+    """Authenticates the caller and applies the rate limit, before a byte of the body is read."""
 
     app: ASGIApp
-    pace: Pace
-    strangers: Pace = field(default_factory=lambda: Pace(*STRANGERS))
+    rate_limit: TokenBucket
+    unknown_rate_limit: TokenBucket = field(default_factory=lambda: TokenBucket(UNKNOWN_RATE, UNKNOWN_BURST))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):
@@ -197,15 +194,17 @@ class Gate:
             return
         try:
             scope["state"]["caller"] = await self._caller(scope)
-        except Refused as refusal:
-            await _refuse(challenged(scope, refusal), scope, receive, send)
+        except Refusal as refusal:
+            await _send_refusal(add_challenge(scope, refusal), scope, receive, send)
             return
-        except PalaverError as problem:  # the database is out of reach
-            await compat_errors.in_dialect(scope["path"], http_errors.of_error(problem))(scope, receive, send)
+        except PalaverError as problem:  # the database is not reachable
+            await compat_errors.to_client_format(scope["path"], http_errors.error_response(problem))(
+                scope, receive, send
+            )
             return
         await self.app(scope, receive, send)
 
-    async def _caller(self, scope: Scope) -> Any:
+    async def _caller(self, scope: Scope) -> Caller:
         address = (scope.get("client") or ("?",))[0]
         authenticator: Authenticator = scope["app"].state.services.authenticator
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [None])[0]
@@ -214,24 +213,24 @@ class Gate:
         try:
             of_sdk = compat_errors.FOREIGN.match(scope["path"]) is not None
             caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
-        except Refused:
-            _check_pace(self.strangers, address)
+        except Refusal:
+            _check_rate(self.unknown_rate_limit, address)
             raise
         if caller.name != "local":
-            _check_pace(self.pace, caller.name)
+            _check_rate(self.rate_limit, caller.name)
         return caller
 
 
-def _check_pace(pace: Pace, name: str) -> None:
-    wait = pace.take(name)
+def _check_rate(bucket: TokenBucket, name: str) -> None:
+    wait = bucket.take_token(name)
     if wait is not None:
         seconds = str(max(1, round(wait + 0.5)))
-        raise Refused(429, f"At most {pace.rate:g} requests per second", {"Retry-After": seconds}, limit=pace.rate)
+        raise Refusal(429, f"At most {bucket.rate:g} requests per second", {"Retry-After": seconds}, limit=bucket.rate)
 
 
 @dataclass(slots=True)
-class Measure:
-    """Bodies are bounded in size and time, and so is the wait for an answer to begin."""
+class BodyLimitMiddleware:
+    """Limits the size and duration of request bodies, and the time until a response starts."""
 
     app: ASGIApp
     settings: ServerSettings
@@ -245,39 +244,39 @@ class Measure:
         limit = settings.max_upload if is_upload else settings.max_body
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > limit:
-            await _refuse(_too_large(int(length), limit), scope, receive, send)
+            await _send_refusal(_too_large(int(length), limit), scope, receive, send)
             return
-        patience_for_body = settings.upload_seconds if is_upload else settings.body_seconds
+        body_seconds = settings.upload_seconds if is_upload else settings.body_seconds
         seconds = settings.answer_seconds if LONG.fullmatch(path) else settings.request_seconds
-        seconds += patience_for_body if is_upload else 0.0
-        body = _Body(receive, limit, time.monotonic() + patience_for_body)
+        seconds += body_seconds if is_upload else 0.0
+        body = _Body(receive, limit, time.monotonic() + body_seconds)
         started = False
         try:
             async with asyncio.timeout(seconds) as patience:
 
-                async def watched(message: Message) -> None:
+                async def send_and_stop_clock(message: Message) -> None:
                     nonlocal started
                     if message["type"] == "http.response.start":
                         started = True
                         patience.reschedule(None)
                     await send(message)
 
-                await self.app(scope, body.receive, watched)
+                await self.app(scope, body.receive, send_and_stop_clock)
         except TimeoutError:
             if started:
                 raise
-            await _refuse(Refused(504, f"No answer within {seconds:g} seconds"), scope, receive, send)
+            await _send_refusal(Refusal(504, f"No response within {seconds:g} seconds"), scope, receive, send)
 
 
-def _too_large(size: int, limit: int) -> Refused:
-    return Refused(
-        413, f"the body is over the limit of {limit:,} bytes", field="body", size=size, limit=limit, unit="bytes"
+def _too_large(size: int, limit: int) -> Refusal:
+    return Refusal(
+        413, f"The body is over the limit of {limit:,} bytes", field="body", size=size, limit=limit, unit="bytes"
     )
 
 
 @dataclass(slots=True)
 class _Body:
-    """A body that is counted and timed while it comes in."""
+    """Counts and times a body while it arrives."""
 
     source: Receive
     limit: int
@@ -287,11 +286,11 @@ class _Body:
 
     async def receive(self) -> Message:
         if self.complete:
-            return await self.source()  # what remains is the end of the connection
+            return await self.source()  # only the disconnect is left
         try:
             message = await asyncio.wait_for(self.source(), self.deadline - time.monotonic())
         except TimeoutError:
-            raise Refused(408, "the body did not arrive in time", {"Connection": "close"}) from None
+            raise Refusal(408, "The body did not arrive in time", {"Connection": "close"}) from None
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)

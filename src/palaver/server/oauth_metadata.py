@@ -1,4 +1,4 @@
-"""Protected resource metadata (RFC 9728): where a client of `/mcp` that was refused reads how to get a token."""
+"""Protected resource metadata (RFC 9728): where a client of `/mcp` gets a token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from palaver.model import READ, WRITE
-from palaver.server.rest import wire
+from palaver.server import wire
 
 MCP = "/mcp"
 METADATA = "/.well-known/oauth-protected-resource"
@@ -18,7 +18,7 @@ CHALLENGE = "WWW-Authenticate"
 
 
 def _base(scope: Scope) -> str:
-    """This server, as its callers write it."""
+    """Return the base URL of this server as callers see it."""
     public: str | None = scope["app"].state.services.settings.public_url
     return (public or str(Request(scope).base_url)).rstrip("/")
 
@@ -27,8 +27,8 @@ def metadata_url(scope: Scope) -> str:
     return _base(scope) + METADATA + MCP
 
 
-def challenged(scope: Scope, refusal: HTTPException) -> HTTPException:
-    """The refusal, which also says where to read on."""
+def add_challenge(scope: Scope, refusal: HTTPException) -> HTTPException:
+    """Add the URL of the metadata to a 401 of `/mcp`."""
     headers = dict(refusal.headers or {})
     if scope["path"] == MCP and CHALLENGE in headers:
         headers[CHALLENGE] += f', resource_metadata="{metadata_url(scope)}"'
@@ -37,7 +37,7 @@ def challenged(scope: Scope, refusal: HTTPException) -> HTTPException:
 
 
 async def resource_metadata(request: Request) -> Response:
-    """What is protected, and who gives out tokens for it."""
+    """Describe the protected resource and its authorization server."""
     issuer = request.app.state.services.settings.jwt_issuer
     body: dict[str, Any] = {
         "resource": _base(request.scope) + MCP,

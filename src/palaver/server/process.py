@@ -1,4 +1,4 @@
-"""Running it: one process, or several over Postgres."""
+"""Runs the server: one process, or several over Postgres."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from palaver.server.ops import logs
 from palaver.server.settings import PASSED_ON, ServerSettings
 
 MAX_HEADERS = 64 * 1024  # bytes
-HEADER_SECONDS = 15.0  # between two looks at a connection: at the second, one without a whole request is closed
-KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection that they may use again
-STARTING = 120  # seconds that a new worker may take before an old one goes, when all of them are renewed
-STARTUP_FAILURE = 3  # how a worker of uvicorn ends that could not start
-SHARED_FIGURES = "PROMETHEUS_MULTIPROC_DIR"  # the name that prometheus_client gives it
+KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection that they may reuse
+STARTING = 120  # seconds for a new worker to start before an old one is stopped, when all are replaced
+STARTUP_FAILURE = 3  # exit code of a uvicorn worker that could not start
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # named by prometheus_client
 
 
 async def serve(settings: ServerSettings) -> bool:
-    """Serve until a signal. The settings were checked. False when it could not start; the log says why."""
-    os.environ[PASSED_ON] = settings.to_text()  # also for the workers
+    """Serve until a signal, with checked settings. Returns False if it could not start; the log says why."""
+    os.environ[PASSED_ON] = settings.to_text()  # workers inherit it
     logs.set_up(settings)
     config = uvicorn.Config(
         "palaver.server.app:from_environment",
         factory=True,
-        http=Patient,
+        http=KeepAliveProtocol,
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
-        access_log=False,  # it would show what stands in URLs; our own log has the pattern of the path
+        access_log=False,  # it would log URLs; Palaver's own log has the pattern of the path
         log_config=None,
         log_level="warning",
         server_header=False,
@@ -46,7 +45,7 @@ async def serve(settings: ServerSettings) -> bool:
         h11_max_incomplete_event_size=MAX_HEADERS,
     )
     if settings.workers > 1:
-        with figures_of_all():
+        with shared_metrics_folder():
             supervisor = Supervisor(config, sockets=[config.bind_socket()])
             supervisor.run()
         return all(one.exitcode != STARTUP_FAILURE for one in supervisor.processes)
@@ -55,52 +54,62 @@ async def serve(settings: ServerSettings) -> bool:
     return server.started
 
 
-class Patient(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Closes a connection on which no request comes to be: its headers never end, or it is a body that was refused.
+class KeepAliveProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    """Closes a connection without a complete request: its headers never end, or its body was refused.
 
-    Uvicorn waits for those for ever. Bodies and answers have their times in `limits`, and it minds idle connections.
+    Uvicorn waits for those without limit. It closes idle connections itself, and `middleware` limits bodies and
+    responses.
     """
+
+    # A connection is checked at this interval, and closed if it is in this state at two checks in a row.
+    check_seconds = 15.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._next_look = self.loop.call_later(HEADER_SECONDS, self._look, self)
+        self._next_check = self.loop.call_later(self.check_seconds, self._check_connection, self)
 
     def connection_lost(self, problem: Exception | None) -> None:
-        self._next_look.cancel()
+        self._next_check.cancel()
         super().connection_lost(problem)
 
-    def _look(self, before: Any) -> None:
-        """`before` is the last request, when there was only that one at the last look; else the protocol itself."""
+    def _check_connection(self, before: Any) -> None:
+        """Close the connection if it waits as at the last check.
+
+        `before` is the request that was the latest at the last check if the connection waited then; otherwise the
+        protocol itself, which equals no request.
+        """
         is_over = self.cycle is None or self.cycle.response_complete
         waits = is_over and self.timeout_keep_alive_task is None  # an idle connection has a timer
         if waits and before is self.cycle:
             self.transport.close()
             return
-        self._next_look = self.loop.call_later(HEADER_SECONDS, self._look, self.cycle if waits else self)
+        self._next_check = self.loop.call_later(
+            self.check_seconds, self._check_connection, self.cycle if waits else self
+        )
 
 
 class Supervisor(Multiprocess):
-    """Replaces workers that are gone, and believes the system about that.
+    """Replaces workers that have exited.
 
-    Uvicorn also wants a sign of life: a worker that loads slowly would be killed, and a dead one be waited for.
+    Uvicorn also pings workers: it would kill one that loads slowly, and wait for one that is dead.
     """
 
     def keep_subprocess_alive(self) -> None:
         for process in self.processes:
-            process.ping = _lives  # type: ignore[method-assign]
+            process.ping = _always_alive  # type: ignore[method-assign]
         super().keep_subprocess_alive()
 
 
-def _lives(timeout: float = 0) -> bool:
+def _always_alive(timeout: float = 0) -> bool:
     return True
 
 
 @contextmanager
-def figures_of_all() -> Iterator[None]:
-    """A folder in which the workers keep what they count, so that any of them can tell it all. Workers inherit it."""
-    with TemporaryDirectory(prefix="palaver-figures-") as folder:
-        os.environ[SHARED_FIGURES] = folder
+def shared_metrics_folder() -> Iterator[None]:
+    """Make a folder in which workers keep their metrics, so that any of them can report all. Workers inherit it."""
+    with TemporaryDirectory(prefix="palaver-metrics-") as folder:
+        os.environ[SHARED_METRICS] = folder
         try:
             yield
         finally:
-            del os.environ[SHARED_FIGURES]
+            del os.environ[SHARED_METRICS]

@@ -1,4 +1,4 @@
-"""What the server is told: by `palaver serve`, by PALAVER_* in the environment, by a file. Read only here."""
+"""Settings of the server: from `palaver serve`, from PALAVER_* in the environment, from a file. Read only here."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Times are seconds, sizes bytes. Whatever is not said is closed, short and small."""
+    """Settings of the server. Times are in seconds, sizes in bytes. The defaults are restrictive."""
 
     url: str = DEFAULT_URL
     host: str = "127.0.0.1"
     port: int = PORT
     workers: int = 1
-    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; beside the database where nothing is said
-    tenant: str = "default"  # whose data a caller without a key sees, on loopback
-    # who may call
+    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; default: next to the database
+    tenant: str = "default"  # the tenant of a caller without a key, on loopback
+    # authentication
     require_auth: bool = False
     jwt_secret: str | None = field(default=None, repr=False)
     jwks: str | None = None  # a URL, or the path of a file
     jwt_audience: str = "authenticated"
     jwt_issuer: str | None = None
     jwt_tenant_claim: str = "tenant"
-    jwt_tenant: str | None = None  # for tokens without that claim; None: they are refused
-    hosts: tuple[str, ...] = ()  # names of this server, beside where it listens
-    origins: tuple[str, ...] = ()  # whose pages may call it, beside its own
-    public_url: str | None = None  # as callers write it, where a proxy stands before it: https://chat.example.org
-    # how much
+    jwt_tenant: str | None = None  # for tokens without that claim; None: they are rejected
+    hosts: tuple[str, ...] = ()  # further names of this server, for the Host header
+    origins: tuple[str, ...] = ()  # further origins whose pages may call it
+    public_url: str | None = None  # as callers see it behind a proxy: https://chat.example.org
+    # limits
     max_body: int = 16 * MEGABYTE
     max_upload: int = 51 * MEGABYTE
     body_seconds: float = 30.0
     upload_seconds: float = 600.0  # for the bytes of a file
     request_seconds: float = 60.0
     answer_seconds: float = 600.0
-    rate: float = 50.0  # requests per second and caller, on average; 0: no limit
+    rate: float = 50.0  # requests per second per caller; 0: no limit
     burst: int = 200
-    max_streams: int = 100  # open live streams of one caller, in each process; on loopback without a key: any number
+    max_streams: int = 100  # open live streams per caller and process; no limit on loopback without a key
     max_feeds: int = 100  # conversations of one multiplexed stream
     heartbeat: float = 15.0
     ticket_seconds: float = 60.0
@@ -64,16 +64,16 @@ class ServerSettings:
     log_format: str = "text"  # or json, one object per line
     log_level: str = "info"
     metrics_token: str | None = field(default=None, repr=False)
-    ready_lag: float = 600.0  # that memory work may be behind while the server calls itself ready; 0: any
+    ready_lag: float = 600.0  # how far background work may lag while the server is ready; 0: any
     # MCP
     mcp_forget: bool = False  # whether assistants may delete
     mcp_system: bool = False  # whether assistants may store system turns
     # the log
     audit_key: str | None = field(default=None, repr=False)
     seal_every: float = 60.0
-    # deleting what has outlived its time
+    # retention
     sweep_every: float = SWEEP_EVERY  # 0: never
-    retention_minutes: float | None = None  # None: turns of any age are kept
+    retention_minutes: float | None = None  # None: turns are kept
     # models
     embedder: str = "auto"
     model: str | None = None
@@ -97,22 +97,24 @@ class ServerSettings:
 
     @property
     def names(self) -> frozenset[str]:
-        """What a Host header may say, without the port."""
+        """The allowed values of the Host header, without the port."""
         own = LOOPBACK_NAMES if self.on_loopback else ()
         listening = () if self.host in ("0.0.0.0", "::") else (self.host,)
         return frozenset(name.lower() for name in (*own, *listening, *self.hosts))
 
     def check(self) -> ServerSettings:
         if self.jwt_secret is not None and len(self.jwt_secret.encode()) < 32:
-            raise InvalidInput("jwt_secret", "must be at least 32 bytes long, as HS256 demands")
+            raise InvalidInput("jwt_secret", "must be at least 32 bytes long: HS256 requires it")
         if len(self.ticket_secret.encode()) < 32:
-            raise InvalidInput("ticket_secret", "must be at least 32 bytes long: whoever guesses it reads everything")
+            raise InvalidInput(
+                "ticket_secret", "must be at least 32 bytes long: guessing it would give access to everything"
+            )
         if self.audit_key is not None:
             clean_sealing_key(self.audit_key.encode())
         if self.workers < 1:
             raise InvalidInput("workers", "must be 1 or more")
         if self.workers > 1 and self.url.startswith(("sqlite:", "memory:")):
-            raise InvalidInput("workers", "one file has one server process: use Postgres for more than one")
+            raise InvalidInput("workers", "must be 1 with SQLite: use Postgres for more processes")
         if self.log_format not in LOG_FORMATS:
             raise InvalidInput("log_format", f"must be one of {', '.join(LOG_FORMATS)}")
         if self.log_level not in LOG_LEVELS:
@@ -120,21 +122,21 @@ class ServerSettings:
         if self.metrics_token is not None and len(self.metrics_token) < 32:
             raise InvalidInput("metrics_token", "must be at least 32 characters long")
         if not 0 <= self.sweep_every < 86_400:
-            raise InvalidInput("sweep_every", "must be seconds, less than a day; 0 for never")
+            raise InvalidInput("sweep_every", "must be less than 86400 seconds; 0: never")
         if self.retention_minutes is not None and not self.retention_minutes > 0:
-            raise InvalidInput("retention_minutes", "must be minutes, more than 0")
+            raise InvalidInput("retention_minutes", "must be more than 0 minutes")
         if "*" in self.origins:
-            raise InvalidInput("origins", "must name each origin; a star would let every page in")
+            raise InvalidInput("origins", "must name each origin; * would allow every page")
         return self
 
-    # ---- from process to process
+    # ---- for worker processes
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> ServerSettings:
-        return cls(**_typed(json.loads(text)))
+        return cls(**_lists_to_tuples(json.loads(text)))
 
 
 def is_loopback(host: str) -> bool:
@@ -147,18 +149,18 @@ def is_loopback(host: str) -> bool:
 
 
 def read_settings(environment: Mapping[str, str], config: str | None, **given: Any) -> ServerSettings:
-    """A file, then the environment, then what was given: later ones win."""
+    """Read a file, then the environment, then `given`. Later ones override earlier ones."""
     named = config or environment.get("PALAVER_CONFIG")
-    found: dict[str, Any] = _from_file(Path(named)) if named else {}
+    found: dict[str, Any] = _read_file(Path(named)) if named else {}
     for one in fields(ServerSettings):
         text = environment.get(f"PALAVER_{one.name.upper()}")
         if text:
-            found[one.name] = _from_text(one.name, text)
+            found[one.name] = _parse_value(one.name, text)
     found.update({name: value for name, value in given.items() if value is not None})
-    return replace(ServerSettings(), **_typed(found)).check()
+    return replace(ServerSettings(), **_lists_to_tuples(found)).check()
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as problem:
@@ -166,11 +168,11 @@ def _from_file(path: Path) -> dict[str, Any]:
     found = {**data.pop("server", {}), **data}
     known = {one.name for one in fields(ServerSettings)}
     if unknown := found.keys() - known:
-        raise InvalidInput(f"config.{sorted(unknown)[0]}", f"is not known; there are {', '.join(sorted(known))}")
+        raise InvalidInput(f"config.{sorted(unknown)[0]}", f"is unknown; known settings: {', '.join(sorted(known))}")
     return found
 
 
-def _from_text(name: str, text: str) -> Any:
+def _parse_value(name: str, text: str) -> Any:
     kind = str(ServerSettings.__annotations__[name])
     try:
         if kind.startswith("Mapping"):
@@ -184,5 +186,5 @@ def _from_text(name: str, text: str) -> Any:
         raise InvalidInput(f"PALAVER_{name.upper()}", "cannot be read") from None
 
 
-def _typed(found: dict[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(found: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

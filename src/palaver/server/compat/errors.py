@@ -9,13 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from palaver import errors
 from palaver.server import errors as http_errors
-from palaver.server.rest import wire
+from palaver.server import wire
 
 FOREIGN = re.compile(r"/v1(?:/|$)")
 ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
@@ -47,17 +46,17 @@ MESSAGES: Mapping[int, str] = {
 }
 
 
-def in_dialect(path: str, response: http_errors.Problem) -> Response:
+def to_client_format(path: str, response: http_errors.Problem) -> Response:
     """The same refusal, as the clients of that path read it."""
     if not FOREIGN.match(path):
         return response
     details = wire.decode(bytes(response.body))
-    status, body = shaped(path, details)
+    status, body = format_error(path, details)
     headers = {name: value for name, value in response.headers.items() if name in KEPT}
     return Response(wire.encode(body), status, headers=headers, media_type="application/json")
 
 
-def shaped(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def format_error(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Problem details in the words of a provider, with the status that goes with them."""
     status = 400 if details.get("type") in HOPELESS else STATUSES.get(details["status"], details["status"])
     message, field, code = str(details["detail"]), details.get("field"), details.get("code")
@@ -68,18 +67,14 @@ def shaped(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"message": message, "type": kind, "param": field, "code": code or usual}}
 
 
-def of_error(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
+def stream_error(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
     """An error that comes when the answer has begun already."""
-    details = details_of(error)
-    return shaped(path, details) if FOREIGN.match(path) else (details["status"], details)
+    details = problem_details(error)
+    return format_error(path, details) if FOREIGN.match(path) else (details["status"], details)
 
 
-def details_of(error: Exception) -> dict[str, Any]:
+def problem_details(error: Exception) -> dict[str, Any]:
     if isinstance(error, HTTPException):
         return {"status": error.status_code, "detail": str(error.detail), **getattr(error, "fields", {})}
     assert isinstance(error, errors.PalaverError)
-    return http_errors.body_of(error)
-
-
-def validation(path: str, error: RequestValidationError) -> Response:
-    return in_dialect(path, http_errors.of_validation(error))
+    return http_errors.problem_body(error)

@@ -18,13 +18,13 @@ from palaver.core.identity import canonical_json
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.memory.working_memory import was_handed_in
 from palaver.model import File, Image, ToolCall, ToolResult, Turn
-from palaver.server.compat.request import Part, Said, result_text
+from palaver.server.compat.request import ClientMessage, Part, result_text
 
 Key = tuple[str, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClientView:
     """One message as a client sees it: what it is recognised by, and what it is made of."""
 
     role: str
@@ -34,13 +34,13 @@ class Seen:
     results: tuple[str, ...] = ()
     first: Turn | None = None  # where it begins in the stored thread
     gap: int = 0  # how many turns before it are there no more
-    said: tuple[Said, ...] = ()  # or in the client's
+    said: tuple[ClientMessage, ...] = ()  # or in the client's
 
     @property
     def key(self) -> Key:
         return self.role, "".join(self.text.split()), self.files, self.calls, self.results
 
-    def joined(self, other: Seen) -> Seen:
+    def joined(self, other: ClientView) -> ClientView:
         return replace(
             self,
             text=self.text + other.text,
@@ -52,55 +52,57 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HistoryPlan:
     """What to do with a client's history: `new` is appended; `replaces` is where, when not at the end.
 
     `unknown` is a history of which nothing is known here, though there is a thread: it is not stored.
     """
 
-    new: tuple[Said, ...]
+    new: tuple[ClientMessage, ...]
     own: int = 1  # how many of them, at the end, are said now; the others are the client's account of what was said
     replaces: Turn | None = None
-    unknown: tuple[Said, ...] = ()
+    unknown: tuple[ClientMessage, ...] = ()
 
 
-def planned(stored: Sequence[Turn], said: Sequence[Said], *, whole: bool = False, forgotten: int | None = None) -> Plan:
+def plan_history(
+    stored: Sequence[Turn], said: Sequence[ClientMessage], *, whole: bool = False, forgotten: int | None = None
+) -> HistoryPlan:
     """How the thread becomes what the client says it is. The last message is always new.
 
     One message alone is an addition, unless the client says that it is the whole of its history. `forgotten` is how
     many turns behind the last one were forgotten, at most; None: there never were any turns but these. A client may
     still have what was forgotten: it does not come back that way.
     """
-    ours = seen_of_turns(stored)
-    theirs = seen_of_said(said, _hidden(stored))
+    ours = view_of_turns(stored)
+    theirs = view_of_messages(said, _hidden(stored))
     if not theirs:
-        return Plan(())
+        return HistoryPlan(())
     past, last = theirs[:-1], theirs[-1]
     if not past and not whole:
-        return Plan(last.said, len(last.said))
+        return HistoryPlan(last.said, len(last.said))
     if not ours and forgotten is None:
-        return Plan(_all(theirs), len(last.said))
+        return HistoryPlan(_all(theirs), len(last.said))
     shift = _shift(ours, past)
     if shift is None or not ours:
         start = len(past) if forgotten else _after_answers(theirs)
         new = _all(theirs[start:])
-        return Plan(new, len(new), unknown=_all(theirs[:start]))
+        return HistoryPlan(new, len(new), unknown=_all(theirs[:start]))
     return _along(ours, theirs, shift, forgotten or 0)
 
 
-def is_at_the_end(stored: Sequence[Turn], said: Sequence[Said]) -> bool:
+def is_at_the_end(stored: Sequence[Turn], said: Sequence[ClientMessage]) -> bool:
     """Whether these last turns of a thread are what the client's history ends with: then the rest need not be read."""
-    ours, theirs = seen_of_turns(stored), seen_of_said(said, _hidden(stored))[:-1]
+    ours, theirs = view_of_turns(stored), view_of_messages(said, _hidden(stored))[:-1]
     tail = ours[-len(theirs) :] if theirs else []
     return bool(theirs) and [one.key for one in tail] == [one.key for one in theirs]
 
 
-def _after_answers(theirs: Sequence[Seen]) -> int:
+def _after_answers(theirs: Sequence[ClientView]) -> int:
     """Where what is said now begins: who sends only what is new may send results and words, or two messages."""
     return max((n for n, one in enumerate(theirs, 1) if one.role == "assistant"), default=0)
 
 
-def _shift(ours: Sequence[Seen], past: Sequence[Seen]) -> int | None:
+def _shift(ours: Sequence[ClientView], past: Sequence[ClientView]) -> int | None:
     """How far the client's first message is from the stored first one: where the most of them agree, and of several
     such places the one nearest to the end. None: they have nothing in common."""
     places: dict[Key, list[int]] = {}
@@ -114,7 +116,7 @@ def _shift(ours: Sequence[Seen], past: Sequence[Seen]) -> int | None:
     return max(agreeing, key=lambda shift: (agreeing[shift], shift)) if agreeing else None
 
 
-def _along(ours: Sequence[Seen], theirs: Sequence[Seen], shift: int, forgotten: int) -> Plan:
+def _along(ours: Sequence[ClientView], theirs: Sequence[ClientView], shift: int, forgotten: int) -> HistoryPlan:
     """Walk both side by side to the first difference; from there on the client's version counts."""
     end = len(theirs) - 1
     # Before the part that is known here there may be a summary of the client's own, or a piece that is older than ours.
@@ -125,29 +127,29 @@ def _along(ours: Sequence[Seen], theirs: Sequence[Seen], shift: int, forgotten: 
     if place == len(ours):
         index = min(end, index + forgotten)
     replaced = ours[place].first if place < len(ours) else None
-    return Plan(_all(theirs[index:]), len(theirs[-1].said), replaces=replaced)
+    return HistoryPlan(_all(theirs[index:]), len(theirs[-1].said), replaces=replaced)
 
 
-def _steps(ours: Seen, theirs: Sequence[Seen]) -> int:
+def _steps(ours: ClientView, theirs: Sequence[ClientView]) -> int:
     """How many of the client's messages lead to the next one of ours: one, or more where turns were forgotten; 0: none
     does."""
     return next((n for n, one in enumerate(theirs[: ours.gap + 1], 1) if one.key == ours.key), 0)
 
 
-def _same(ours: Sequence[Seen], theirs: Sequence[Seen], index: int, shift: int) -> bool:
+def _same(ours: Sequence[ClientView], theirs: Sequence[ClientView], index: int, shift: int) -> bool:
     place = index + shift
     return 0 <= place < len(ours) and ours[place].key == theirs[index].key
 
 
-def _all(seen: Iterable[Seen]) -> tuple[Said, ...]:
+def _all(seen: Iterable[ClientView]) -> tuple[ClientMessage, ...]:
     return tuple(said for one in seen for said in one.said)
 
 
 # ---- what a client has seen ----------------------------------------------------------------------------------------
 
 
-def seen_of_turns(turns: Iterable[Turn]) -> list[Seen]:
-    found: list[Seen] = []
+def view_of_turns(turns: Iterable[Turn]) -> list[ClientView]:
+    found: list[ClientView] = []
     place: int | None = None
     for turn in turns:
         gap, place = (0 if place is None else max(0, turn.position - place - 1)), turn.position
@@ -156,13 +158,13 @@ def seen_of_turns(turns: Iterable[Turn]) -> list[Seen]:
         if turn.role == "system" or (turn.role == "tool" and not results):
             continue
         calls = tuple(_call(call) for call in turn.tool_calls if call.id in theirs)
-        _add(found, Seen(turn.role, turn.text, _turn_files(turn), calls, _results(results), first=turn, gap=gap))
+        _add(found, ClientView(turn.role, turn.text, _turn_files(turn), calls, _results(results), first=turn, gap=gap))
     return found
 
 
-def seen_of_said(said: Iterable[Said], hidden: frozenset[str] = frozenset()) -> list[Seen]:
+def view_of_messages(said: Iterable[ClientMessage], hidden: frozenset[str] = frozenset()) -> list[ClientView]:
     """`hidden` are calls that ran here: a client that was shown them sends them back."""
-    found: list[Seen] = []
+    found: list[ClientView] = []
     for one in said:
         calls = tuple(call for call in one.calls if call.id not in hidden)
         results = tuple(result for result in one.results if result.id not in hidden)
@@ -170,11 +172,11 @@ def seen_of_said(said: Iterable[Said], hidden: frozenset[str] = frozenset()) -> 
             continue
         kept = replace(one, calls=calls, results=results)
         files = tuple(_file_key(part) for part in one.files)
-        _add(found, Seen(one.role, one.text, files, tuple(map(_call, calls)), _results(results), said=(kept,)))
+        _add(found, ClientView(one.role, one.text, files, tuple(map(_call, calls)), _results(results), said=(kept,)))
     return found
 
 
-def _add(found: list[Seen], one: Seen) -> None:
+def _add(found: list[ClientView], one: ClientView) -> None:
     """Pieces of an answer, and results of one round, are one message; so is an empty piece of an answer nothing."""
     last = found[-1] if found else None
     goes_on = last is not None and last.role == one.role != "user" and not last.calls and not one.gap
@@ -184,7 +186,7 @@ def _add(found: list[Seen], one: Seen) -> None:
         found.append(one)
 
 
-def _called(found: Sequence[Seen]) -> frozenset[str]:
+def _called(found: Sequence[ClientView]) -> frozenset[str]:
     """The ids of calls that the client was asked for, in the latest message that had any."""
     for one in reversed(found):
         if one.calls:

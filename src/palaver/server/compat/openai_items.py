@@ -14,16 +14,16 @@ from palaver.core.identity import is_id
 from palaver.errors import TurnNotFound
 from palaver.model import File, Image, Reasoning, Text, ToolCall, ToolResult, Turn
 from palaver.server.compat.request import (
+    ClientMessage,
     Part,
-    Said,
     arguments_text,
-    bad,
-    call_in,
-    listed,
-    plain,
+    invalid,
+    parse_call,
+    require_list,
+    require_text,
+    require_url,
     result_text,
-    text_in,
-    url_in,
+    simplify_parts,
 )
 
 Item = dict[str, Any]
@@ -37,10 +37,10 @@ NOT_SAID = ("item_reference",)  # what is stored already
 # ---- from turns ----------------------------------------------------------------------------------------------------
 
 
-def of_turn(turn: Turn) -> list[Item]:
+def items_of_turn(turn: Turn) -> list[Item]:
     """The items that a turn is made of, in order; at least one."""
     if turn.role == "tool":
-        return [_output(turn, n, result) for n, result in enumerate(turn.tool_results)]
+        return [_result_item(turn, n, result) for n, result in enumerate(turn.tool_results)]
     if (kept := _verbatim(turn)) is not None:
         return [{**kept, "id": f"it_{turn.id}"}]
     calls = [call_item(turn.id, n, call) for n, call in enumerate(turn.tool_calls)]
@@ -48,8 +48,8 @@ def of_turn(turn: Turn) -> list[Item]:
     return [message_item(turn), *calls] if says_something else calls
 
 
-def of_turns(turns: Iterable[Turn]) -> list[Item]:
-    return [item for turn in turns for item in of_turn(turn)]
+def items_of_turns(turns: Iterable[Turn]) -> list[Item]:
+    return [item for turn in turns for item in items_of_turn(turn)]
 
 
 def message_item(turn: Turn) -> Item:
@@ -63,7 +63,7 @@ def call_item(turn: str, n: int, call: ToolCall, status: str = "completed") -> I
     return {**head, "call_id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)}
 
 
-def _output(turn: Turn, n: int, result: ToolResult) -> Item:
+def _result_item(turn: Turn, n: int, result: ToolResult) -> Item:
     head = {"id": f"fco_{turn.id}_{n}", "type": "function_call_output", "status": "completed"}
     return {**head, "call_id": result.id, "output": result_text(result.content)}
 
@@ -77,10 +77,10 @@ def _content(turn: Turn) -> list[dict[str, Any]]:
         return [output_text(turn.text)]
     if isinstance(turn.content, str):
         return [{"type": "input_text", "text": turn.content}]
-    return [shown for part in turn.content for shown in _part_shown(part)]
+    return [shown for part in turn.content for shown in _part_of_content(part)]
 
 
-def _part_shown(part: Any) -> list[dict[str, Any]]:
+def _part_of_content(part: Any) -> list[dict[str, Any]]:
     if isinstance(part, Text):
         return [{"type": "input_text", "text": part.text}]
     if isinstance(part, Image):
@@ -99,7 +99,7 @@ def _verbatim(turn: Turn) -> Item | None:
     return dict(kept) if isinstance(kept, Mapping) else None
 
 
-def named(id: str) -> tuple[str, int | None]:
+def parse_item_id(id: str) -> tuple[str, int | None]:
     """The turn of an item, and which of its calls or results it is; None: its message."""
     kind, _, rest = id.partition("_")
     turn, _, number = rest.partition("_")
@@ -108,7 +108,7 @@ def named(id: str) -> tuple[str, int | None]:
     return turn, int(number) if number else None
 
 
-def listing(found: Sequence[Item], limit: int) -> dict[str, Any]:
+def list_page(found: Sequence[Item], limit: int) -> dict[str, Any]:
     """A page of items."""
     shown = list(found[:limit])
     return {
@@ -123,88 +123,90 @@ def listing(found: Sequence[Item], limit: int) -> dict[str, Any]:
 # ---- to messages ---------------------------------------------------------------------------------------------------
 
 
-def said_of(items: Any, field: str = "input") -> tuple[Said, ...]:
+def parse_items(items: Any, field: str = "input") -> tuple[ClientMessage, ...]:
     """Items as messages, without instructions. Calls that stand together are one message, and so are their results."""
-    said: list[Said] = []
-    for item in listed(field, items):
-        kind = _kind(item)
+    said: list[ClientMessage] = []
+    for item in require_list(field, items):
+        kind = _item_type(item)
         if kind == "message" and item.get("role") in INSTRUCTING:
             continue
         if kind not in NOT_SAID:
-            _add(said, _said(item, kind, field))
+            _add_message(said, _parse_item(item, kind, field))
     return tuple(said)
 
 
-def _kind(item: Mapping[str, Any]) -> Any:
+def _item_type(item: Mapping[str, Any]) -> Any:
     return item.get("type") or "message"
 
 
-def _said(item: Mapping[str, Any], kind: Any, field: str) -> Said:
+def _parse_item(item: Mapping[str, Any], kind: Any, field: str) -> ClientMessage:
     if kind == "message":
-        return _message(item, field)
+        return _parse_message(item, field)
     if kind == "function_call":
-        call = call_in(field, item.get("call_id"), item.get("name"), item.get("arguments", "{}"))
-        return Said(role="assistant", calls=(call,))
+        call = parse_call(field, item.get("call_id"), item.get("name"), item.get("arguments", "{}"))
+        return ClientMessage(role="assistant", calls=(call,))
     if kind == "function_call_output":
-        id = text_in(f"{field}.call_id", item.get("call_id"))
-        return Said(role="tool", results=(ToolResult(id, _output_text(item.get("output"), field)),))
+        id = require_text(f"{field}.call_id", item.get("call_id"))
+        return ClientMessage(role="tool", results=(ToolResult(id, _output_text(item.get("output"), field)),))
     kept = {name: value for name, value in item.items() if name != "id"}
-    return Said(role="assistant", content=({"type": "reasoning", "text": "", VERBATIM: kept},))
+    return ClientMessage(role="assistant", content=({"type": "reasoning", "text": "", VERBATIM: kept},))
 
 
-def _add(said: list[Said], one: Said) -> None:
+def _add_message(said: list[ClientMessage], one: ClientMessage) -> None:
     last = said[-1] if said else None
     if last is not None and one.role == last.role == "tool":
-        said[-1] = Said(role="tool", results=last.results + one.results)
+        said[-1] = ClientMessage(role="tool", results=last.results + one.results)
     elif last is not None and one.calls and last.calls:
-        said[-1] = Said(role="assistant", content=last.content, calls=last.calls + one.calls)
+        said[-1] = ClientMessage(role="assistant", content=last.content, calls=last.calls + one.calls)
     else:
         said.append(one)
 
 
-def _message(item: Mapping[str, Any], field: str) -> Said:
+def _parse_message(item: Mapping[str, Any], field: str) -> ClientMessage:
     role = item.get("role")
-    content = content_of(item.get("content"), field)
+    content = parse_content(item.get("content"), field)
     if role == "user":
-        return Said(role="user", content=content)
+        return ClientMessage(role="user", content=content)
     if role == "assistant":
         text = content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-        return Said(role="assistant", content=text)
-    raise bad(f"{field}.role", "must be user, assistant, system or developer")
+        return ClientMessage(role="assistant", content=text)
+    raise invalid(f"{field}.role", "must be user, assistant, system or developer")
 
 
-def content_of(content: Any, field: str) -> str | tuple[Part, ...]:
+def parse_content(content: Any, field: str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
-    return plain([_part(part, field) for part in listed(f"{field}.content", content)])
+    return simplify_parts([_parse_part(part, field) for part in require_list(f"{field}.content", content)])
 
 
-def _part(part: Mapping[str, Any], field: str) -> Part:
+def _parse_part(part: Mapping[str, Any], field: str) -> Part:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": text_in(f"{field}.content.text", part.get("text"))}
+        return {"type": "text", "text": require_text(f"{field}.content.text", part.get("text"))}
     if kind == "refusal":
-        return {"type": "text", "text": text_in(f"{field}.content.refusal", part.get("refusal"))}
+        return {"type": "text", "text": require_text(f"{field}.content.refusal", part.get("refusal"))}
     if kind == "input_image" and part.get("image_url"):
-        return {"type": "image", "url": url_in(f"{field}.content.image_url", part["image_url"])}
+        return {"type": "image", "url": require_url(f"{field}.content.image_url", part["image_url"])}
     data = part.get("file_data") or part.get("file_url")
     if kind == "input_file" and data:
         name = str(part.get("filename") or "file")
-        return {"type": "file", "url": url_in(f"{field}.content.file", data), "filename": name}
-    raise bad(f"{field}.content", "must be text, or an image or a file with its data or URL")
+        return {"type": "file", "url": require_url(f"{field}.content.file", data), "filename": name}
+    raise invalid(f"{field}.content", "must be text, or an image or a file with its data or URL")
 
 
 def _output_text(output: Any, field: str) -> str:
     if isinstance(output, str):
         return output
-    return "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in listed(f"{field}.output", output))
+    return "\n".join(
+        str(part.get("text") or f"[{part.get('type')}]") for part in require_list(f"{field}.output", output)
+    )
 
 
-def instructions_of(items: Any, field: str = "input") -> list[str]:
+def collect_instructions(items: Any, field: str = "input") -> list[str]:
     """What system and developer messages say."""
     found = [
-        content_of(item.get("content"), field)
-        for item in listed(field, items)
-        if _kind(item) == "message" and item.get("role") in INSTRUCTING
+        parse_content(item.get("content"), field)
+        for item in require_list(field, items)
+        if _item_type(item) == "message" and item.get("role") in INSTRUCTING
     ]
     return [one if isinstance(one, str) else "\n".join(part.get("text", "") for part in one) for one in found]

@@ -17,21 +17,29 @@ from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
 from palaver.server.compat.history_diff import data_of
-from palaver.server.compat.request import Ask, Part, arguments_text, bad, result_text, settings_for, thoughts_of
+from palaver.server.compat.request import (
+    ClientRequest,
+    Part,
+    arguments_text,
+    invalid,
+    result_text,
+    settings_for,
+    thoughts_by_call,
+)
 
 
-def request_of(asked: Ask, model: ChatModel) -> ModelRequest:
+def build_model_request(asked: ClientRequest, model: ChatModel) -> ModelRequest:
     return ModelRequest(
         messages=tuple(_messages(asked, model.adapter)),
         tools=asked.tools,
         may_call=asked.may_call,
         must_call=asked.must_call,
         settings=settings_for(asked, model.adapter),
-        thoughts=thoughts_of(asked.said),
+        thoughts=thoughts_by_call(asked.said),
     )
 
 
-def _messages(asked: Ask, adapter: str) -> list[dict[str, Any]]:
+def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, Any]]:
     """A history as a model gets it, when there is no memory to add."""
     messages: list[dict[str, Any]] = []
     if asked.instructions:
@@ -65,14 +73,14 @@ def _part(part: Part, adapter: str) -> Part:
     url, name = str(part["url"]), part.get("filename") or "file"
     if not url.lower().startswith("data:"):
         if adapter == "openai-chat":
-            raise bad("file", "must be sent with its bytes: the model that answers takes no address")
+            raise invalid("file", "must be sent with its bytes: the model that answers takes no address")
         return {"type": "document", "url": url, "filename": name}
     if (sent := data_of(url)) is None:
-        raise bad("data", "is no data URL that can be read")
+        raise invalid("data", "is no data URL that can be read")
     return {"type": "document", "url": f"data:{sent[0]};base64,{b64encode(sent[1]).decode()}", "filename": name}
 
 
-async def passed_on(
+async def relay_events(
     model: ChatModel, body: dict[str, Any], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
     """What a model says, without memory."""

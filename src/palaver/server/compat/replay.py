@@ -1,12 +1,12 @@
-"""From the stored log to what an answer told while it was made. Pure.
+"""Turns the stored log back into the events that an answer emitted while it was made. Pure.
 
-Every protocol's frames are made from these events, whether they come from the answer itself or from the log: so each
-shape can be replayed, also by another process, also after a crash.
+Every protocol renders its frames from these events, whether they come from the running answer or from the log. So every
+format can be replayed, even by another process and even after a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from palaver.generation.events import Answered, GenerateEvent, Prompted, ToolDone, ToolsPlanned, TurnOpened
@@ -16,123 +16,114 @@ from palaver.model import Event, ToolCall, Turn
 from palaver.models.response_accumulator import STOPPED
 from palaver.ports.models import ReasoningDelta, TextDelta
 
-INPUT = "input"  # in the metadata of an answer's turns: the last turn that it was asked with
-TOLD_BY = ("open", "chunk", "commit", "abort", "append")
+INPUT = "input"  # metadata key on an answer's turns: the id of the last turn of the request
+REPLAYED = ("open", "chunk", "commit", "abort", "append")  # kinds of log events that an answer leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The answer ended in the middle; what came of it is in the turn."""
+class Interrupted:
+    """The answer was interrupted. The turn holds the text that arrived."""
 
     turn: Turn
 
 
-Beat = GenerateEvent | Cut
+AnswerEvent = GenerateEvent | Interrupted
 
 
 @dataclass(slots=True)
-class Story:
-    """The answer to one input, from the events behind it."""
+class AnswerReplay:
+    """Replays the answer to one input from the events that follow it."""
 
     input: str
-    told: dict[str, int] = field(default_factory=dict)  # characters, by turn
+    sent: dict[str, int] = field(default_factory=dict)  # characters already replayed, by turn
     running: dict[str, ToolCall] = field(default_factory=dict)
-    waiting: Turn | None = None  # has calls for the client, and others that still run here
-    planned: Turn | None = None  # has the calls that run here
-    over: bool = False
+    waiting: Turn | None = None  # has calls for the client, and others that still run on the server
+    planned: Turn | None = None  # has the calls that run on the server
+    is_over: bool = False
     failed: frozenset[str] = frozenset()
 
-    def take(self, event: Event, turn: Turn) -> list[Beat]:
-        """What an event tells. `turn` is the one that it is about, as it is now."""
-        if self.over or event.kind not in TOLD_BY:
+    def replay_event(self, event: Event, turn: Turn) -> list[AnswerEvent]:
+        """Return what one log event adds. `turn` is the turn of the event, in its current state."""
+        if self.is_over or event.kind not in REPLAYED:
             return []
         if turn.role == "tool":
-            return self._results(turn)
+            return self._replay_results(turn)
         if turn.metadata.get(INPUT) != self.input or turn.id in self.failed:
             return []
-        beats: list[Beat] = []
-        if turn.id not in self.told:
-            self.told[turn.id] = 0
-            beats.append(TurnOpened(turn))
+        found: list[AnswerEvent] = []
+        if turn.id not in self.sent:
+            self.sent[turn.id] = 0
+            found.append(TurnOpened(turn))
         if event.kind == "chunk":
-            return beats + self._text(turn, event.payload["to"])
+            return found + self._replay_text(turn, event.payload["to"])
         if event.kind in ("commit", "append"):
-            return beats + self._text(turn, len(turn.text)) + self._committed(turn)
+            return found + self._replay_text(turn, len(turn.text)) + self._replay_commit(turn)
         if event.kind == "abort":
-            self.over = True
-            return [*beats, *self._text(turn, len(turn.text)), Cut(turn)]
-        return beats
+            self.is_over = True
+            return [*found, *self._replay_text(turn, len(turn.text)), Interrupted(turn)]
+        return found
 
-    def told_by(self, turn: Turn) -> list[Beat]:
-        """What a turn tells, as it is now."""
-        if self.over:
+    def replay_turn(self, turn: Turn) -> list[AnswerEvent]:
+        """Return the events of a turn in its current state, its text in one piece."""
+        if self.is_over:
             return []
         if turn.role == "tool":
-            return self._results(turn)
+            return self._replay_results(turn)
         if turn.metadata.get(INPUT) != self.input or turn.status == "forgotten" or turn.id in self.failed:
             return []
-        self.told[turn.id] = 0
-        beats = [TurnOpened(turn), *self._text(turn, len(turn.text))]
+        self.sent[turn.id] = 0
+        found = [TurnOpened(turn), *self._replay_text(turn, len(turn.text))]
         if turn.status == "complete":
-            return beats + self._committed(turn)
-        self.over = turn.status == "aborted"
-        return [*beats, Cut(turn)] if self.over else beats
+            return found + self._replay_commit(turn)
+        self.is_over = turn.status == "aborted"
+        return [*found, Interrupted(turn)] if self.is_over else found
 
-    def _text(self, turn: Turn, end: int) -> list[Beat]:
-        start, self.told[turn.id] = self.told[turn.id], max(end, self.told[turn.id])
+    def _replay_text(self, turn: Turn, end: int) -> list[AnswerEvent]:
+        start, self.sent[turn.id] = self.sent[turn.id], max(end, self.sent[turn.id])
         return [TextDelta(turn.text[start:end])] if end > start else []
 
-    def _committed(self, turn: Turn) -> list[Beat]:
-        ours = server_calls(turn)
-        if not ours:
-            self.over = True
+    def _replay_commit(self, turn: Turn) -> list[AnswerEvent]:
+        own_calls = server_calls(turn)
+        if not own_calls:
+            self.is_over = True
             return [Answered(turn)]
-        self.running, self.planned = {call.id: call for call in ours}, turn
+        self.running, self.planned = {call.id: call for call in own_calls}, turn
         self.waiting = turn if client_calls(turn) else None
-        return [ToolsPlanned(turn, ours)]
+        return [ToolsPlanned(turn, own_calls)]
 
-    def _results(self, turn: Turn) -> list[Beat]:
-        beats: list[Beat] = []
+    def _replay_results(self, turn: Turn) -> list[AnswerEvent]:
+        found: list[AnswerEvent] = []
         stopped = False
         for result in turn.tool_results:
             call = self.running.pop(result.id, None)
             if call is not None:
-                beats.append(ToolDone(call, result.content, result.is_error))
+                found.append(ToolDone(call, result.content, result.is_error))
                 stopped = stopped or (result.is_error and result.content == STOPPED_CALL)
-        if stopped and self.planned is not None:  # a stop while tools ran: the round with the calls is the end
-            self.over = True
-            beats.append(Answered(self.planned))
-        elif beats and not self.running and self.waiting is not None:
-            self.over = True
-            beats.append(Answered(self.waiting))
-        return beats
+        if stopped and self.planned is not None:  # stopped while tools ran: the round with the calls is the last one
+            self.is_over = True
+            found.append(Answered(self.planned))
+        elif found and not self.running and self.waiting is not None:
+            self.is_over = True
+            found.append(Answered(self.waiting))
+        return found
 
 
-def told(input: str, events: Iterable[Event], turns: Mapping[str, Turn]) -> list[Beat]:
-    """The whole story, as far as the log has it."""
-    story = Story(input)
-    about = [(event, turns.get(event.turn or "")) for event in events]
-    return [beat for event, turn in about if turn is not None for beat in story.take(event, turn)]
-
-
-def from_turns(input: str, turns: Iterable[Turn]) -> list[Beat]:
-    """The same from the turns behind an input alone: in one piece each, and as far as they are."""
+def replay_turns(input: str, turns: Iterable[Turn]) -> list[AnswerEvent]:
+    """Replay an answer from the turns after its input alone: each turn in one piece, as far as they are stored."""
     found = list(turns)
-    story, beats = Story(input, failed=failures(input, found)), list[Beat]()
-    for turn in found:
-        beats += story.told_by(turn)
-    return beats
+    replay = AnswerReplay(input, failed=failed_turns(input, found))
+    return [event for turn in found for event in replay.replay_turn(turn)]
 
 
-def failures(input: str, turns: Iterable[Turn]) -> frozenset[str]:
-    """Turns of tries that were cut and made again: they are not part of the story."""
+def failed_turns(input: str, turns: Iterable[Turn]) -> frozenset[str]:
+    """Return the ids of interrupted attempts that were retried. They are not part of the answer."""
     ids = [(turn.id, turn.status) for turn in turns if turn.role == "assistant" and turn.metadata.get(INPUT) == input]
     return frozenset(id for id, status in ids[:-1] if status == "aborted")
 
 
 @dataclass(slots=True)
-class Sum:
-    """What an answer amounts to."""
+class AnswerTotals:
+    """Accumulates the text, token counts and turns of one answer."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -140,23 +131,23 @@ class Sum:
     completion: int = 0
     turns: list[Turn] = field(default_factory=list)
     prompted: Prompted | None = None
-    cut: bool = False
+    interrupted: bool = False
     ended: bool = False
 
-    def take(self, beat: Beat) -> None:
-        if isinstance(beat, TextDelta):
-            self.text.append(beat.text)
-        elif isinstance(beat, ReasoningDelta):
-            self.reasoning.append(beat.text)
-        elif isinstance(beat, ToolsPlanned | Answered | Cut):
-            self._count(beat.turn)
-            self.cut, self.ended = isinstance(beat, Cut), isinstance(beat, Answered)
-        elif isinstance(beat, Prompted):
-            self.prompted = beat
+    def add(self, event: AnswerEvent) -> None:
+        if isinstance(event, TextDelta):
+            self.text.append(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self.reasoning.append(event.text)
+        elif isinstance(event, ToolsPlanned | Answered | Interrupted):
+            self._count(event.turn)
+            self.interrupted, self.ended = isinstance(event, Interrupted), isinstance(event, Answered)
+        elif isinstance(event, Prompted):
+            self.prompted = event
 
     def _count(self, turn: Turn) -> None:
         if any(known.id == turn.id for known in self.turns):
-            return  # a round with calls for both sides is told twice
+            return  # a round with calls for server and client has two events
         self.turns.append(turn)
         if turn.tokens is not None:
             self.prompt += turn.tokens.prompt or 0
@@ -164,7 +155,7 @@ class Sum:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped it: while the model wrote, or while tools ran whose results it never got."""
+        """True if a caller stopped it: while the model wrote, or while tools ran whose results it never got."""
         last = self.last
         if last is None or not self.ended:
             return False
@@ -176,7 +167,7 @@ class Sum:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Those that the client is to run."""
+        """The tool calls that the client has to run."""
         return client_calls(self.last) if self.last is not None else ()
 
     @property

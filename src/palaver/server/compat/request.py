@@ -37,7 +37,7 @@ Part = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ClientMessage:
     """One message of a client's history. `content` is text or parts: text, image by URL, file by URL."""
 
     role: Literal["user", "assistant", "tool"]
@@ -60,7 +60,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ClientRequest:
     """One request for an answer.
 
     `own` are settings in the words of `shape`, `common` those that other providers have as well. `conversation` and
@@ -71,7 +71,7 @@ class Ask:
 
     shape: str
     model: str
-    said: tuple[Said, ...]
+    said: tuple[ClientMessage, ...]
     instructions: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     may_call: bool = True
@@ -87,12 +87,12 @@ class Ask:
     kept: Mapping[str, Any] = field(default_factory=dict)
 
 
-def thoughts_of(said: Sequence[Said]) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """What a client kept of a model's thoughts, by the call that they led to: the provider wants them back."""
     return {one.calls[0].id: one.thoughts for one in said if one.calls and one.thoughts}
 
 
-def settings_for(ask: Ask, adapter: str) -> dict[str, Any]:
+def settings_for(ask: ClientRequest, adapter: str) -> dict[str, Any]:
     """The client's settings in the words of the provider that answers."""
     if adapter == ask.shape:
         return dict(ask.own)
@@ -115,14 +115,14 @@ def _formatted(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
     if adapter != "anthropic-messages":
         return {}
     if not is_schema:
-        raise bad("format", "must be a json_schema: the model that answers knows no other")
+        raise invalid("format", "must be a json_schema: the model that answers knows no other")
     return {"output_config": {"format": {"type": "json_schema", "schema": format.get("schema")}}}
 
 
 # ---- reading what came in ------------------------------------------------------------------------------------------
 
 
-def decoded(data: bytes | str) -> Any:
+def decode_json(data: bytes | str) -> Any:
     """JSON, not nested so deeply that somebody behind us, who walks it by calling himself, comes to an end."""
     try:
         value = msgspec.json.decode(data)
@@ -141,99 +141,99 @@ def decoded(data: bytes | str) -> Any:
     return value
 
 
-def bad(field: str, problem: str) -> InvalidInput:
+def invalid(field: str, problem: str) -> InvalidInput:
     return InvalidInput(field, problem)
 
 
-def listed(field: str, value: Any, most: int = MAX_MESSAGES) -> list[Mapping[str, Any]]:
+def require_list(field: str, value: Any, most: int = MAX_MESSAGES) -> list[Mapping[str, Any]]:
     """A list of objects, not longer than it should be."""
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise bad(field, "must be a list of objects")
+        raise invalid(field, "must be a list of objects")
     if len(value) > most:
-        raise bad(field, f"holds {len(value):,} entries, and {most:,} is the limit")
+        raise invalid(field, f"holds {len(value):,} entries, and {most:,} is the limit")
     return value
 
 
-def text_in(field: str, value: Any) -> str:
+def require_text(field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise bad(field, "must be text")
+        raise invalid(field, "must be text")
     return value
 
 
 def optional_text(field: str, value: Any) -> str | None:
-    return None if value is None else text_in(field, value)
+    return None if value is None else require_text(field, value)
 
 
-def name_in(field: str, value: Any) -> str:
+def require_name(field: str, value: Any) -> str:
     """A text that says something."""
-    if not text_in(field, value):
-        raise bad(field, "must not be empty")
+    if not require_text(field, value):
+        raise invalid(field, "must not be empty")
     return str(value)
 
 
-def flag_in(field: str, value: Any, usual: bool = False) -> bool:
+def require_flag(field: str, value: Any, usual: bool = False) -> bool:
     """Not what is merely true to Python: the text "false" is."""
     if value is None:
         return usual
     if not isinstance(value, bool):
-        raise bad(field, "must be true or false")
+        raise invalid(field, "must be true or false")
     return value
 
 
-def object_in(field: str, value: Any) -> Mapping[str, Any]:
+def require_object(field: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise bad(field, "must be an object")
+        raise invalid(field, "must be an object")
     return value
 
 
-def format_in(field: str, value: Any) -> Mapping[str, Any] | None:
+def parse_format(field: str, value: Any) -> Mapping[str, Any] | None:
     """What an answer must look like; None where any text will do."""
-    format = object_in(field, value)
+    format = require_object(field, value)
     return format if format.get("type", "text") != "text" else None
 
 
-def url_in(field: str, value: Any) -> str:
+def require_url(field: str, value: Any) -> str:
     """Where a file is, or the file itself."""
-    if not text_in(field, value).lower().startswith(SCHEMES):
-        raise bad(field, "must be a URL: https, http or data")
+    if not require_text(field, value).lower().startswith(SCHEMES):
+        raise invalid(field, "must be a URL: https, http or data")
     return str(value)
 
 
-def refuse(body: Mapping[str, Any], names: Iterable[str]) -> None:
+def reject_unsupported(body: Mapping[str, Any], names: Iterable[str]) -> None:
     """What would be passed over in silence, and change the answer by it."""
     for name in names:
         if body.get(name):
-            raise bad(name, "is not available here")
+            raise invalid(name, "is not available here")
 
 
-def call_in(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
+def parse_call(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
     """A call; its arguments as an object where they are one."""
     value = arguments
     if isinstance(arguments, str):
         try:
-            value = decoded(arguments) if arguments.strip() else {}
+            value = decode_json(arguments) if arguments.strip() else {}
         except msgspec.DecodeError:
             value = arguments
         if not isinstance(value, Mapping):
             value = arguments
-    return ToolCall(text_in(f"{field}.id", id), text_in(f"{field}.name", name), value)
+    return ToolCall(require_text(f"{field}.id", id), require_text(f"{field}.name", name), value)
 
 
-def spec_in(field: str, name: Any, description: Any, parameters: Any, strict: Any) -> ToolSpec:
+def parse_tool(field: str, name: Any, description: Any, parameters: Any, strict: Any) -> ToolSpec:
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise bad(f"{field}.parameters", "must be a JSON schema")
+        raise invalid(f"{field}.parameters", "must be a JSON schema")
     schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
     return ToolSpec(
-        name=text_in(f"{field}.name", name),
+        name=require_text(f"{field}.name", name),
         description=optional_text(f"{field}.description", description) or "",
         parameters=schema,
-        strict=None if strict is None else flag_in(f"{field}.strict", strict),
+        strict=None if strict is None else require_flag(f"{field}.strict", strict),
     )
 
 
-def plain(parts: Sequence[Part]) -> str | tuple[Part, ...]:
+def simplify_parts(parts: Sequence[Part]) -> str | tuple[Part, ...]:
     """One part of text is the same as the text."""
     if all(part["type"] == "text" for part in parts) and len(parts) <= 1:
         return str(parts[0]["text"]) if parts else ""

@@ -1,4 +1,4 @@
-"""What the routes of other people's protocols share: reading a body, opening the exchange, telling it as frames."""
+"""Shared by the routes of other protocols: read a body, open the exchange, reply as JSON or as a stream."""
 
 from __future__ import annotations
 
@@ -15,114 +15,122 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import ModelUnavailable, PalaverError, ScrubPending
 from palaver.model import Turn
+from palaver.server import wire
 from palaver.server.auth import Caller
 from palaver.server.compat import errors as compat_errors
-from palaver.server.compat.exchange import Exchange, Exchanges
-from palaver.server.compat.replay import Beat, Cut
-from palaver.server.compat.request import Ask, arguments_text, decoded, result_text
+from palaver.server.compat.exchange import Exchange
+from palaver.server.compat.exchanges import Exchanges
+from palaver.server.compat.replay import AnswerEvent, Interrupted
+from palaver.server.compat.request import ClientRequest, arguments_text, decode_json, result_text
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
 from palaver.server.components import Services
-from palaver.server.errors import Refused
+from palaver.server.dependencies import Reply
+from palaver.server.errors import Refusal
 from palaver.server.live import sse
-from palaver.server.rest import wire
-from palaver.server.rest.dependencies import Reply
 
 CONVERSATION = "x-conversation-id"
 
 
 class Renderer(Protocol):
-    """An answer in the frames of one protocol. Pure."""
+    """Encodes an answer as the frames of one protocol. Pure."""
 
-    def begin(self) -> list[Any]: ...
+    def start(self) -> list[Any]: ...
 
-    def take(self, beat: Beat) -> list[Any]: ...
+    def encode(self, event: AnswerEvent) -> list[Any]: ...
 
 
-async def body_of(request: Request) -> tuple[dict[str, Any], bytes]:
-    """The body as an object, and as it came."""
+async def read_body(request: Request) -> tuple[dict[str, Any], bytes]:
+    """Return the body as an object and as bytes."""
     data = await request.body()
     try:
-        body = decoded(data) if data else {}
+        body = decode_json(data) if data else {}
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refused(400, "The body is not valid JSON, or nested too deeply", field="body") from None
+        raise Refusal(400, "The body is not valid JSON, or is nested too deeply", field="body") from None
     if not isinstance(body, dict):
-        raise Refused(400, "The body must be a JSON object", field="body")
+        raise Refusal(400, "The body must be a JSON object", field="body")
     return body, data
 
 
-async def opened(
-    request: Request, services: Services, store: Store, caller: Caller, ask: Ask, data: bytes, *, waits: bool = True
+async def open_exchange(
+    request: Request,
+    services: Services,
+    store: Store,
+    caller: Caller,
+    ask: ClientRequest,
+    data: bytes,
+    *,
+    waits: bool = True,
 ) -> Exchange:
-    """The exchange of this request, with the beginning of its answer; what fails before that is raised.
+    """Open the exchange of a request and wait for its first output. An earlier failure is raised.
 
-    Whoever wants the answer made in the background does not wait for its beginning.
+    An answer in the background is not waited for (`waits=False`).
     """
     exchanges = Exchanges(services, store, caller)
     again = is_retry(request.headers.get(COUNT))
     mark = fingerprint(request.url.path, data)
     exchange = await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)
     if waits:
-        await exchange.begun(services.settings.heartbeat)
+        await exchange.wait_for_output(services.settings.heartbeat)
     return exchange
 
 
-async def heard(exchange: Exchange) -> list[Beat]:
-    """All of an answer."""
-    beats = [beat async for beat in exchange.listen()]
-    if beats and isinstance(beats[-1], Cut):
-        raise ModelUnavailable(beats[-1].turn.model or "the model", "was cut off in the middle of its answer")
-    return beats
+async def collect_events(exchange: Exchange) -> list[AnswerEvent]:
+    """Return all events of an answer. An interrupted answer raises ModelUnavailable."""
+    events = [event async for event in exchange.listen()]
+    if events and isinstance(events[-1], Interrupted):
+        raise ModelUnavailable(events[-1].turn.model or "the model", "was interrupted in the middle of its answer")
+    return events
 
 
-def streamed(
+def stream_reply(
     request: Request,
     services: Services,
     exchange: Exchange,
     renderer: Renderer,
-    encode: Callable[[Any], bytes],
-    fail: Callable[[dict[str, Any]], list[Any]],
+    write: Callable[[Any], bytes],
+    encode_error: Callable[[dict[str, Any]], list[Any]],
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer as server-sent events. Hanging up does not end it."""
-    frames = _frames(request.url.path, exchange, renderer, encode, fail)
-    alive = sse.kept_alive(frames, services.settings.heartbeat)
-    return sse.EventStream(alive, {**exchange.headers(), **(headers or {})}, greeted=False)
+    """Stream the answer as server-sent events. Disconnecting does not stop it."""
+    frames = _frames(request.url.path, exchange, renderer, write, encode_error)
+    alive = sse.keep_alive(frames, services.settings.heartbeat)
+    return sse.EventStream(alive, {**exchange.headers(), **(headers or {})}, with_retry=False)
 
 
 async def _frames(
     path: str,
     exchange: Exchange,
     renderer: Renderer,
-    encode: Callable[[Any], bytes],
-    fail: Callable[[dict[str, Any]], list[Any]],
+    write: Callable[[Any], bytes],
+    encode_error: Callable[[dict[str, Any]], list[Any]],
 ) -> AsyncIterator[bytes]:
-    for one in renderer.begin():
-        yield encode(one)
+    for one in renderer.start():
+        yield write(one)
     try:
-        async for beat in exchange.listen():
-            for one in renderer.take(beat):
-                yield encode(one)
+        async for event in exchange.listen():
+            for one in renderer.encode(event):
+                yield write(one)
     except (PalaverError, HTTPException) as problem:
-        for one in fail(compat_errors.of_error(path, problem)[1]):
-            yield encode(one)
+        for one in encode_error(compat_errors.stream_error(path, problem)[1]):
+            yield write(one)
 
 
-def data_frame(value: Any) -> bytes:
-    """A frame without a name, as OpenAI's chat and the AI SDK have them."""
+def encode_data(value: Any) -> bytes:
+    """Encode a frame without a name, as OpenAI's chat and the AI SDK expect."""
     return b"data: %s\n\n" % (value.encode() if isinstance(value, str) else wire.encode(value))
 
 
-def named_frame(value: Mapping[str, Any]) -> bytes:
-    """A frame that is named after its type, as OpenAI's responses and Anthropic have them."""
+def encode_named(value: Mapping[str, Any]) -> bytes:
+    """Encode a frame named after its type, as OpenAI's Responses and Anthropic expect."""
     return sse.frame(value["type"], value)
 
 
-def whole(exchange: Exchange, value: Any) -> Response:
+def json_reply(exchange: Exchange, value: Any) -> Response:
     return Reply(value, headers=exchange.headers())
 
 
-async def forgotten(talk: Conversation, turns: Iterable[Turn | None]) -> int:
-    """Forget each of them; None is the conversation. 202 while another reader still holds on to last bytes."""
+async def forget_turns(talk: Conversation, turns: Iterable[Turn | None]) -> int:
+    """Forget turns; None stands for the conversation. Returns 202 if bytes wait for another reader of the file."""
     status = 200
     for turn in turns:
         try:
@@ -132,8 +140,8 @@ async def forgotten(talk: Conversation, turns: Iterable[Turn | None]) -> int:
     return status
 
 
-def counted(ask: Ask, count: Callable[[str], int]) -> int:
-    """What a request weighs, by our own count."""
+def count_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
+    """Count the tokens of a request with Palaver's own counter."""
     texts = [ask.instructions or "", *(one.text for one in ask.said)]
     texts += [arguments_text(call.arguments) for one in ask.said for call in one.calls]
     texts += [result_text(result.content) for one in ask.said for result in one.results]

@@ -107,7 +107,7 @@ class NewOpenAIConversation(Open):
     metadata: dict[str, str] | None = None
 
 
-class ConversationMetadata(Open):
+class OpenAIMetadata(Open):
     metadata: dict[str, str]
 
 

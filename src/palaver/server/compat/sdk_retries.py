@@ -1,17 +1,18 @@
-"""Requests that an SDK sends again. They carry no key of their own, only a count: the body tells which one is meant."""
+"""Requests that an SDK sends again. They carry only a retry count, no key, so the body tells which one is meant."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-SECONDS = 600.0  # so long after its end an answer is told again
-MOST = 512  # that are remembered
+from palaver.core.bounded_dict import BoundedDict
+
+RETRY_SECONDS = 600.0  # how long after its end an answer is replayed to a retry
+REMEMBERED = 512  # requests
 COUNT = "x-stainless-retry-count"
 
 
@@ -35,31 +36,25 @@ def is_retry(count: str | None) -> bool:
 
 
 @dataclass(slots=True)
-class Retries(Generic[T]):
-    """What was asked lately here, by who asked and what."""
+class RetriedRequests(Generic[T]):
+    """The latest requests of this process, by caller and body."""
 
-    _known: OrderedDict[Key, asyncio.Task[T]] = field(default_factory=OrderedDict)
+    _known: BoundedDict[Key, asyncio.Task[T]] = field(default_factory=lambda: BoundedDict(REMEMBERED))
 
-    async def once(self, key: Key, again: bool, begin: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-        """What `begin` makes; for a retry, what it made before, and True. The first try may be beginning still."""
+    async def run_once(self, key: Key, again: bool, begin: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+        """Return the result of `begin`; for a retry, the earlier result and True. Waits if that is still running."""
         known = self._known.get(key) if again else None
         if known is not None and not _is_usable(known):
             known = None
-        task = known or self._begun(key, begin)
-        # Whoever hangs up here does not end what another connection waits for.
+        task = known or self._start_task(key, begin)
+        # Shielded: a client that disconnects must not cancel what another connection waits for.
         return await asyncio.shield(task), known is not None
 
-    def _begun(self, key: Key, begin: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+    def _start_task(self, key: Key, begin: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(begin())
         assert isinstance(task, asyncio.Task)
-        self._known.pop(key, None)
         self._known[key] = task
-        while len(self._known) > MOST:
-            self._known.popitem(last=False)
         return task
-
-    def forget(self, key: Key) -> None:
-        self._known.pop(key, None)
 
 
 def _is_usable(task: asyncio.Task[T]) -> bool:
@@ -68,4 +63,4 @@ def _is_usable(task: asyncio.Task[T]) -> bool:
     if task.cancelled() or task.exception() is not None:
         return False
     ended = task.result().ended
-    return ended is None or time.monotonic() - ended < SECONDS
+    return ended is None or time.monotonic() - ended < RETRY_SECONDS

@@ -1,8 +1,8 @@
-"""Messages of a client as turns: checked, with their files, in place."""
+"""Stores a client's messages as turns: drafts them with their files, checks tool results, appends in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,14 +12,14 @@ from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
-from palaver.model import Attachment, Content, File, Image, Part, Turn
+from palaver.model import Turn
 from palaver.redaction.apply import redacted_calls, redacted_content, redacted_results
-from palaver.server.compat.history_diff import Plan, data_of, open_calls
-from palaver.server.compat.request import Said
+from palaver.server.compat.history_diff import HistoryPlan, data_of, open_calls
+from palaver.server.compat.request import ClientMessage
 
 
-async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
-    """A message as a turn. Files that were sent along become attachments."""
+async def draft_message(talk: Conversation, said: ClientMessage) -> dict[str, Any]:
+    """Turn a message into a draft. Files sent as `data:` URLs become attachments."""
     draft: dict[str, Any] = {"role": said.role, "content": said.content, "metadata": dict(said.metadata)}
     if said.calls:
         draft["tool_calls"] = said.calls
@@ -33,7 +33,7 @@ async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
             sent = data_of(url)
             if sent is None:
                 if url.lower().startswith("data:"):
-                    raise InvalidInput("data", "is no data URL that can be read")
+                    raise InvalidInput("data", "is not a readable data URL")
                 parts.append(part)
                 continue
             file = await talk.attach(sent[1], filename=part.get("filename"), media_type=sent[0])
@@ -43,30 +43,8 @@ async def draft_of(talk: Conversation, said: Said) -> dict[str, Any]:
     return draft
 
 
-async def copied(
-    talk: Conversation, content: Content, files: Sequence[Attachment]
-) -> tuple[Content, tuple[Attachment, ...]]:
-    """The content of a turn for a new version of it, and its files. A file belongs to one turn, so these are copies."""
-    copies = {one.id: await copy_attachment(talk, one) for one in files}
-    if not isinstance(content, str):
-        content = tuple(_naming(part, copies) for part in content)
-    return content, tuple(copies.values())
-
-
-async def copy_attachment(talk: Conversation, file: Attachment) -> Attachment:
-    """Store the bytes of a file once more, so that another turn can have it."""
-    return await talk.attach(await talk.read_attachment(file.id), filename=file.filename, media_type=file.media_type)
-
-
-def _naming(part: Part, copies: Mapping[str, Attachment]) -> Part:
-    if not isinstance(part, Image | File):
-        return part
-    copy = copies.get(part.attachment or "")
-    return part if copy is None else replace(part, attachment=copy.id)
-
-
-def redacted(talk: Conversation, store: Store, said: Said) -> Said:
-    """A message as it is stored where secrets are not: else it would be taken for an edit of what is."""
+def redact_message(talk: Conversation, store: Store, said: ClientMessage) -> ClientMessage:
+    """Redact a message as the stored turn was redacted. Otherwise it would look like an edit of that turn."""
     redaction = services_of(talk).redaction
     if not redaction.is_on:
         return said
@@ -80,8 +58,8 @@ def redacted(talk: Conversation, store: Store, said: Said) -> Said:
     )
 
 
-def check_results(stored: Sequence[Turn], plan: Plan, field: str) -> None:
-    """Results must answer calls that wait for them, all of them: else the model would never see them."""
+def check_results(stored: Sequence[Turn], plan: HistoryPlan, field: str) -> None:
+    """Require a result for every open call, and none for any other: the model would never see it."""
     brought = {result.id for one in plan.new[-plan.own :] for result in one.results}
     if not brought:
         return
@@ -95,11 +73,11 @@ def check_results(stored: Sequence[Turn], plan: Plan, field: str) -> None:
     if unasked := brought - waiting:
         raise InvalidInput(field, f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
     if missing := waiting - brought:
-        raise InvalidInput(field, f"there is no result for the call {sorted(missing)[0][:100]!r}")
+        raise InvalidInput(field, f"no result for the call {sorted(missing)[0][:100]!r}")
 
 
-def said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
-    """Results must stand right behind their calls. Where somebody spoke meanwhile, the calls are said again."""
+def repeat_calls(stored: Sequence[Turn], plan: HistoryPlan) -> list[dict[str, Any]]:
+    """Draft the open calls again if other turns followed them. Providers require results right after their calls."""
     found = open_calls(stored)
     if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
         return []
@@ -116,7 +94,9 @@ def said_again(stored: Sequence[Turn], plan: Plan) -> list[dict[str, Any]]:
     return [*again, {"role": "tool", "content": "", "tool_results": known, "metadata": {}}] if known else again
 
 
-async def append(talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None) -> Turn:
+async def append_drafts(
+    talk: Conversation, drafts: list[dict[str, Any]], replaces: Turn | None, expected: int | None
+) -> Turn:
     if replaces is None:
         return await _append_all(talk, drafts, expected)
     first = dict(drafts[0])
@@ -126,7 +106,7 @@ async def append(talk: Conversation, drafts: list[dict[str, Any]], replaces: Tur
 
 
 async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:
-    """In one transaction, or in as few as there can be."""
+    """Append in one transaction, or in as few as the batch limit allows."""
     last: list[Turn] = []
     for start in range(0, len(drafts), MAX_BATCH):
         batch = cast("list[TurnInput]", drafts[start : start + MAX_BATCH])

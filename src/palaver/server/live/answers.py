@@ -1,4 +1,4 @@
-"""Answers in the making. They belong to the server and not to a connection: who hangs up may come back."""
+"""Running answers. They belong to the server, not to a connection: a client that disconnects can resume."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from palaver.conversations.conversation import Conversation
 from palaver.errors import PalaverError, StoreClosed
 from palaver.generation.events import Answered, GenerateEvent
-from palaver.model import Turn
+from palaver.model import Content, Turn
 from palaver.models.response_accumulator import STOPPED
-from palaver.server.live.channel import Closed, Hub
+from palaver.server.live.channel import ChannelHub, Closed
 from palaver.server.ops.metrics import Metrics
 
-ABANDONED = 2.0  # seconds that a stopped answer has to put its end on disk
+STOP_SECONDS = 2.0  # for a stopped answer to store its end
 
 
 class Answer:
-    """One answer: what was told so far, for as many listeners as there are."""
+    """One answer: its events so far, for any number of listeners."""
 
     def __init__(self, talk: Conversation | None) -> None:
-        self.talk = talk  # None: nothing of it is stored
-        self.told: list[GenerateEvent] = []
+        self.talk = talk  # None: the answer is not stored
+        self.events: list[GenerateEvent] = []
         self.task: asyncio.Task[None] | None = None
         self.began = time.monotonic()
         self._news: set[asyncio.Event] = set()
@@ -32,36 +32,36 @@ class Answer:
         self.ended: float | None = None  # by the monotonic clock
         self.problem: Exception | None = None
 
-    def tell(self, event: GenerateEvent) -> None:
-        self.told.append(event)
-        self._alert()
+    def publish(self, event: GenerateEvent) -> None:
+        self.events.append(event)
+        self._wake_listeners()
 
     def end(self, problem: Exception | None) -> None:
         self._over, self.problem, self.ended = True, problem, time.monotonic()
-        self._alert()
+        self._wake_listeners()
 
     @property
     def outcome(self) -> str:
-        """How it ended."""
+        """done, stopped or failed."""
         if self.problem is not None:
             return "failed"
-        last = self.told[-1] if self.told else None
+        last = self.events[-1] if self.events else None
         return "stopped" if isinstance(last, Answered) and last.turn.finish_reason == STOPPED else "done"
 
-    def _alert(self) -> None:
+    def _wake_listeners(self) -> None:
         for one in self._news:
             one.set()
 
     async def listen(self) -> AsyncIterator[GenerateEvent]:
-        """From the first event on. Raises what the answer failed with."""
+        """Yield every event from the first on. Raises the error that the answer failed with."""
         news, seen = asyncio.Event(), 0
         self._news.add(news)
         try:
             while True:
                 news.clear()
-                while seen < len(self.told):
+                while seen < len(self.events):
                     seen += 1
-                    yield self.told[seen - 1]
+                    yield self.events[seen - 1]
                 if self._over:
                     if self.problem is not None:
                         raise self.problem
@@ -78,7 +78,9 @@ class Answer:
 
 
 class Answers:
-    def __init__(self, hub: Hub, metrics: Metrics) -> None:
+    """The running answers of this process."""
+
+    def __init__(self, hub: ChannelHub, metrics: Metrics) -> None:
         self._hub, self._metrics = hub, metrics
         self._running: set[Answer] = set()
 
@@ -86,36 +88,36 @@ class Answers:
     def count(self) -> int:
         return len(self._running)
 
-    def start(self, talk: Conversation, message: Any, options: dict[str, Any]) -> Answer:
-        """Begin an answer. What is wrong with the options is raised here."""
+    def start(self, talk: Conversation, message: Content | None, options: dict[str, Any]) -> Answer:
+        """Start an answer. Invalid options raise here."""
         events = talk.generate_stream(message, **options)
-        return self._started(Answer(talk), events)
+        return self._start_task(Answer(talk), events)
 
     def relay(self, events: AsyncGenerator[GenerateEvent]) -> Answer:
-        """An answer of which nothing is stored. It, too, goes on when its listener hangs up."""
-        return self._started(Answer(None), events)
+        """Run an answer that is not stored. It continues even if its listener disconnects."""
+        return self._start_task(Answer(None), events)
 
-    def _started(self, answer: Answer, events: AsyncGenerator[GenerateEvent]) -> Answer:
-        answer.task = asyncio.create_task(self._make(answer, events), name="palaver-answer")
+    def _start_task(self, answer: Answer, events: AsyncGenerator[GenerateEvent]) -> Answer:
+        answer.task = asyncio.create_task(self._run_answer(answer, events), name="palaver-answer")
         self._running.add(answer)
         self._metrics.making.inc()
         return answer
 
     def running(self, talk: Conversation) -> Answer | None:
-        """The latest answer that is being made here in a conversation."""
+        """Return the latest running answer of a conversation in this process."""
         here = [one for one in self._running if one.talk is not None and one.talk.id == talk.id]
         return max(here, key=lambda one: one.began, default=None)
 
-    async def _make(self, answer: Answer, events: Any) -> None:
+    async def _run_answer(self, answer: Answer, events: AsyncGenerator[GenerateEvent]) -> None:
         problem: Exception | None = None
         try:
-            # The channel hears when somebody asks for a stop, in whichever process.
-            async with self._heard(answer.talk), aclosing(events):
+            # The channel receives stop requests from any process.
+            async with self._open_channel(answer.talk), aclosing(events):
                 async for event in events:
-                    answer.tell(event)
-        except (Closed, asyncio.CancelledError):  # the server ends
+                    answer.publish(event)
+        except (Closed, asyncio.CancelledError):  # the server is stopping
             problem = StoreClosed()
-        except Exception as raised:  # for those who listen
+        except Exception as raised:  # raised to the listeners
             problem = raised
         finally:
             self._running.discard(answer)
@@ -123,17 +125,17 @@ class Answers:
             self._metrics.making.dec()
             self._metrics.answers.labels(answer.outcome).inc()
 
-    def _heard(self, talk: Conversation | None) -> AbstractAsyncContextManager[Any]:
+    def _open_channel(self, talk: Conversation | None) -> AbstractAsyncContextManager[object]:
         return nullcontext() if talk is None else self._hub.channel(talk.info.tenant, talk.id)
 
     async def close(self, seconds: float) -> None:
-        """Let answers finish; then stop them, with what came; then give up on them, which seals them."""
+        """Let answers finish; after `seconds` stop them, keeping their text; then cancel them."""
         await self._wait(seconds)
         for answer in tuple(self._running):
-            with suppress(PalaverError):  # its conversation may be gone
+            with suppress(PalaverError):  # its conversation may be deleted
                 if answer.talk is not None:
                     await answer.talk.stop()
-        await self._wait(ABANDONED)
+        await self._wait(STOP_SECONDS)
         tasks = [answer.task for answer in self._running if answer.task is not None]
         for task in tasks:
             task.cancel()

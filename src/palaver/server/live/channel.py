@@ -1,8 +1,8 @@
-"""Live feeds: each conversation that somebody follows is read once, for all who follow it here.
+"""Live feeds: each followed conversation is read once per process, for all its readers.
 
-A `Channel` reads the log as it grows and the text that writers of this process have ahead of it, and keeps its latest
-frames. A reader first catches up from the log, from its own point on, and then shares the channel's frames. Whoever is
-too slow for them goes back to the log. Nobody waits for anybody.
+A `Channel` reads the log as it grows, and the text that writers of this process have not flushed yet, and keeps its
+latest frames. A reader first catches up from the log, from its own position, and then shares the channel's frames. A
+reader that is too slow for them goes back to the log. No reader waits for another.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from palaver.errors import EngineUnavailable, StoreClosed, TurnNotFound
 from palaver.model import Event, Scope, Turn
 from palaver.ports.engine import Signal
 from palaver.ports.queries import EventQuery
-from palaver.server.live.frames import TOLD_WITH_TURN, Frame, Point, Teller, Telling
+from palaver.server.live.frames import EVENTS_WITH_TURN, FeedPosition, Frame, FrameEncoder, ReaderCursor
 
 PAGE = 500
-KEPT = 512  # frames of a channel that readers share
-PACE = 0.00005  # seconds between two rounds of live text, for each reader: many readers get fewer, longer pieces
+KEPT_FRAMES = 512  # that readers of a channel share
+PACE = 0.00005  # seconds per reader between two deltas: many readers get fewer, longer ones
 LONGEST_PACE = 0.1
-RETRY = 0.2  # seconds, when the database is busy
+RETRY = 0.2  # seconds, if the database is busy
 
 
 class Closed(Exception):
-    """The server is shutting down: the reader may come back to another process, or later."""
+    """The server is shutting down. The reader can reconnect to another process, or later."""
 
 
 class Channel:
-    def __init__(self, store: Store, conversation: str) -> None:
-        # Whoever reads from here was let in by name; the channel itself reads for all of them.
+    """The live feed of one conversation."""
+
+    def __init__(self, store: Store, conversation: str, kept_frames: int = KEPT_FRAMES) -> None:
+        # Readers were authorised one by one; the channel itself reads for all of them.
         self.store = store.scoped(Scope(store.scope.tenant, None, frozenset({"read"}), "tenant"))
         self.engine, self.conversation = store.engine, conversation
         self.unflushed = store.parts.unflushed
-        self.teller = Teller(Point())
-        self.frames: deque[Frame] = deque(maxlen=KEPT)
+        self.encoder = FrameEncoder(FeedPosition())
+        self.frames: deque[Frame] = deque(maxlen=kept_frames)
         self.next_index = 0
         self.readers: set[asyncio.Event] = set()
         self.closed = False
@@ -48,23 +50,23 @@ class Channel:
         self._failure: BaseException | None = None
 
     @property
-    def point(self) -> Point:
-        return self.teller.point
+    def point(self) -> FeedPosition:
+        return self.encoder.point
 
     @property
     def first_index(self) -> int:
         return self.next_index - len(self.frames)
 
-    # ---- reading once, for all
+    # ---- one read for all readers
 
     async def start(self) -> None:
-        """Begin at the end of the log as it is now. Texts that are being written are known from there on."""
+        """Start at the current end of the log, and note how much of each pending text the log has."""
         info = await self.engine.conversation(self.store.scope, self.conversation)
         self.point.n = info.last_event
-        await self.know_writers(self.point)
+        await self.note_pending_text(self.point)
 
-    async def know_writers(self, point: Point) -> None:
-        """How much of the growing texts the log had told at a point, for one who has not counted."""
+    async def note_pending_text(self, point: FeedPosition) -> None:
+        """Note in a position how much of each pending text the log had there."""
         for growing in self.unflushed.of(self.conversation):
             seq = stamped_seq(growing.turn) or 0
             if seq not in point.marks:
@@ -78,37 +80,37 @@ class Channel:
             async with AsyncExitStack() as stack:
                 signal = await stack.enter_async_context(self.engine.watch(self.conversation))
                 stack.enter_context(self.unflushed.listening(self.conversation, self._wake.set))
-                relay = asyncio.create_task(self._relay(signal))
+                relay = asyncio.create_task(self._wake_on_signal(signal))
                 stack.callback(relay.cancel)
                 while not (self.frames and self.frames[-1].is_last):
-                    await self._round()
-        except Exception as problem:  # the readers are told; nobody else would be
+                    await self._read_once()
+        except Exception as problem:  # raised to the readers
             self._failure = problem
         finally:
             self.close()
 
-    async def _relay(self, signal: Signal) -> None:
+    async def _wake_on_signal(self, signal: Signal) -> None:
         try:
             while True:
                 await signal.wait()
                 self._log_grew = True
                 self._wake.set()
-        except StoreClosed as problem:  # before the server is: the readers are told
+        except StoreClosed as problem:  # raised to the readers
             self._failure = problem
             self.close()
 
-    async def _round(self) -> None:
+    async def _read_once(self) -> None:
         if self._log_grew or self._has_unknown_writers():
             self._log_grew = False
             try:
                 await self._read_log()
-                if self._has_unknown_writers():  # one began while this channel was opened
-                    await self.know_writers(self.point)
+                if self._has_unknown_writers():  # one started while this channel opened
+                    await self.note_pending_text(self.point)
             except EngineUnavailable:
                 self._log_grew = True
                 await asyncio.sleep(RETRY)
                 return
-        self.publish(self.text_ahead(self.teller))
+        self.publish(self.unflushed_frames(self.encoder))
         await self._wake.wait()
         if self.readers:
             await asyncio.sleep(min(LONGEST_PACE, PACE * len(self.readers)))
@@ -119,41 +121,41 @@ class Channel:
         return any((stamped_seq(one.turn) or 0) not in self.point.marks for one in writers)
 
     async def _read_log(self) -> None:
-        async for frames in self.catch_up(self.teller):
+        async for frames in self.catch_up(self.encoder):
             self.publish(frames)
             for frame in frames:
                 if frame.kind == "stop":
                     self._stop_answers()
 
     def _stop_answers(self) -> None:
-        """Somebody has asked, perhaps another process: the answers that are made here end with what came."""
+        """Stop the answers of this process, keeping their text. The request may come from another process."""
         place = (self.store.scope.tenant, self.conversation)
         for one in tuple(self.store.parts.generation.running.get(place, ())):
             one.stop()
 
-    def text_ahead(self, teller: Teller) -> list[Frame]:
+    def unflushed_frames(self, encoder: FrameEncoder) -> list[Frame]:
         return [
             frame
             for growing in self.unflushed.of(self.conversation)
-            for frame in teller.written(growing.turn, growing.since, growing.length)
+            for frame in encoder.encode_unflushed(growing.turn, growing.since, growing.length)
         ]
 
     async def events(self, audit: EventQuery) -> list[Event]:
         return await self.engine.events(self.store.scope, self.conversation, audit)
 
-    async def catch_up(self, teller: Teller) -> AsyncIterator[list[Frame]]:
-        """Frames from the log until there is no more, a page at a time."""
-        while page := await self.events(EventQuery(after=teller.point.n, limit=PAGE)):
-            yield teller.page(page, await self._turns(page))
+    async def catch_up(self, encoder: FrameEncoder) -> AsyncIterator[list[Frame]]:
+        """Yield frames up to the end of the log, a page at a time."""
+        while page := await self.events(EventQuery(after=encoder.point.n, limit=PAGE)):
+            yield encoder.encode_events(page, await self._turns_of_events(page))
             if len(page) < PAGE:
                 return
 
-    async def _turns(self, page: Iterable[Event]) -> dict[str, Turn]:
-        ids = {event.turn for event in page if event.turn and event.kind in TOLD_WITH_TURN}
-        found = await asyncio.gather(*(self._turn(id) for id in ids))
+    async def _turns_of_events(self, page: Iterable[Event]) -> dict[str, Turn]:
+        ids = {event.turn for event in page if event.turn and event.kind in EVENTS_WITH_TURN}
+        found = await asyncio.gather(*(self._find_turn(id) for id in ids))
         return {turn.id: turn for turn in found if turn is not None}
 
-    async def _turn(self, id: str) -> Turn | None:
+    async def _find_turn(self, id: str) -> Turn | None:
         try:
             return await self.engine.turn(self.store.scope, self.conversation, id)
         except TurnNotFound:
@@ -173,26 +175,26 @@ class Channel:
         self.closed = True
         self.alert()
 
-    # ---- each reader for itself
+    # ---- one reader
 
-    async def follow(self, point: Point, silence: float) -> AsyncGenerator[tuple[Frame, str] | None]:
-        """Every frame after `point`, each with the point after it; None after each silence of so many seconds.
+    async def follow(self, point: FeedPosition, silence: float) -> AsyncGenerator[tuple[Frame, str] | None]:
+        """Yield every frame after `point`, with the position after it; None after each silence of `silence` seconds.
 
         Ends with the conversation; raises Closed.
         """
-        telling, news = Telling(point), asyncio.Event()
+        cursor, news = ReaderCursor(point), asyncio.Event()
         self.readers.add(news)
         try:
             while True:
-                async for frame in self._from_log(telling):
+                async for frame in self._frames_from_log(cursor):
                     yield frame, str(point)
                     if frame.is_last:
                         return
-                # From the last look at the log until here nothing came in between.
-                index, ahead = self.next_index, self.text_ahead(Teller(point.copy()))
-                for new in filter(None, map(telling.new, ahead)):
-                    yield new, str(point)
-                async for shared in self._shared(telling, index, news, silence):
+                # No await between the last read of the log and here, so nothing was missed.
+                index, ahead = self.next_index, self.unflushed_frames(FrameEncoder(point.copy()))
+                for frame in filter(None, map(cursor.new_part, ahead)):
+                    yield frame, str(point)
+                async for shared in self._shared_frames(cursor, index, news, silence):
                     yield None if shared is None else (shared, str(point))
                     if shared is not None and shared.is_last:
                         return
@@ -200,41 +202,41 @@ class Channel:
             self.readers.discard(news)
 
     async def follow_while(
-        self, point: Point, silence: float, check: Callable[[], Awaitable[None]]
+        self, point: FeedPosition, silence: float, check: Callable[[], Awaitable[None]]
     ) -> AsyncIterator[tuple[Frame, str] | None]:
-        """The same for as long as `check` does not raise: keys are revoked, and people leave conversations.
+        """Follow until `check` raises, because a key was revoked or the reader left the conversation.
 
-        It is asked in every silence, as often where there is none, and when those who take part may have changed.
+        It is called in every silence, as often if there is none, and when the participants may have changed.
         """
         checked = time.monotonic()
         async with aclosing(self.follow(point, silence)) as frames:
-            async for told in frames:
-                if told is None or told[0].kind == "update" or time.monotonic() - checked >= silence:
+            async for sent in frames:
+                if sent is None or sent[0].kind == "update" or time.monotonic() - checked >= silence:
                     await check()
                     checked = time.monotonic()
-                yield told
+                yield sent
 
-    async def _from_log(self, telling: Telling) -> AsyncIterator[Frame]:
-        """Frames from the log until the reader is where the channel is."""
-        await self.know_writers(telling.point)
-        teller = Teller(telling.point.copy())
+    async def _frames_from_log(self, cursor: ReaderCursor) -> AsyncIterator[Frame]:
+        """Yield frames from the log until the reader has reached the channel."""
+        await self.note_pending_text(cursor.point)
+        encoder = FrameEncoder(cursor.point.copy())
         while True:
-            async for frames in self.catch_up(teller):
-                for new in filter(None, map(telling.new, frames)):
-                    yield new
-                telling.point.go_to(teller.point)
-            if telling.point.n >= self.point.n:
+            async for frames in self.catch_up(encoder):
+                for frame in filter(None, map(cursor.new_part, frames)):
+                    yield frame
+                cursor.point.move_to(encoder.point)
+            if cursor.point.n >= self.point.n:
                 return
 
-    async def _shared(
-        self, telling: Telling, index: int, news: asyncio.Event, silence: float
+    async def _shared_frames(
+        self, cursor: ReaderCursor, index: int, news: asyncio.Event, silence: float
     ) -> AsyncIterator[Frame | None]:
-        """Frames of the channel, until the reader has fallen behind; None when there was none for a while."""
+        """Yield frames of the channel until the reader falls behind; None after each silence."""
         while True:
             news.clear()
             while self.first_index <= index < self.next_index:
                 try:
-                    frame = telling.new(self.frames[index - self.first_index])
+                    frame = cursor.new_part(self.frames[index - self.first_index])
                 except LookupError:
                     return
                 index += 1
@@ -251,11 +253,11 @@ class Channel:
                 yield None
 
 
-class Hub:
-    """The channels that are open here, by tenant and conversation."""
+class ChannelHub:
+    """The open channels of this process, by tenant and conversation."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, kept_frames: int = KEPT_FRAMES) -> None:
+        self.store, self.kept_frames = store, kept_frames
         self._open: dict[tuple[str, str], tuple[Channel, asyncio.Task[None]]] = {}
         self._users: dict[tuple[str, str], int] = {}
         self._starting: dict[tuple[str, str], asyncio.Lock] = {}
@@ -263,7 +265,7 @@ class Hub:
 
     @asynccontextmanager
     async def channel(self, tenant: str, conversation: str) -> AsyncIterator[Channel]:
-        """The feed of a conversation, while somebody is in this block. Whether they may read it was asked before."""
+        """Open the channel of a conversation for the duration of the block. Rights must have been checked before."""
         place = (tenant, conversation)
         self._users[place] = self._users.get(place, 0) + 1
         try:
@@ -284,7 +286,7 @@ class Hub:
         if known is not None and not known[0].closed:
             return known[0]
         store = self.store.scoped(Scope.of(place[0], None))
-        channel = Channel(store, place[1])
+        channel = Channel(store, place[1], self.kept_frames)
         await channel.start()
         task = asyncio.create_task(channel.run(), name="palaver-channel")
         self._open[place] = (channel, task)
@@ -298,7 +300,7 @@ class Hub:
                 await asyncio.gather(known[1], return_exceptions=True)
 
     def close(self) -> None:
-        """Tell all readers to leave. Called when the server begins to shut down."""
+        """Disconnect all readers. Called when the server starts to shut down."""
         self.closing = True
         for channel, _ in self._open.values():
             channel.close()

@@ -1,49 +1,49 @@
-"""From stored events to frames of a live feed, and the points at which a reader may go on. Pure.
+"""Encodes stored events as frames of a live feed, with positions at which a reader can resume. Pure.
 
-A frame is told once per reader. The point after it is the number of the last event that was told, and for each turn
-that is still being written the number of its characters that were told: text may run ahead of the log by what is not
-flushed yet. `41:7.120` reads: all events up to 41, and 120 characters of the turn with seq 7.
+A reader gets each frame once. The position after a frame is the number of the last event sent and, for each pending
+turn, how many of its characters were sent: live text may be ahead of the log by what is not flushed yet. `41:7.120`
+means all events up to 41, and 120 characters of the turn with seq 7.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.core.identity import stamped_seq
 from palaver.model import Event, Turn
-from palaver.server.rest import wire
+from palaver.server import wire
 
-TOLD_WITH_TURN = ("append", "open", "chunk", "commit", "abort")
+EVENTS_WITH_TURN = ("append", "open", "chunk", "commit", "abort")
 DELETED = ("forget", "expire")
-UNWRITTEN: Mapping[str, Any] = {
+PENDING_FIELDS: Mapping[str, Any] = {
     "content": "", "status": "pending", "finish_reason": None, "tool_calls": [], "sources": [], "tokens": None,
 }  # fmt: skip
 _POINT = re.compile(r"(\d{1,15})(?::(\d{1,15}\.\d{1,15}(?:,\d{1,15}\.\d{1,15}){0,99}))?")
 
 
 @dataclass(slots=True)
-class Point:
-    """Where a reader is. `marks` are characters told of pending turns, by the turn's seq."""
+class FeedPosition:
+    """The position of a reader. `marks` counts the characters sent of pending turns, by the turn's seq."""
 
     n: int = 0
     marks: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Point | None:
-        """None when it is no point of ours."""
+    def parse(cls, text: str) -> FeedPosition | None:
+        """Parse a position. None if it is malformed."""
         match = _POINT.fullmatch(text.strip())
         if match is None:
             return None
         pairs = (mark.split(".") for mark in (match[2] or "").split(",") if mark)
         return cls(int(match[1]), {int(seq): int(offset) for seq, offset in pairs})
 
-    def copy(self) -> Point:
-        return Point(self.n, dict(self.marks))
+    def copy(self) -> FeedPosition:
+        return FeedPosition(self.n, dict(self.marks))
 
-    def go_to(self, other: Point) -> None:
+    def move_to(self, other: FeedPosition) -> None:
         self.n, self.marks = other.n, dict(other.marks)
 
     def __str__(self) -> str:
@@ -53,8 +53,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One thing that happened. A `delta` holds characters of a turn from `start` on; where a turn ends, so many of them
-    were told before."""
+    """One frame. A `delta` holds characters of a turn from `start` on; in the frame that ends a turn, `start` is the
+    number of characters sent before."""
 
     kind: str
     n: int
@@ -66,7 +66,7 @@ class Frame:
 
     @property
     def encoded(self) -> bytes:
-        """The data as JSON, made once for all readers."""
+        """The data as JSON, encoded once for all readers."""
         if not self._encoded:
             self._encoded.append(wire.encode(self.data))
         return self._encoded[0]
@@ -77,7 +77,7 @@ class Frame:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing can come after it: the conversation is gone."""
+        """True if nothing can follow: the conversation was deleted."""
         return self.kind == "gone"
 
 
@@ -85,76 +85,76 @@ def delta(turn: str, n: int, start: int, text: str) -> Frame:
     return Frame("delta", n, {"turn": turn, "from": start, "text": text}, turn, start, text)
 
 
-class Teller:
-    """Tells a log as frames, from a point on."""
+class FrameEncoder:
+    """Encodes a log as frames, from a position on."""
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: FeedPosition) -> None:
         self.point = point
 
-    def page(self, events: Iterable[Event], turns: Mapping[str, Turn]) -> list[Frame]:
-        """The frames of a page of the log. `turns` are those that its events are about, as they are now."""
+    def encode_events(self, events: Iterable[Event], turns: Mapping[str, Turn]) -> list[Frame]:
+        """Encode a page of the log. `turns` are the turns of its events, in their current state."""
         frames: list[Frame] = []
         for event in events:
-            frames += self._event(event, turns)
-        return _joined(frames)
+            frames += self._encode_event(event, turns)
+        return _join_deltas(frames)
 
-    def written(self, turn: str, text_since: Any, length: int) -> list[Frame]:
-        """What a writer of this process has, ahead of the log. Unknown turns are told when the log tells of them."""
+    def encode_unflushed(self, turn: str, text_since: Callable[[int], str], length: int) -> list[Frame]:
+        """Encode text of a writer in this process that is not in the log yet. Turns unknown to the log are skipped."""
         seq = _seq(turn)
-        told = self.point.marks.get(seq)
-        if told is None or length <= told:
+        sent = self.point.marks.get(seq)
+        if sent is None or length <= sent:
             return []
         self.point.marks[seq] = length
-        return [delta(turn, self.point.n, told, text_since(told))]
+        return [delta(turn, self.point.n, sent, text_since(sent))]
 
-    def _event(self, event: Event, turns: Mapping[str, Turn]) -> list[Frame]:
+    def _encode_event(self, event: Event, turns: Mapping[str, Turn]) -> list[Frame]:
         if event.n <= self.point.n:
             return []
         self.point.n = event.n
         turn = turns.get(event.turn or "")
-        if event.kind in TOLD_WITH_TURN and turn is not None:
-            return self._about_turn(event, turn)
+        if event.kind in EVENTS_WITH_TURN and turn is not None:
+            return self._encode_turn_event(event, turn)
         if event.kind in DELETED and event.turn is None:
             return [Frame("gone", event.n, wire.event(event))]
         return [Frame(event.kind, event.n, wire.event(event), event.turn)]
 
-    def _about_turn(self, event: Event, turn: Turn) -> list[Frame]:
+    def _encode_turn_event(self, event: Event, turn: Turn) -> list[Frame]:
         marks, seq, ended = self.point.marks, _seq(turn.id), 0
         frames: list[Frame] = []
         if event.kind == "open":
             marks.setdefault(seq, 0)
         elif event.kind == "chunk":
-            told = marks.setdefault(seq, event.payload["from"])
-            text = turn.text[told : event.payload["to"]]
-            marks[seq] = max(told, event.payload["to"])
-            return [delta(turn.id, event.n, told, text)] if text else []
+            sent = marks.setdefault(seq, event.payload["from"])
+            text = turn.text[sent : event.payload["to"]]
+            marks[seq] = max(sent, event.payload["to"])
+            return [delta(turn.id, event.n, sent, text)] if text else []
         elif seq in marks:
-            told = marks.pop(seq)
-            ended = max(told, len(turn.text))
-            if told < ended:  # what others were told before the log told of it
-                frames.append(delta(turn.id, event.n - 1, told, turn.text[told:]))
+            sent = marks.pop(seq)
+            ended = max(sent, len(turn.text))
+            if sent < ended:  # the rest of the text, which the log has only now
+                frames.append(delta(turn.id, event.n - 1, sent, turn.text[sent:]))
         shown = wire.turn(turn)
-        if event.kind == "open":  # its text follows, in pieces
-            shown |= UNWRITTEN
+        if event.kind == "open":  # its text follows in deltas
+            shown |= PENDING_FIELDS
         return [*frames, Frame(event.kind, event.n, {**wire.event(event), "turn": shown}, turn.id, ended)]
 
 
-class Telling:
-    """What one reader was told: passes on the frames of a shared feed that are new to it."""
+class ReaderCursor:
+    """Tracks one reader: selects what is new to it from the frames of a shared feed."""
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: FeedPosition) -> None:
         self.point = point
 
-    def new(self, frame: Frame) -> Frame | None:
-        """The frame, what is new of it, or nothing. Raises LookupError when something before it is missing."""
+    def new_part(self, frame: Frame) -> Frame | None:
+        """Return the frame, its new part, or None. Raises LookupError if something before it is missing."""
         marks = self.point.marks
         seq = _seq(frame.turn) if frame.turn else -1
         if frame.kind == "delta":
-            return self._piece(frame, seq)
+            return self._new_text(frame, seq)
         if frame.n <= self.point.n:
             return None
         if frame.kind in ("commit", "abort") and marks.get(seq, frame.start) < frame.start:
-            raise LookupError(frame.turn)  # its last words were told while this reader was looking elsewhere
+            raise LookupError(frame.turn)  # its last text was published while this reader was behind
         self.point.n = frame.n
         if frame.kind == "open":
             marks.setdefault(seq, 0)
@@ -162,23 +162,23 @@ class Telling:
             marks.pop(seq, None)
         return frame
 
-    def _piece(self, frame: Frame, seq: int) -> Frame | None:
-        """What is new of a piece of text. A turn of which nothing is known was sealed before, or begins here."""
-        point, told = self.point, self.point.marks.get(seq)
-        if told is None:
+    def _new_text(self, frame: Frame, seq: int) -> Frame | None:
+        """Return the new part of a delta. A turn without a mark ended before, or starts here."""
+        point, sent = self.point, self.point.marks.get(seq)
+        if sent is None:
             if frame.n < point.n:
                 return None
             if frame.n == point.n:
-                raise LookupError(frame.turn)  # it began while this reader was looking elsewhere
-            told = frame.start
-        if frame.start > told:
+                raise LookupError(frame.turn)  # it started while this reader was behind
+            sent = frame.start
+        if frame.start > sent:
             raise LookupError(frame.turn)
         point.n = max(point.n, frame.n)
-        if frame.end <= told:
+        if frame.end <= sent:
             return None
         point.marks[seq] = frame.end
         return (
-            frame if told == frame.start else delta(frame.turn or "", frame.n, told, frame.text[told - frame.start :])
+            frame if sent == frame.start else delta(frame.turn or "", frame.n, sent, frame.text[sent - frame.start :])
         )
 
 
@@ -186,8 +186,8 @@ def _seq(turn: str) -> int:
     return stamped_seq(turn) or 0
 
 
-def _joined(frames: list[Frame]) -> list[Frame]:
-    """Neighbouring pieces of one turn as one piece."""
+def _join_deltas(frames: list[Frame]) -> list[Frame]:
+    """Join neighbouring deltas of one turn."""
     joined: list[Frame] = []
     for frame in frames:
         last = joined[-1] if joined else None

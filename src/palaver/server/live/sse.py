@@ -1,4 +1,4 @@
-"""Server-sent events: frames as text, kept alive, ended in good order."""
+"""Server-sent events: encodes frames, keeps connections alive, closes streams in order."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from palaver.server.rest import wire
+from palaver.server import wire
 
 RETRY_MILLISECONDS = 2_000
 PING = b": ping\n\n"
 HEADERS = {
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # a proxy must not wait for more
+    "X-Accel-Buffering": "no",  # a proxy must not buffer
 }
 
 
 def frame(kind: str, data: Mapping[str, Any] | bytes, id: str | None = None) -> bytes:
-    """One event. The data is one line of JSON, which has no line breaks of its own."""
+    """Encode one event. The data is JSON on one line."""
     head = f"event: {kind}\n" + (f"id: {id}\n" if id is not None else "")
     return b"%sdata: %s\n\n" % (head.encode(), data if isinstance(data, bytes) else wire.encode(data))
 
 
 class EventStream(StreamingResponse):
-    """A response made of frames. It begins at once, before the first of them."""
+    """A response made of frames. It starts before the first frame."""
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None, *, greeted: bool = True
+        self, frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None, *, with_retry: bool = True
     ) -> None:
-        # The clients of other protocols take a frame that only says when to come back for a broken one.
-        super().__init__(_greeted(frames) if greeted else frames, headers={**HEADERS, **(headers or {})})
+        # Without for clients of other protocols: they treat a frame with only `retry` as broken.
+        super().__init__(_with_retry_hint(frames) if with_retry else frames, headers={**HEADERS, **(headers or {})})
 
 
-async def _greeted(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _with_retry_hint(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
     async for one in frames:
         yield one
 
 
-async def kept_alive(frames: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
-    """The frames, and a comment after each silence."""
+async def keep_alive(frames: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """Yield the frames, and a comment after each silence of `seconds`."""
     upcoming: asyncio.Task[bytes | None] | None = None
     try:
         while True:

@@ -18,7 +18,7 @@ from palaver.model import READ
 from palaver.server import errors as http_errors
 from palaver.server.auth import Caller
 from palaver.server.components import Services
-from palaver.server.errors import Refused
+from palaver.server.errors import Refusal
 from palaver.server.oauth_metadata import MCP, METADATA, metadata_url, resource_metadata
 
 if TYPE_CHECKING:
@@ -42,28 +42,28 @@ class Endpoint:
         scope["route"] = self  # by whose path a request is known in the log
         services: Services = scope["app"].state.services
         try:
-            app = await self._admitted(services, scope)
+            app = await self._check_admission(services, scope)
             # Read here, so that one that is too large or too slow is refused as everywhere.
             body = await Request(scope, receive).body()
-        except Refused as refusal:
-            await http_errors.of_refusal(refusal)(scope, receive, send)
+        except Refusal as refusal:
+            await http_errors.refusal_response(refusal)(scope, receive, send)
             return
         except MissingExtra as missing:
-            await http_errors.of_error(missing)(scope, receive, send)
+            await http_errors.error_response(missing)(scope, receive, send)
             return
         except ClientDisconnect:
             return
-        with services.streaming(scope["state"]["caller"]) if _stays_open(scope) else nullcontext():
-            await app(scope, _until(services.closing, body, receive), send)
+        with services.count_stream(scope["state"]["caller"]) if _stays_open(scope) else nullcontext():
+            await app(scope, _receive_until(services.closing, body, receive), send)
 
-    async def _admitted(self, services: Services, scope: Scope) -> ASGIApp:
+    async def _check_admission(self, services: Services, scope: Scope) -> ASGIApp:
         if services.closing.is_set():
-            raise Refused(503, "This server is about to end", {"Retry-After": "1"})
+            raise Refusal(503, "This server is about to end", {"Retry-After": "1"})
         if _stays_open(scope):
-            services.admit(scope["state"]["caller"])
-        return await self._started(services)
+            services.check_stream_limit(scope["state"]["caller"])
+        return await self._start_sdk(services)
 
-    async def _started(self, services: Services) -> ASGIApp:
+    async def _start_sdk(self, services: Services) -> ASGIApp:
         async with self._starting:
             if self._app is None:
                 try:
@@ -96,18 +96,18 @@ def _stays_open(scope: Scope) -> bool:
     return scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
 
 
-def _until(closing: asyncio.Event, body: bytes, receive: Receive) -> Receive:
+def _receive_until(closing: asyncio.Event, body: bytes, receive: Receive) -> Receive:
     """The body, and then the end of the connection: the client's, or the server's own."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def ended() -> None:
+    async def wait_for_close() -> None:
         await closing.wait()
         await asyncio.sleep(GRACE)
 
-    async def heard() -> Message:
+    async def receive_next() -> Message:
         if first:
             return first.pop()
-        message, end = asyncio.ensure_future(receive()), asyncio.create_task(ended())
+        message, end = asyncio.ensure_future(receive()), asyncio.create_task(wait_for_close())
         try:
             await asyncio.wait((message, end), return_when=asyncio.FIRST_COMPLETED)
             return message.result() if message.done() else {"type": "http.disconnect"}
@@ -115,19 +115,19 @@ def _until(closing: asyncio.Event, body: bytes, receive: Receive) -> Receive:
             message.cancel()
             end.cancel()
 
-    return heard
+    return receive_next
 
 
 def _load(services: Services) -> tuple[ASGIApp, Any]:
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 
-    from palaver.server.mcp.protocol import House, create_server
+    from palaver.server.mcp.protocol import Host, create_server
 
     settings = services.settings
     # Sessions are in the memory of one process. Several share nothing, so that clients which need them get none.
     stateless = settings.workers > 1
-    house = House(
-        visit=_visit_of(services),
+    host = Host(
+        request_context=_request_context_factory(services),
         hub=services.hub,
         closing=services.closing,
         with_forget=settings.mcp_forget,
@@ -136,32 +136,32 @@ def _load(services: Services) -> tuple[ASGIApp, Any]:
         heartbeat=settings.heartbeat,
     )
     manager = StreamableHTTPSessionManager(
-        create_server(house), stateless=stateless, max_request_body_size=settings.max_body
+        create_server(host), stateless=stateless, max_request_body_size=settings.max_body
     )
-    return _Door(StreamableHTTPASGIApp(manager)), manager
+    return SessionBinding(StreamableHTTPASGIApp(manager)), manager
 
 
-def _visit_of(services: Services) -> Any:
-    from palaver.server.mcp.protocol import Visit
+def _request_context_factory(services: Services) -> Any:
+    from palaver.server.mcp.protocol import RequestContext
 
-    def visit(request: Request) -> Visit:
+    def request_context(request: Request) -> RequestContext:
         caller: Caller = request.state.caller
 
         async def still_allowed() -> None:
             try:
                 await services.authenticator.still_allowed(caller)
-            except Refused:
+            except Refusal:
                 raise PermissionDenied(READ) from None
 
-        return Visit(services.store.scoped(caller.scope), still_allowed)
+        return RequestContext(services.store.scoped(caller.scope), still_allowed)
 
-    return visit
+    return request_context
 
 
 # ---- who is asking -------------------------------------------------------------------------------------------------
 
 
-class Verifier:
+class CallerTokenVerifier:
     """The SDK's token verifier, for one request. The gate has looked at the token: this tells what it found."""
 
     def __init__(self, caller: Caller) -> None:
@@ -180,7 +180,7 @@ class Verifier:
         )
 
 
-class _Door:
+class SessionBinding:
     """Binds a session to whoever opened it, and asks for the right to read."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -189,7 +189,7 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, RequireAuthMiddleware
 
-        token = await Verifier(scope["state"]["caller"]).verify_token("")
+        token = await CallerTokenVerifier(scope["state"]["caller"]).verify_token("")
         scope["user"], scope["auth"] = AuthenticatedUser(token), AuthCredentials(token.scopes)
         await RequireAuthMiddleware(self.app, [READ], AnyHttpUrl(metadata_url(scope)))(scope, receive, send)
 

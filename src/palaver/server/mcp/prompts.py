@@ -12,7 +12,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput, NotFound
 from palaver.server.mcp import schemas
-from palaver.server.mcp.tools import found
+from palaver.server.mcp.tools import find_conversation
 
 BUDGET = 4_000
 MESSAGE = ("message", "What to say next; without it, the conversation as it stands.")
@@ -20,7 +20,7 @@ TOKENS = ("token_budget", f"At most so many tokens; {BUDGET:,} unless said other
 
 
 @dataclass(frozen=True, slots=True)
-class PromptFace:
+class McpPrompt:
     name: str
     title: str
     description: str
@@ -29,13 +29,13 @@ class PromptFace:
 
 
 PROMPTS = (
-    PromptFace(
+    McpPrompt(
         "continue_conversation",
         "Continue a conversation",
         "Go on with a stored conversation here: its summaries, notes and latest turns, within a budget.",
         required=(("conversation", "The conversation: its id, or the name (key) that it was given."),),
     ),
-    PromptFace(
+    McpPrompt(
         "continue_latest",
         "Continue the latest conversation",
         "Go on with the conversation that was used last.",
@@ -45,22 +45,22 @@ PROMPTS = (
 
 async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
     """A title, and the messages of a prompt: each a role and a text."""
-    face = next((one for one in PROMPTS if one.name == name), None)
-    if face is None:
+    tool = next((one for one in PROMPTS if one.name == name), None)
+    if tool is None:
         raise InvalidInput("name", f"is not the name of a prompt; there are {', '.join(one.name for one in PROMPTS)}")
-    known = {argument for argument, _ in face.required + face.optional}
+    known = {argument for argument, _ in tool.required + tool.optional}
     if unknown := given.keys() - known:
         raise InvalidInput(sorted(unknown)[0], f"is not an argument of {name}; there are {', '.join(sorted(known))}")
-    talk = await _talk(store, face, given)
+    talk = await _find_conversation(store, tool, given)
     context = await talk.build_context(_budget(given), message=given.get("message") or None)
-    return schemas.headline(talk.info), [_shown(one) for one in context.messages]
+    return schemas.headline(talk.info), [_to_prompt_message(one) for one in context.messages]
 
 
-async def _talk(store: Store, face: PromptFace, given: Mapping[str, str]) -> Conversation:
-    if face.required:
+async def _find_conversation(store: Store, tool: McpPrompt, given: Mapping[str, str]) -> Conversation:
+    if tool.required:
         if not given.get("conversation"):
             raise InvalidInput("conversation", "is needed: an id, or the name of one")
-        return await found(store, given["conversation"])
+        return await find_conversation(store, given["conversation"])
     page = await store.conversations(limit=1)
     if not page.items:
         raise NotFound("there is no conversation yet")
@@ -75,7 +75,7 @@ def _budget(given: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _shown(message: Mapping[str, Any]) -> tuple[str, str]:
+def _to_prompt_message(message: Mapping[str, Any]) -> tuple[str, str]:
     """A prompt has only a user and an assistant. What the system says, and what tools answered, is told to the model by
     the user's side, and called what it is."""
     role, text = message["role"], message_text(message)

@@ -20,11 +20,11 @@ import palaver
 from palaver.conversations.store import Store
 from palaver.errors import EngineError, Gone, NotFound, PalaverError
 from palaver.model import SYSTEM
-from palaver.server.live.channel import Hub
+from palaver.server import wire
+from palaver.server.live.channel import ChannelHub
 from palaver.server.mcp import prompts, resources, tools
-from palaver.server.mcp.subscriptions import MOST, Check, Following, allowed
-from palaver.server.mcp.tools import ToolFace
-from palaver.server.rest import wire
+from palaver.server.mcp.subscriptions import MOST, Check, Subscriptions, always_allowed
+from palaver.server.mcp.tools import McpTool
 
 log = logging.getLogger("palaver.mcp")
 
@@ -40,23 +40,23 @@ NO_SYSTEM = (
 )
 NOT_FOUND = -32002  # until 2025-11-25; later versions call it a wrong parameter
 DAY = 24 * 3_600_000  # milliseconds
-FOLLOWING = "palaver.following"  # in the state of a connection
+SUBSCRIPTIONS = "palaver.following"  # in the state of a connection
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class RequestContext:
     """One caller, for one request."""
 
     store: Store
-    still_allowed: Check = allowed
+    still_allowed: Check = always_allowed
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Host:
     """What the host has: who asks, the live feeds, and whether deleting and system turns are switched on."""
 
-    visit: Callable[[Any], Visit]  # given the HTTP request, or None
-    hub: Hub | None
+    request_context: Callable[[Any], RequestContext]  # given the HTTP request, or None
+    hub: ChannelHub | None
     closing: asyncio.Event
     with_forget: bool = False
     with_system: bool = False
@@ -67,11 +67,11 @@ class House:
 Context = Any  # the SDK's ServerRequestContext
 
 
-def create_server(house: House) -> Server[Any]:
+def create_server(host: Host) -> Server[Any]:
     """The protocol's server. It is the same over HTTP and over stdin and stdout."""
-    desk = _Desk(house)
-    follows = house.hub is not None
-    legacy = follows and house.keeps_connections
+    handlers = Handlers(host)
+    follows = host.hub is not None
+    legacy = follows and host.keeps_connections
     server: Server[Any] = Server(
         "palaver",
         version=palaver.__version__,
@@ -84,24 +84,26 @@ def create_server(house: House) -> Server[Any]:
             "resources/templates/list": CacheHint(DAY, "public"),
         },
         get_tool_input_schema=_input_schema,
-        on_list_tools=desk.list_tools,
-        on_call_tool=desk.call_tool,
-        on_list_resources=desk.list_resources,
-        on_list_resource_templates=desk.list_templates,
-        on_read_resource=desk.read_resource,
-        on_subscribe_resource=desk.subscribe if legacy else None,
-        on_unsubscribe_resource=desk.unsubscribe if legacy else None,
-        on_subscriptions_listen=desk.listen if follows else None,
-        on_list_prompts=desk.list_prompts,
-        on_get_prompt=desk.get_prompt,
-        on_completion=desk.complete,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_subscribe_resource=handlers.subscribe if legacy else None,
+        on_unsubscribe_resource=handlers.unsubscribe if legacy else None,
+        on_subscriptions_listen=handlers.listen if follows else None,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+        on_completion=handlers.complete,
     )
-    server.add_request_handler("server/discover", types.RequestParams, _honest(server))
-    server.middleware[:] = [_guard]  # without the SDK's own spans: ours are off unless somebody asks for them
+    server.add_request_handler("server/discover", types.RequestParams, _discovery_handler(server))
+    server.middleware[:] = [
+        _translate_errors
+    ]  # without the SDK's own spans: ours are off unless somebody asks for them
     return server
 
 
-def _honest(server: Server[Any]) -> Any:
+def _discovery_handler(server: Server[Any]) -> Any:
     """Lists of tools and prompts do not change here, and nobody is told when the list of conversations does."""
 
     async def discover(ctx: Context, _: types.RequestParams) -> types.DiscoverResult:
@@ -116,7 +118,7 @@ def _honest(server: Server[Any]) -> Any:
     return discover
 
 
-async def _guard(ctx: Context, call_next: Any) -> Any:
+async def _translate_errors(ctx: Context, call_next: Any) -> Any:
     """Our errors in the protocol's words. A fault of ours says nothing of what it held, to nobody."""
     try:
         return await call_next(ctx)
@@ -127,13 +129,13 @@ async def _guard(ctx: Context, call_next: Any) -> Any:
         raise MCPError(code, str(problem)) from None
     except PalaverError as problem:
         broken = isinstance(problem, EngineError)
-        raise MCPError(types.INTERNAL_ERROR if broken else types.INVALID_PARAMS, told(problem)) from None
+        raise MCPError(types.INTERNAL_ERROR if broken else types.INVALID_PARAMS, describe_error(problem)) from None
     except Exception as problem:
         log.error("unexpected %s in %s", type(problem).__name__, ctx.method)
         raise MCPError(types.INTERNAL_ERROR, "An unexpected error; the log names its kind") from None
 
 
-def told(problem: PalaverError) -> str:
+def describe_error(problem: PalaverError) -> str:
     """What an error says of itself. A path of this machine is nobody's business."""
     return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else str(problem)
 
@@ -141,32 +143,32 @@ def told(problem: PalaverError) -> str:
 # ---- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _tool(face: ToolFace) -> types.Tool:
-    is_read = face.right == "read"
+def _tool(tool: McpTool) -> types.Tool:
+    is_read = tool.right == "read"
     return types.Tool(
-        name=face.name,
-        title=face.title,
-        description=face.description,
-        input_schema=face.takes.model_json_schema(),
-        output_schema=face.answers.model_json_schema(mode="serialization"),
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.takes.model_json_schema(),
+        output_schema=tool.answers.model_json_schema(mode="serialization"),
         annotations=types.ToolAnnotations(
-            title=face.title,
+            title=tool.title,
             read_only_hint=is_read,
-            destructive_hint=face.destructive,
-            idempotent_hint=is_read or face.idempotent,
+            destructive_hint=tool.destructive,
+            idempotent_hint=is_read or tool.idempotent,
             open_world_hint=False,
         ),
     )
 
 
-LISTED: Mapping[str, types.Tool] = {face.name: _tool(face) for face in tools.TOOLS}
+LISTED: Mapping[str, types.Tool] = {tool.name: _tool(tool) for tool in tools.TOOLS}
 
 
 def _input_schema(name: str) -> Mapping[str, Any] | None:
     return LISTED[name].input_schema if name in LISTED else None
 
 
-def _refused(text: str) -> types.CallToolResult:
+def _tool_error(text: str) -> types.CallToolResult:
     """Told to the model, which can do better next time."""
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
@@ -176,7 +178,7 @@ def _is_system(given: BaseModel) -> bool:
     return getattr(given, "role", None) == SYSTEM
 
 
-def _misfits(problem: ValidationError) -> str:
+def _describe_invalid_arguments(problem: ValidationError) -> str:
     """What does not fit, without repeating what was given."""
     found = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in problem.errors()[:10]]
     return "; ".join(found)
@@ -186,34 +188,34 @@ def _misfits(problem: ValidationError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
-    house: House
+class Handlers:
+    host: Host
 
-    def _visit(self, ctx: Context) -> Visit:
-        return self.house.visit(ctx.request)
+    def _request_context(self, ctx: Context) -> RequestContext:
+        return self.host.request_context(ctx.request)
 
-    def _offered(self, store: Store) -> dict[str, ToolFace]:
-        found = tools.offered(store.scope.rights, with_forget=self.house.with_forget)
-        return {face.name: face for face in found}
+    def _tools_for(self, store: Store) -> dict[str, McpTool]:
+        found = tools.tools_for(store.scope.rights, with_forget=self.host.with_forget)
+        return {tool.name: tool for tool in found}
 
     async def list_tools(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[LISTED[name] for name in self._offered(self._visit(ctx).store)])
+        return types.ListToolsResult(tools=[LISTED[name] for name in self._tools_for(self._request_context(ctx).store)])
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        store = self._visit(ctx).store
-        face = self._offered(store).get(params.name)
-        if face is None:
+        store = self._request_context(ctx).store
+        tool = self._tools_for(store).get(params.name)
+        if tool is None:
             raise MCPError(types.INVALID_PARAMS, "There is no such tool for this caller")
         try:
-            given = face.takes.model_validate(params.arguments or {})
+            given = tool.takes.model_validate(params.arguments or {})
         except ValidationError as problem:
-            return _refused(_misfits(problem))
+            return _tool_error(_describe_invalid_arguments(problem))
         try:
-            if not self.house.with_system and _is_system(given):
-                return _refused(NO_SYSTEM)
-            answer = await face.handler(store, given)
+            if not self.host.with_system and _is_system(given):
+                return _tool_error(NO_SYSTEM)
+            answer = await tool.handler(store, given)
         except PalaverError as problem:
-            return _refused(told(problem))
+            return _tool_error(describe_error(problem))
         return types.CallToolResult(
             content=[types.TextContent(text=answer.text)], structured_content=_plain(answer.value)
         )
@@ -222,7 +224,7 @@ class _Desk:
 
     async def list_resources(self, ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
         cursor = params.cursor if params is not None else None
-        page = await self._visit(ctx).store.conversations(limit=resources.LISTED, cursor=cursor)
+        page = await self._request_context(ctx).store.conversations(limit=resources.LISTED, cursor=cursor)
         return types.ListResourcesResult(resources=[_resource(one) for one in page.items], next_cursor=page.cursor)
 
     async def list_templates(self, ctx: Context, _: types.PaginatedRequestParams | None) -> Any:
@@ -234,9 +236,9 @@ class _Desk:
 
     async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
-        value = await resources.read(self._visit(ctx).store, uri)
+        value = await resources.read(self._request_context(ctx).store, uri)
         if value is None:
-            raise _no_such(ctx, uri)
+            raise _unknown_resource(ctx, uri)
         text = wire.encode(value).decode()
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, text=text, mime_type=resources.MIME)]
@@ -248,74 +250,74 @@ class _Desk:
         return types.ListPromptsResult(prompts=[_prompt(one) for one in prompts.PROMPTS])
 
     async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        title, said = await prompts.messages(self._visit(ctx).store, params.name, params.arguments or {})
+        title, said = await prompts.messages(self._request_context(ctx).store, params.name, params.arguments or {})
         return types.GetPromptResult(description=title, messages=[_message(role, text) for role, text in said])
 
     async def complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         name, values, more = params.argument.name, list[str](), False
         if name in ("id", "conversation"):
-            values, more = await resources.completed(self._visit(ctx).store, name, params.argument.value)
+            values, more = await resources.complete_name(self._request_context(ctx).store, name, params.argument.value)
         return types.CompleteResult(completion=types.Completion(values=values, has_more=more))
 
     # ---- following
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Until 2025-11-25: told on the connection's own stream, until it closes."""
-        uri, visit = str(params.uri), self._visit(ctx)
+        uri, request_context = str(params.uri), self._request_context(ctx)
         address = resources.Address.parse(uri)
         if address is None:
-            raise _no_such(ctx, uri)
-        talk = await visit.store.get(address.conversation)
-        following = self._following(ctx, visit)
-        if len(following) >= MOST:
+            raise _unknown_resource(ctx, uri)
+        talk = await request_context.store.get(address.conversation)
+        subscriptions = self._subscriptions(ctx, request_context)
+        if len(subscriptions) >= MOST:
             raise MCPError(types.INVALID_PARAMS, f"At most {MOST} subscriptions on one connection")
-        following.add(uri, talk)
+        subscriptions.add(uri, talk)
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        await self._following(ctx, self._visit(ctx)).drop(str(params.uri))
+        await self._subscriptions(ctx, self._request_context(ctx)).drop(str(params.uri))
         return types.EmptyResult()
 
-    def _following(self, ctx: Context, visit: Visit) -> Following:
+    def _subscriptions(self, ctx: Context, request_context: RequestContext) -> Subscriptions:
         # The SDK has no public name for the connection of a request; its state and its end are public there.
         connection = ctx.session._connection
-        known: Following | None = connection.state.get(FOLLOWING)
+        known: Subscriptions | None = connection.state.get(SUBSCRIPTIONS)
         if known is None:
-            known = self._new_following(visit, ctx.session.send_resource_updated)
-            connection.state[FOLLOWING] = known
+            known = self._new_subscriptions(request_context, ctx.session.send_resource_updated)
+            connection.state[SUBSCRIPTIONS] = known
             connection.exit_stack.push_async_callback(known.close)
         return known
 
-    def _new_following(self, visit: Visit, hear: Any) -> Following:
-        assert self.house.hub is not None
-        return Following(self.house.hub, hear, visit.still_allowed, self.house.heartbeat)
+    def _new_subscriptions(self, request_context: RequestContext, notify: Any) -> Subscriptions:
+        assert self.host.hub is not None
+        return Subscriptions(self.host.hub, notify, request_context.still_allowed, self.host.heartbeat)
 
     async def listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> Any:
         """From 2026-07-28: the answer is the stream. What the caller may not read is not among what is promised."""
-        visit, meta = self._visit(ctx), {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        request_context, meta = self._request_context(ctx), {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
 
-        async def hear(uri: str) -> None:
+        async def notify(uri: str) -> None:
             news = types.ResourceUpdatedNotificationParams(uri=uri, _meta=meta)
             await ctx.session.send_notification(types.ResourceUpdatedNotification(params=news), ctx.request_id)
 
-        talks = await _readable(visit.store, params.notifications.resource_subscriptions or [])
+        talks = await _find_readable(request_context.store, params.notifications.resource_subscriptions or [])
         promised = types.SubscriptionFilter(resource_subscriptions=list(talks) or None)
         ack = types.SubscriptionsAcknowledgedNotificationParams(notifications=promised, _meta=meta)
         await ctx.session.send_notification(types.SubscriptionsAcknowledgedNotification(params=ack), ctx.request_id)
-        following = self._new_following(visit, hear)
+        subscriptions = self._new_subscriptions(request_context, notify)
         try:
             for uri, talk in talks.items():
-                following.add(uri, talk)
-            await self._until_closing(following)
+                subscriptions.add(uri, talk)
+            await self._wait_until_closing(subscriptions)
         finally:
-            await following.close()
+            await subscriptions.close()
         return types.SubscriptionsListenResult(_meta=meta)
 
-    async def _until_closing(self, following: Following) -> None:
+    async def _wait_until_closing(self, subscriptions: Subscriptions) -> None:
         """Until the server ends, or there was something to follow and all of it has ended."""
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(self.house.closing.wait())]
-        if len(following):
-            ends.append(asyncio.create_task(following.wait()))
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(self.host.closing.wait())]
+        if len(subscriptions):
+            ends.append(asyncio.create_task(subscriptions.wait()))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -323,7 +325,7 @@ class _Desk:
                 one.cancel()
 
 
-async def _readable(store: Store, uris: list[str]) -> dict[str, Any]:
+async def _find_readable(store: Store, uris: list[str]) -> dict[str, Any]:
     """The conversations behind the URIs, as far as there are any for this caller."""
     found: dict[str, Any] = {}
     for uri in dict.fromkeys(uris[:MOST]):
@@ -336,9 +338,9 @@ async def _readable(store: Store, uris: list[str]) -> dict[str, Any]:
     return found
 
 
-def _no_such(ctx: Context, uri: str) -> MCPError:
+def _unknown_resource(ctx: Context, uri: str) -> MCPError:
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return MCPError(types.INVALID_PARAMS if modern else NOT_FOUND, str(resources.not_ours(uri)), {"uri": uri})
+    return MCPError(types.INVALID_PARAMS if modern else NOT_FOUND, str(resources.unknown_uri_error(uri)), {"uri": uri})
 
 
 def _plain(value: BaseModel) -> dict[str, Any]:
@@ -356,10 +358,10 @@ def _resource(info: palaver.ConversationInfo) -> types.Resource:
     )
 
 
-def _prompt(face: prompts.PromptFace) -> types.Prompt:
-    arguments = [types.PromptArgument(name=n, description=text, required=True) for n, text in face.required]
-    arguments += [types.PromptArgument(name=n, description=text, required=False) for n, text in face.optional]
-    return types.Prompt(name=face.name, title=face.title, description=face.description, arguments=arguments)
+def _prompt(tool: prompts.McpPrompt) -> types.Prompt:
+    arguments = [types.PromptArgument(name=n, description=text, required=True) for n, text in tool.required]
+    arguments += [types.PromptArgument(name=n, description=text, required=False) for n, text in tool.optional]
+    return types.Prompt(name=tool.name, title=tool.title, description=tool.description, arguments=arguments)
 
 
 def _message(role: str, text: str) -> types.PromptMessage:

@@ -13,8 +13,8 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo, Turn
+from palaver.server import wire
 from palaver.server.mcp import schemas
-from palaver.server.rest import wire
 
 BASE = "palaver://conversations/"
 TEMPLATES: Mapping[str, tuple[str, str]] = {
@@ -72,7 +72,7 @@ async def read(store: Store, uri: str) -> dict[str, Any] | None:
 
 async def _page(talk: Conversation, address: Address) -> dict[str, Any]:
     turns: list[Turn] = await talk.history(address.limit + 1, before=address.before)
-    shown = _bounded(turns[-address.limit :])
+    shown = _within_token_limit(turns[-address.limit :])
     older = urlencode({"before": shown[0].id, "limit": address.limit}) if len(shown) < len(turns) else None
     info = talk.info
     return {
@@ -80,12 +80,12 @@ async def _page(talk: Conversation, address: Address) -> dict[str, Any]:
             "id": info.id, "key": info.key, "title": info.title, "owner": info.owner, "turns": info.turn_count,
             "created": info.created, "updated": info.updated,
         },
-        "messages": [message(turn) for turn in shown],
+        "messages": [message_of_turn(turn) for turn in shown],
         "older": None if older is None else f"{BASE}{talk.id}?{older}",
     }  # fmt: skip
 
 
-def _bounded(turns: list[Turn]) -> list[Turn]:
+def _within_token_limit(turns: list[Turn]) -> list[Turn]:
     """The latest of them, as far as a page goes."""
     tokens, first = 0, len(turns)
     while first and (tokens := tokens + turns[first - 1].token_count) <= TOKENS:
@@ -93,13 +93,13 @@ def _bounded(turns: list[Turn]) -> list[Turn]:
     return turns[min(first, len(turns) - 1) :] if turns else []
 
 
-def message(turn: Turn) -> dict[str, Any]:
+def message_of_turn(turn: Turn) -> dict[str, Any]:
     """A turn as a message: whose, when, and what was said; calls of tools and their results as text."""
-    said = schemas.said(turn, turn_text(turn))
+    said = schemas.passage_of(turn, turn_text(turn))
     return {"role": said.role, "content": said.text, "actor": said.who, "id": said.turn, "created": turn.created}
 
 
-async def completed(store: Store, argument: str, start: str) -> tuple[list[str], bool]:
+async def complete_name(store: Store, argument: str, start: str) -> tuple[list[str], bool]:
     """Conversations whose name (or id, where an id is asked for) begins like this; and whether there are more."""
     page = await store.conversations(limit=1_000)
     names = [one.id if argument == "id" else one.key or one.id for one in page.items]
@@ -107,6 +107,6 @@ async def completed(store: Store, argument: str, start: str) -> tuple[list[str],
     return fitting[:COMPLETED], len(fitting) > COMPLETED or page.cursor is not None
 
 
-def not_ours(uri: str) -> InvalidInput:
+def unknown_uri_error(uri: str) -> InvalidInput:
     """It is not repeated: somebody may have typed anything."""
     return InvalidInput("uri", f"must be one of {', '.join(TEMPLATES)}")

@@ -26,7 +26,7 @@ NoteList = Literal[
 assert set(NoteList.__args__) == set(MEMORY_LISTS) - {"instructions"}  # type: ignore[attr-defined]
 
 
-class Taken(BaseModel):
+class Arguments(BaseModel):
     """Arguments. One that is not known is refused: a misspelt one would be passed over in silence."""
 
     model_config = ConfigDict(extra="forbid")
@@ -35,7 +35,7 @@ class Taken(BaseModel):
 # ---- what tools take -----------------------------------------------------------------------------------------------
 
 
-class Recall(Taken):
+class Recall(Arguments):
     query: str = Field(min_length=1, max_length=10_000, description="What to look for, in plain words.")
     conversation: Existing | None = Field(
         None, description="Only in this conversation (id or key). Without it: everywhere that the caller may look."
@@ -46,7 +46,7 @@ class Recall(Taken):
     until: datetime | None = Field(None, description="Only what was said before this time (ISO 8601).")
 
 
-class Remember(Taken):
+class Remember(Arguments):
     text: str = Field(
         min_length=1, max_length=100_000, description="What to keep: one statement that stands by itself."
     )
@@ -56,13 +56,13 @@ class Remember(Taken):
     )
 
 
-class SearchConversations(Taken):
+class SearchConversations(Arguments):
     query: str = Field(min_length=1, max_length=1_000, description="Words. The last may be the beginning of one.")
     limit: int = Field(10, ge=1, le=50, description="How many conversations at most.")
     token_budget: Budget = 2_000
 
 
-class Append(Taken):
+class Append(Arguments):
     conversation: ExistingOrNew
     role: Literal["user", "assistant", "system"] = Field(
         description="Who speaks. system is refused unless the operator allows it."
@@ -73,21 +73,21 @@ class Append(Taken):
     metadata: dict[str, Any] | None = Field(None, description="Anything the application wants to keep with it.")
 
 
-class History(Taken):
+class History(Arguments):
     conversation: Existing
     limit: int = Field(20, ge=1, le=200, description="How many turns at most; the latest ones.")
     before: Name | None = Field(None, description="Only turns before the one with this id: `older` of a last answer.")
     token_budget: Budget = 4_000
 
 
-class BuildContext(Taken):
+class BuildContext(Arguments):
     conversation: Existing
     token_budget: int = Field(4_000, ge=1, le=2_000_000, description="The messages have at most so many tokens.")
     query: str | None = Field(None, max_length=100_000, description="What to recall for; else the latest question.")
     message: str | None = Field(None, max_length=5_000_000, description="A new message that is not stored yet.")
 
 
-class OfConversation(Taken):
+class OfConversation(Arguments):
     conversation: Existing
 
 
@@ -95,13 +95,13 @@ class Compact(OfConversation):
     keep_tokens: int | None = Field(None, ge=0, le=10_000_000, description="Leave so many tokens unsummarised.")
 
 
-class Forget(Taken):
+class Forget(Arguments):
     conversation: Existing
     turn: Name | None = Field(None, description="The id of the turn to delete.")
     whole_conversation: bool = Field(False, description="Delete the conversation and everything in it.")
 
     @model_validator(mode="after")
-    def _says_what(self) -> Forget:
+    def _check_exactly_one(self) -> Forget:
         if (self.turn is None) is not self.whole_conversation:
             raise ValueError("name a turn, or say whole_conversation: one of them")
         return self
@@ -110,7 +110,7 @@ class Forget(Taken):
 # ---- what tools answer ---------------------------------------------------------------------------------------------
 
 
-class Said(BaseModel):
+class Passage(BaseModel):
     """A piece of a conversation, and where it comes from."""
 
     conversation: str
@@ -122,7 +122,7 @@ class Said(BaseModel):
     shortened: Annotated[bool, Field(description="Whether something of the text was left out, to fit.")] = False
 
 
-class Hit(Said):
+class Hit(Passage):
     score: float
 
 
@@ -168,7 +168,7 @@ class Turns(BaseModel):
     conversation: str
     key: str | None
     title: str | None
-    turns: list[Said]
+    turns: list[Passage]
     older: str | None = Field(description="Give it as `before` to read on; none at the beginning.")
     tokens: int
 
@@ -236,8 +236,8 @@ class Forgotten(BaseModel):
     pending: bool = Field(description="Whether last bytes still wait for another reader of the file to let go.")
 
 
-def said(turn: Turn, text: str) -> Said:
-    return Said(
+def passage_of(turn: Turn, text: str) -> Passage:
+    return Passage(
         conversation=turn.conversation, turn=turn.id, who=turn.actor, role=turn.role, when=turn.created, text=text
     )
 

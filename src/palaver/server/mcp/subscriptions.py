@@ -9,27 +9,27 @@ from functools import partial
 
 from palaver.conversations.conversation import Conversation
 from palaver.errors import Gone, NotFound, PermissionDenied
-from palaver.server.live.channel import Closed, Hub
-from palaver.server.live.frames import Point
+from palaver.server.live.channel import ChannelHub, Closed
+from palaver.server.live.frames import FeedPosition
 
 MOST = 100  # conversations that one connection follows
 SILENT = ("delta", "chunk", "stop")  # text that grows is told when it is whole
 
-Hear = Callable[[str], Awaitable[None]]
+Notify = Callable[[str], Awaitable[None]]
 Check = Callable[[], Awaitable[None]]
 
 
-async def allowed() -> None:
+async def always_allowed() -> None:
     """Nobody's rights change in the middle."""
 
 
 @dataclass(slots=True)
-class Following:
+class Subscriptions:
     """The conversations that one connection follows, by URI."""
 
-    hub: Hub
-    hear: Hear
-    check: Check = allowed
+    hub: ChannelHub
+    notify: Notify
+    check: Check = always_allowed
     heartbeat: float = 15.0
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -41,9 +41,9 @@ class Following:
         if uri not in self._tasks:
             task = asyncio.create_task(self._follow(uri, talk), name="palaver-mcp-following")
             self._tasks[uri] = task
-            task.add_done_callback(partial(self._ended, uri))
+            task.add_done_callback(partial(self._forget_task, uri))
 
-    def _ended(self, uri: str, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, uri: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(uri) is task:
             del self._tasks[uri]
         if not task.cancelled():
@@ -71,10 +71,10 @@ class Following:
 
         try:
             async with self.hub.channel(talk.info.tenant, talk.id) as channel:
-                async for told in channel.follow_while(Point(talk.info.last_event), self.heartbeat, check):
+                async for told in channel.follow_while(FeedPosition(talk.info.last_event), self.heartbeat, check):
                     if told is not None and told[0].kind not in SILENT:
-                        await self.hear(uri)
+                        await self.notify(uri)
         except Gone:
-            await self.hear(uri)  # who reads it again finds out
+            await self.notify(uri)  # who reads it again finds out
         except (Closed, NotFound, PermissionDenied):
             pass  # the server ends, or the caller may not read here any more

@@ -23,13 +23,13 @@ from palaver.model import READ, SYSTEM, WRITE
 from palaver.ports.models import Counter
 from palaver.recall.terms import spans
 from palaver.server.mcp import schemas
-from palaver.server.mcp.budgeted_text import LEAST, Told, fitting, quoted
+from palaver.server.mcp.budgeted_text import LEAST, ToolAnswer, fit_pieces, quote_lines
 
 AROUND = 160  # characters before and after a word that was searched for
 ASSISTANT = "assistant"
 
 
-async def found(store: Store, name: str) -> Conversation:
+async def find_conversation(store: Store, name: str) -> Conversation:
     """The conversation with this id, or with this key among the caller's own."""
     try:
         return await store.get(name)
@@ -39,7 +39,7 @@ async def found(store: Store, name: str) -> Conversation:
         return await store.find(name)
 
 
-async def found_or_new(store: Store, name: str) -> Conversation:
+async def find_or_create_conversation(store: Store, name: str) -> Conversation:
     try:
         return await store.get(name)
     except ConversationNotFound:
@@ -48,38 +48,38 @@ async def found_or_new(store: Store, name: str) -> Conversation:
         return await store.conversation(name)
 
 
-def _at(when: datetime) -> str:
+def _format_time(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M}"
 
 
 # ---- looking -------------------------------------------------------------------------------------------------------
 
 
-async def recall(store: Store, given: schemas.Recall) -> Told:
+async def recall(store: Store, given: schemas.Recall) -> ToolAnswer:
     """Find what was said earlier, by words and by meaning: in one conversation, or in all that the caller may read.
 
     Each piece says who said it, when, in which conversation and turn. Use it before you answer from memory.
     """
-    return recalled(await _hits(store, given), given.token_budget, store.parts.prompter.counter)
+    return fit_recalled(await _search_memory(store, given), given.token_budget, store.parts.prompter.counter)
 
 
-def recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> Told:
+def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
     """The best of them, as far as there is room."""
 
-    def tell(pieces: Sequence[schemas.Hit], tokens: int = budget) -> Told:
-        lines = [f"[{_at(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
+    def render(pieces: Sequence[schemas.Hit], tokens: int = budget) -> ToolAnswer:
+        lines = [f"[{_format_time(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
         value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
-        return Told(quoted(lines), value)
+        return ToolAnswer(quote_lines(lines), value)
 
-    pieces = fitting(hits, budget, count, tell)
-    return tell(pieces, tell(pieces).cost(count))
+    pieces = fit_pieces(hits, budget, count, render)
+    return render(pieces, render(pieces).cost(count))
 
 
-async def _hits(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
+async def _search_memory(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
     if given.conversation is not None:
-        talk = await found(store, given.conversation)
+        talk = await find_conversation(store, given.conversation)
         hits = await talk.recall(given.query, given.limit, since=given.since, until=given.until)
-        return [_hit(talk.id, one) for one in hits]
+        return [_describe_hit(talk.id, one) for one in hits]
     page = await store.conversations(limit=1)
     if not page.items:
         return []
@@ -88,13 +88,13 @@ async def _hits(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
     hits = await anywhere.recall(
         given.query, given.limit, scope="tenant", since=given.since, until=given.until, include_facts=False
     )
-    return [_hit("", one) for one in hits]
+    return [_describe_hit("", one) for one in hits]
 
 
-def _hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
+def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
     score = round(hit.score, 3)
     if hit.turn is not None:
-        return schemas.Hit(**schemas.said(hit.turn, turn_text(hit.turn)).model_dump(), score=score)
+        return schemas.Hit(**schemas.passage_of(hit.turn, turn_text(hit.turn)).model_dump(), score=score)
     fact = hit.fact
     assert fact is not None
     text = f"{fact.subject} {fact.predicate} {fact.object}"
@@ -104,35 +104,38 @@ def _hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
     )  # fmt: skip
 
 
-async def search_conversations(store: Store, given: schemas.SearchConversations) -> Told:
+async def search_conversations(store: Store, given: schemas.SearchConversations) -> ToolAnswer:
     """Find conversations by words in their title or text: to see which there are, or to get the id of one."""
     results = await store.search(given.query, limit=given.limit)
-    matches = [match for one in results for match in _matches(one)]
+    matches = [match for one in results for match in _describe_matches(one)]
 
-    def tell(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> Told:
-        lines = [f"{one.title or one.key or ''} ({one.conversation}) [{_at(one.when)}] {_quote(one)}" for one in some]
+    def render(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> ToolAnswer:
+        lines = [
+            f"{one.title or one.key or ''} ({one.conversation}) [{_format_time(one.when)}] {_attribute(one)}"
+            for one in some
+        ]
         value = schemas.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
-        return Told(quoted(lines), value)
+        return ToolAnswer(quote_lines(lines), value)
 
     count = store.parts.prompter.counter
-    kept = fitting(matches, given.token_budget, count, tell)
-    return tell(kept, tell(kept).cost(count))
+    kept = fit_pieces(matches, given.token_budget, count, render)
+    return render(kept, render(kept).cost(count))
 
 
-def _matches(one: model.ConversationMatch) -> list[schemas.Match]:
+def _describe_matches(one: model.ConversationMatch) -> list[schemas.Match]:
     info = one.conversation
     in_title = schemas.Match(
         conversation=info.id, key=info.key, title=info.title, who=None, turn=None, when=info.updated,
         text=info.preview or "",
     )  # fmt: skip
-    turns = [(match.turn, _around(turn_text(match.turn), match.terms)) for match in one.matches]
+    turns = [(match.turn, _excerpt_around(turn_text(match.turn), match.terms)) for match in one.matches]
     return [
         in_title.model_copy(update={"who": turn.actor, "turn": turn.id, "when": turn.created, "text": text})
         for turn, text in turns
     ] or [in_title]
 
 
-def _around(text: str, words: Sequence[str]) -> str:
+def _excerpt_around(text: str, words: Sequence[str]) -> str:
     """The part of a text where the first of the words stands."""
     places = spans(text, frozenset(words))
     start = max(0, places[0][0] - AROUND) if places else 0
@@ -140,43 +143,48 @@ def _around(text: str, words: Sequence[str]) -> str:
     return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
-def _quote(one: schemas.Match) -> str:
+def _attribute(one: schemas.Match) -> str:
     return f"{one.who}: {one.text}" if one.who else one.text
 
 
-async def history(store: Store, given: schemas.History) -> Told:
+async def history(store: Store, given: schemas.History) -> ToolAnswer:
     """Read the latest turns of a conversation, oldest first; `older` in the answer leads to the ones before."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
-    newest_first = [schemas.said(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
+    newest_first = [schemas.passage_of(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
     count, info = store.parts.prompter.counter, talk.info
 
-    def tell(some: Sequence[schemas.Said], tokens: int = given.token_budget) -> Told:
-        return turns_of(talk.id, info.key, info.title, some, len(turns), tokens)
+    def render(some: Sequence[schemas.Passage], tokens: int = given.token_budget) -> ToolAnswer:
+        return build_history_page(talk.id, info.key, info.title, some, len(turns), tokens)
 
-    kept = fitting(newest_first, given.token_budget, count, tell, cut_last=False)
+    kept = fit_pieces(newest_first, given.token_budget, count, render, cut_last=False)
     if newest_first and not kept:  # an empty page would say that there is nothing
-        least = tell([newest_first[0].model_copy(update={"text": ""})]).cost(count) + LEAST
+        least = render([newest_first[0].model_copy(update={"text": ""})]).cost(count) + LEAST
         raise BudgetTooSmall("a turn", needed=least, budget=given.token_budget, unit="tokens")
-    return tell(kept, tell(kept).cost(count))
+    return render(kept, render(kept).cost(count))
 
 
-def turns_of(
-    conversation: str, key: str | None, title: str | None, newest_first: Sequence[schemas.Said], known: int, tokens: int
-) -> Told:
+def build_history_page(
+    conversation: str,
+    key: str | None,
+    title: str | None,
+    newest_first: Sequence[schemas.Passage],
+    known: int,
+    tokens: int,
+) -> ToolAnswer:
     """A page, oldest first; with fewer turns than are known, it says where to read on."""
     shown = list(reversed(newest_first))
     older = shown[0].turn if shown and len(shown) < known else None
-    lines = [f"[{_at(one.when)}] {one.who}: {one.text}" for one in shown]
+    lines = [f"[{_format_time(one.when)}] {one.who}: {one.text}" for one in shown]
     lines += [f"(Earlier turns: before={older})"] if older else []
     value = schemas.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
-    return Told(quoted(lines), value)
+    return ToolAnswer(quote_lines(lines), value)
 
 
-async def build_context(store: Store, given: schemas.BuildContext) -> Told:
+async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer:
     """What a model should see to go on with a conversation, within a budget: summaries, notes, facts, recalled turns,
     the latest turns."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     options = given.model_dump(exclude_none=True, exclude={"conversation", "token_budget"})
     context = await talk.build_context(given.token_budget, **options)
     value = schemas.Built(
@@ -185,80 +193,80 @@ async def build_context(store: Store, given: schemas.BuildContext) -> Told:
         turns=list(context.turn_ids),
         left_out=sum(one.turns for one in context.explanation.left_out),
     )
-    return Told(context.text, value)
+    return ToolAnswer(context.text, value)
 
 
 # ---- keeping -------------------------------------------------------------------------------------------------------
 
 
-async def remember(store: Store, given: schemas.Remember) -> Told:
+async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
     """Keep a statement, so that `recall` finds it again in this and any later conversation: a preference, a decision, a
     fact about the person or the project."""
-    talk = await found_or_new(store, given.conversation)
+    talk = await find_or_create_conversation(store, given.conversation)
     by = talk.info.agent or ASSISTANT
     # Marked as handed in: what a tool was told to keep must never become a standing instruction.
     turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
     if given.note is not None:
         await talk.remember(given.note, given.text, by=by)
     value = schemas.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
-    return Told(f"Kept in {schemas.headline(talk.info)} as turn {turn.id}.", value)
+    return ToolAnswer(f"Kept in {schemas.headline(talk.info)} as turn {turn.id}.", value)
 
 
-async def append(store: Store, given: schemas.Append) -> Told:
+async def append(store: Store, given: schemas.Append) -> ToolAnswer:
     """Store one turn of a conversation, word for word. It is on disk when the answer comes."""
     if given.role == SYSTEM:  # refused before a conversation is created
         store.require(SYSTEM)
-    talk = await found_or_new(store, given.conversation)
+    talk = await find_or_create_conversation(store, given.conversation)
     fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
     turn = await talk.append(given.role, given.text, **fields)
     value = schemas.Appended(conversation=talk.id, turn=turn.id, seq=turn.seq, who=turn.actor, when=turn.created)
-    return Told(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
+    return ToolAnswer(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
 
 
-async def summarize(store: Store, given: schemas.OfConversation) -> Told:
+async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
     """Summarise the older half of what no summary covers yet, and answer all summaries of the conversation."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     summaries = await talk.summarize()
     value = schemas.Summaries(conversation=talk.id, summaries=[schemas.Span.of(one) for one in summaries])
-    return Told(quoted([one.text for one in summaries]), value)
+    return ToolAnswer(quote_lines([one.text for one in summaries]), value)
 
 
-async def compact(store: Store, given: schemas.Compact) -> Told:
+async def compact(store: Store, given: schemas.Compact) -> ToolAnswer:
     """Summarise what is due, so that a long conversation fits a prompt. No turn is lost by it."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     written = await talk.compact(keep_tokens=given.keep_tokens)
-    return Told(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
+    return ToolAnswer(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
 
 
-async def extract_facts(store: Store, given: schemas.OfConversation) -> Told:
+async def extract_facts(store: Store, given: schemas.OfConversation) -> ToolAnswer:
     """Extract facts (subject, predicate, object) from what no summary covers yet, and answer the new ones."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     facts = await talk.extract_facts()
     value = schemas.Facts(conversation=talk.id, facts=[schemas.Fact.of(one) for one in facts])
-    return Told(quoted([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
+    return ToolAnswer(quote_lines([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
 
 
-async def forget(store: Store, given: schemas.Forget) -> Told:
+async def forget(store: Store, given: schemas.Forget) -> ToolAnswer:
     """Delete a turn or a whole conversation for good, with everything that was made of it. This cannot be undone."""
-    talk = await found(store, given.conversation)
+    talk = await find_conversation(store, given.conversation)
     try:
         await (talk.forget() if given.turn is None else talk.forget(given.turn))
         pending = False
     except ScrubPending:
         pending = True
     what = "The conversation" if given.turn is None else "The turn"
-    return Told(f"{what} is deleted.", schemas.Forgotten(conversation=talk.id, turn=given.turn, pending=pending))
+    return ToolAnswer(f"{what} is deleted.", schemas.Forgotten(conversation=talk.id, turn=given.turn, pending=pending))
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFace:
+class McpTool:
     """One tool: the verbs behind it, its shapes, and what a client should know before it calls."""
 
     verbs: tuple[str, ...]
-    handler: Callable[[Store, Any], Awaitable[Told]]
+    handler: Callable[[Store, Any], Awaitable[ToolAnswer]]
     takes: type[BaseModel]
     answers: type[BaseModel]
     title: str
@@ -275,24 +283,24 @@ class ToolFace:
         return " ".join((self.handler.__doc__ or "").split())
 
 
-def _face(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more: Any) -> ToolFace:
-    return ToolFace(tuple(verbs.split()), handler, takes, answers, title, **more)
+def _tool(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more: Any) -> McpTool:
+    return McpTool(tuple(verbs.split()), handler, takes, answers, title, **more)
 
 
-TOOLS: tuple[ToolFace, ...] = (
-    _face("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
-    _face("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", right=WRITE),
-    _face("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
-    _face("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
+TOOLS: tuple[McpTool, ...] = (
+    _tool("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
+    _tool("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", right=WRITE),
+    _tool("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
+    _tool("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
           right=WRITE),
-    _face("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
-    _face("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
-    _face("Conversation.summarize Conversation.summaries", summarize, schemas.OfConversation, schemas.Summaries,
+    _tool("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
+    _tool("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
+    _tool("Conversation.summarize Conversation.summaries", summarize, schemas.OfConversation, schemas.Summaries,
           "Summarize", right=WRITE),
-    _face("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
-    _face("Conversation.extract_facts", extract_facts, schemas.OfConversation, schemas.Facts, "Extract facts",
+    _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
+    _tool("Conversation.extract_facts", extract_facts, schemas.OfConversation, schemas.Facts, "Extract facts",
           right=WRITE, idempotent=True),
-    _face("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
+    _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
           destructive=True, idempotent=True),
 )  # fmt: skip
 
@@ -356,6 +364,6 @@ WITHOUT_TOOL: Mapping[str, str] = {
 }
 
 
-def offered(rights: frozenset[str], *, with_forget: bool) -> tuple[ToolFace, ...]:
+def tools_for(rights: frozenset[str], *, with_forget: bool) -> tuple[McpTool, ...]:
     """The tools for a caller with these rights. One that deletes is there only where somebody switched it on."""
     return tuple(one for one in TOOLS if one.right in rights and (with_forget or not one.destructive))

@@ -1,4 +1,4 @@
-"""For whoever runs the server: is it there, can it work, and what has it done."""
+"""Routes for operators: liveness, readiness, metrics."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from fastapi import Request
 from starlette.responses import Response
 
 from palaver.server.auth import bearer, unauthorized
-from palaver.server.errors import Refused
+from palaver.server.dependencies import Reply, ServicesDep
+from palaver.server.errors import Refusal
 from palaver.server.ops.metrics import MEDIA
-from palaver.server.rest.dependencies import Reply, ServicesOf
 from palaver.server.settings import ServerSettings
 
 UNREADY = {"Retry-After": "5"}
 
 
 async def healthz() -> Response:
-    """The process is there and answers. It asks nothing of the database: a restart would not mend that."""
+    """Liveness. It does not check the database, because a restart would not repair that."""
     return Reply({"status": "ok"})
 
 
-async def readyz(services: ServicesOf) -> Response:
-    """Whether requests should come here: 503, with the reasons, when they should not."""
+async def readyz(services: ServicesDep) -> Response:
+    """Readiness. 503, with the reasons, if this process should get no requests."""
     readiness = services.readiness
     if readiness.closing:
-        return _unready({"server": "is shutting down"})
-    look = await readiness.look()
-    return _unready(look.problems) if look.problems else Reply({"status": "ready", "problems": {}})
+        return _not_ready({"server": "is shutting down"})
+    check = await readiness.check()
+    return _not_ready(check.problems) if check.problems else Reply({"status": "ready", "problems": {}})
 
 
-def _unready(problems: object) -> Response:
+def _not_ready(problems: object) -> Response:
     return Reply({"status": "not ready", "problems": problems}, 503, UNREADY)
 
 
-async def metrics(request: Request, services: ServicesOf) -> Response:
-    """Figures of all tenants together, for Prometheus."""
-    check_watcher(services.settings, request)
-    look = await services.readiness.look()
-    return Response(services.metrics.shown(look.health), media_type=MEDIA)
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """Metrics of all tenants together, for Prometheus."""
+    check_metrics_token(services.settings, request)
+    check = await services.readiness.check()
+    return Response(services.metrics.render(check.health), media_type=MEDIA)
 
 
-def check_watcher(settings: ServerSettings, request: Request) -> None:
-    """Figures are of all tenants, so that no tenant's key will do. On loopback, where nobody needs one, nor is one
-    needed here."""
+def check_metrics_token(settings: ServerSettings, request: Request) -> None:
+    """Require the metrics token. Metrics cover all tenants, so a tenant's key is not enough.
+
+    Without a token they are readable where no authentication is needed, such as on loopback.
+    """
     token = settings.metrics_token
     if token is None:
         if settings.needs_auth:
-            raise Refused(403, "Set PALAVER_METRICS_TOKEN to read the figures of this server")
+            raise Refusal(403, "Set PALAVER_METRICS_TOKEN to read the metrics of this server")
         return
     sent = bearer(request.headers) or ""
     if not hmac.compare_digest(sent.encode(), token.encode()):

@@ -1,7 +1,7 @@
-"""Figures for Prometheus. No label holds a tenant, a user, a conversation or a word: routes are patterns.
+"""Metrics for Prometheus. No label contains a tenant, user, conversation or text: routes are patterns.
 
-With several workers each process keeps its figures in files of a folder that they share, and whichever is asked adds
-them up (`PROMETHEUS_MULTIPROC_DIR`, which `palaver serve --workers` sets).
+With several workers each process keeps its metrics in files of a shared folder, and the one that is scraped adds them
+up (`PROMETHEUS_MULTIPROC_DIR`, which `palaver serve --workers` sets).
 """
 
 from __future__ import annotations
@@ -28,41 +28,44 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics(Meter):
-    """What this process counts."""
+    """The metrics of this process."""
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
-        self.requests = Counter(
-            "palaver_requests", "Requests that were answered.", ("method", "route", "status"), registry=own
-        )
+        self.requests = Counter("palaver_requests", "Requests.", ("method", "route", "status"), registry=own)
         self.latency = Histogram(
             "palaver_request_seconds",
-            "Until an answer began.",
+            "Seconds until the response started.",
             ("method", "route"),
             buckets=SECONDS,
             registry=own,
         )
-        self.turns = Counter("palaver_turns_stored", "Turns that were stored; a retry counts, too.", registry=own)
-        self.contexts = Histogram("palaver_context_build_seconds", "To build a context.", buckets=SECONDS, registry=own)
-        self.tokens = Counter(
-            "palaver_tokens", "As providers report them; cached ones are also prompt ones.", ("kind",), registry=own
+        self.turns = Counter("palaver_turns_stored", "Stored turns, retries included.", registry=own)
+        self.contexts = Histogram(
+            "palaver_context_build_seconds", "Seconds to build a context.", buckets=SECONDS, registry=own
         )
-        self.answers = Counter("palaver_answers", "Answers by how they ended.", ("outcome",), registry=own)
+        self.tokens = Counter(
+            "palaver_tokens",
+            "Tokens as reported by providers; cached tokens are also prompt tokens.",
+            ("kind",),
+            registry=own,
+        )
+        self.answers = Counter("palaver_answers", "Answers by outcome.", ("outcome",), registry=own)
         self.making = Gauge(
-            "palaver_answers_in_the_making", "Answers under way.", registry=own, multiprocess_mode="livesum"
+            "palaver_answers_in_the_making", "Running answers.", registry=own, multiprocess_mode="livesum"
         )
         self.readers = Gauge("palaver_live_readers", "Open live streams.", registry=own, multiprocess_mode="livesum")
         for kind in ("prompt", "completion", "cached"):
-            self.tokens.labels(kind)  # a figure that is zero is there, too
+            self.tokens.labels(kind)  # so that zero is exported, too
         if SHARED not in os.environ:
             ProcessCollector(registry=own)
 
-    # ---- what happens
+    # ---- counting
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "other"
         self.requests.labels(method, route, str(status)).inc()
-        if status:  # without one, the client went away before there was an answer
+        if status:  # 0: the client left before the response
             self.latency.labels(method, route).observe(seconds)
 
     def stored(self, turns: int) -> None:
@@ -75,24 +78,24 @@ class Metrics(Meter):
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind).inc(getattr(usage, kind) or 0)
 
-    # ---- what is shown
+    # ---- export
 
-    def shown(self, health: Health | None) -> bytes:
-        """All of it, as text. The outbox is read when it is asked for; without a database, nothing is said of it."""
-        return generate_latest(self._counted()) + generate_latest(_outbox(health))
+    def render(self, health: Health | None) -> bytes:
+        """Return all metrics as text. Without `health` the outbox is left out: the database does not respond."""
+        return generate_latest(self._all_workers()) + generate_latest(_outbox(health))
 
-    def _counted(self) -> CollectorRegistry:
+    def _all_workers(self) -> CollectorRegistry:
         folder = os.environ.get(SHARED)
         if folder is None:
             return self.registry
-        _forget_the_dead(Path(folder))
+        _drop_dead_workers(Path(folder))
         everybody = CollectorRegistry()
         MultiProcessCollector(everybody, folder)  # type: ignore[no-untyped-call]
         return everybody
 
 
-def _forget_the_dead(folder: Path) -> None:
-    """The readers of a worker that was killed are gone; what it has counted stays."""
+def _drop_dead_workers(folder: Path) -> None:
+    """Drop the gauges of workers that were killed. Their counters stay."""
     for pid in {file.stem.rpartition("_")[2] for file in folder.glob("gauge_live*.db")}:
         if pid.isdecimal() and not is_alive(int(pid)):
             mark_process_dead(int(pid), str(folder))  # type: ignore[no-untyped-call]
@@ -104,12 +107,12 @@ class _Outbox(Collector):
 
     def collect(self) -> Iterator[Metric]:
         if self.health is None:
-            yield GaugeMetricFamily("palaver_database_up", "Whether the database answers.", 0)
+            yield GaugeMetricFamily("palaver_database_up", "1 if the database responds.", 0)
             return
-        yield GaugeMetricFamily("palaver_database_up", "Whether the database answers.", 1)
-        yield GaugeMetricFamily("palaver_outbox_jobs", "Memory work that waits.", self.health.waiting)
-        yield GaugeMetricFamily("palaver_outbox_put_aside", "Memory work that failed.", self.health.put_aside)
-        yield GaugeMetricFamily("palaver_outbox_lag_seconds", "How long the oldest has waited.", self.health.lag)
+        yield GaugeMetricFamily("palaver_database_up", "1 if the database responds.", 1)
+        yield GaugeMetricFamily("palaver_outbox_jobs", "Waiting background jobs.", self.health.waiting)
+        yield GaugeMetricFamily("palaver_outbox_put_aside", "Background jobs that failed.", self.health.put_aside)
+        yield GaugeMetricFamily("palaver_outbox_lag_seconds", "Age of the oldest waiting job.", self.health.lag)
 
 
 def _outbox(health: Health | None) -> CollectorRegistry:

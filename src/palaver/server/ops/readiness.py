@@ -1,4 +1,4 @@
-"""Whether this server can do its work: the database answers, its schema is ours, memory work keeps up."""
+"""Readiness: the database responds, its schema is the expected one, background work keeps up."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from palaver.errors import PalaverError
 from palaver.ports.engine import StatsStore
 from palaver.ports.jobs import Health
 
-LOOK_SECONDS = 5.0  # that the database has to answer
-FRESH_SECONDS = 1.0  # however many ask, the database is asked once in this time
-
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was found. `problems` say what keeps it from being ready, and nothing of what is in the database."""
+class ReadinessCheck:
+    """The result of one check. `problems` say why the server is not ready; they contain no data."""
 
     health: Health | None
     problems: Mapping[str, str]
@@ -26,32 +23,36 @@ class Look:
 
 @dataclass(slots=True)
 class Readiness:
+    """Checks the database for all probes together."""
+
     engine: StatsStore
     longest_lag: float  # seconds; 0: any
     closing: bool = False
-    _latest: Look | None = None
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    timeout: float = 5.0  # seconds for the database to respond
+    fresh_seconds: float = 1.0  # a result is reused for this time, however many probes there are
+    _latest: ReadinessCheck | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def look(self) -> Look:
-        async with self._looking:
-            if self._latest is None or time.monotonic() - self._latest.at > FRESH_SECONDS:
-                self._latest = await self._look()
+    async def check(self) -> ReadinessCheck:
+        async with self._lock:
+            if self._latest is None or time.monotonic() - self._latest.at > self.fresh_seconds:
+                self._latest = await self._check_database()
             return self._latest
 
-    async def _look(self) -> Look:
+    async def _check_database(self) -> ReadinessCheck:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(self.timeout):
                 health = await self.engine.health()
         except (PalaverError, TimeoutError) as problem:
-            return Look(None, {"database": f"does not answer ({type(problem).__name__})"}, time.monotonic())
-        return Look(health, problems_of(health, self.longest_lag), time.monotonic())
+            return ReadinessCheck(None, {"database": f"does not respond ({type(problem).__name__})"}, time.monotonic())
+        return ReadinessCheck(health, describe_problems(health, self.longest_lag), time.monotonic())
 
 
-def problems_of(health: Health, longest_lag: float) -> dict[str, str]:
+def describe_problems(health: Health, longest_lag: float) -> dict[str, str]:
     found = {}
     if health.schema != health.schema_known:
         advice = "run `palaver migrate`" if health.schema < health.schema_known else "upgrade Palaver"
-        found["schema"] = f"is {health.schema}, and this version knows {health.schema_known}: {advice}"
+        found["schema"] = f"is {health.schema}, this version needs {health.schema_known}: {advice}"
     if longest_lag and health.lag > longest_lag:
-        found["worker"] = f"is {health.lag:.0f} seconds behind, and {longest_lag:.0f} are allowed"
+        found["worker"] = f"is {health.lag:.0f} seconds behind; the limit is {longest_lag:.0f}"
     return found

@@ -1,4 +1,4 @@
-"""Hearing of the end in time: a server waits for its readers, and readers of live feeds never leave by themselves."""
+"""Signals: live readers never disconnect by themselves, so the server must close them before it waits for them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def heeding_signals(work: Callable[[], None]) -> Iterator[None]:
-    """Call `work` as soon as the process is asked to end, before whoever listened already."""
+def handle_signals(work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` as soon as the process is asked to stop, before the handlers that were installed earlier."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's business
+        yield  # only the main thread receives signals
         return
     before: dict[int, Any] = {}
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         work()
         if callable(before[number]):
             before[number](number, frame)
 
     for one in SIGNALS:
-        before[one] = signal.signal(one, heard)
+        before[one] = signal.signal(one, on_signal)
     try:
         yield
     finally:

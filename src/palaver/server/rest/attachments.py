@@ -13,9 +13,19 @@ from starlette.responses import Response
 
 from palaver.errors import InvalidInput
 from palaver.model import WRITE, Attachment
-from palaver.server.errors import Refused
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import ID, CallerOf, IfNoneMatch, Reply, ServicesOf, StoreOf, Talk, path_to
+from palaver.server import wire
+from palaver.server.dependencies import (
+    ID,
+    CallerDep,
+    ConversationDep,
+    IfNoneMatch,
+    Reply,
+    ServicesDep,
+    StoreDep,
+    page_path,
+)
+from palaver.server.errors import Refusal
+from palaver.server.rest import schemas
 
 AttachmentId = Annotated[str, Path(**ID)]
 Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="Of a raw upload.")]
@@ -32,21 +42,21 @@ LINK_SECONDS = 300
 # ---- up ------------------------------------------------------------------------------------------------------------
 
 
-async def upload_attachment(request: Request, talk: Talk, filename: Filename = None) -> Response:
+async def upload_attachment(request: Request, talk: ConversationDep, filename: Filename = None) -> Response:
     """Store a file, at most 50 MB: as the body itself, or as the field `file` of a form.
 
     Name its id in `attachments` of a turn. What it is, is told by its bytes; a name or a type that says otherwise is
     refused with 415, and so is what is neither image, PDF, text, office document, audio, video nor archive.
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        data, name, kind = await _from_form(request)
+        data, name, kind = await _read_form(request)
     else:
         data, name, kind = await request.body(), filename, request.headers.get("content-type")
     stored = await talk.attach(data, filename=name or filename, media_type=kind)
-    return _stored(talk, stored)
+    return _created_reply(talk, stored)
 
 
-async def _from_form(request: Request) -> tuple[bytes, str | None, str | None]:
+async def _read_form(request: Request) -> tuple[bytes, str | None, str | None]:
     async with request.form(max_files=1, max_fields=10) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -54,11 +64,13 @@ async def _from_form(request: Request) -> tuple[bytes, str | None, str | None]:
         return await file.read(), file.filename, file.content_type
 
 
-def _stored(talk: Talk, stored: Attachment) -> Response:
+def _created_reply(talk: ConversationDep, stored: Attachment) -> Response:
     return Reply(wire.attachment(stored), 201, {"Location": f"/api/conversations/{talk.id}/attachments/{stored.id}"})
 
 
-async def open_upload(services: ServicesOf, caller: CallerOf, talk: Talk, body: schemas.NewUpload) -> Response:
+async def open_upload(
+    services: ServicesDep, caller: CallerDep, talk: ConversationDep, body: schemas.NewUpload
+) -> Response:
     """A place for a file: PUT its bytes to `url`, then complete it. Into the bucket directly, where there is one."""
     seconds = body.seconds or services.settings.upload_seconds
     upload = await talk.open_upload(body.filename, media_type=body.media_type, seconds=int(seconds))
@@ -76,9 +88,9 @@ async def open_upload(services: ServicesOf, caller: CallerOf, talk: Talk, body: 
 
 async def put_upload(
     request: Request,
-    services: ServicesOf,
-    store: StoreOf,
-    talk: Talk,
+    services: ServicesDep,
+    store: StoreDep,
+    talk: ConversationDep,
     upload: AttachmentId,
     ticket: TicketOf = None,
 ) -> Response:
@@ -90,11 +102,11 @@ async def put_upload(
 
 
 async def complete_upload(
-    services: ServicesOf, store: StoreOf, talk: Talk, upload: AttachmentId, body: schemas.UploadToken
+    services: ServicesDep, store: StoreDep, talk: ConversationDep, upload: AttachmentId, body: schemas.UploadToken
 ) -> Response:
     """Look at what was put there: it is counted, sniffed and stored. Safe to repeat."""
     store.require(WRITE)
-    return _stored(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
+    return _created_reply(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
 
 
 # ---- looking -------------------------------------------------------------------------------------------------------
@@ -102,23 +114,23 @@ async def complete_upload(
 
 async def list_attachments(
     request: Request,
-    talk: Talk,
+    talk: ConversationDep,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
     before: Annotated[str | None, Query(**ID, description="The id of the last one seen.")] = None,
 ) -> Response:
     """The newest files of a conversation first, those that no turn has taken yet included."""
     found = await talk.attachments(limit, before=before)
-    more = path_to(request, before=found[-1].id) if len(found) == limit else None
+    more = page_path(request, before=found[-1].id) if len(found) == limit else None
     return Reply({"items": [wire.attachment(one) for one in found], "next": more})
 
 
-async def get_attachment(talk: Talk, attachment: AttachmentId) -> Response:
+async def get_attachment(talk: ConversationDep, attachment: AttachmentId) -> Response:
     """What is known of a file."""
     return Reply(wire.attachment(await talk.attachment(attachment)))
 
 
 async def get_attachment_text(
-    talk: Talk,
+    talk: ConversationDep,
     attachment: AttachmentId,
     start: Annotated[int, Query(ge=0, le=schemas.BIG)] = 0,
     length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
@@ -133,7 +145,7 @@ async def get_attachment_text(
 
 
 async def create_link(
-    services: ServicesOf, caller: CallerOf, talk: Talk, attachment: AttachmentId, body: schemas.NewLink
+    services: ServicesDep, caller: CallerDep, talk: ConversationDep, attachment: AttachmentId, body: schemas.NewLink
 ) -> Response:
     """An address that has this file for anybody, for a short time: for an `<img>` or a download."""
     known = await talk.attachment(attachment)
@@ -146,7 +158,7 @@ async def create_link(
 
 
 async def download_attachment(
-    talk: Talk,
+    talk: ConversationDep,
     attachment: AttachmentId,
     range_: RangeOf = None,
     if_range: IfRange = None,
@@ -155,12 +167,12 @@ async def download_attachment(
 ) -> Response:
     """The bytes of a file, checked against their hash; or one range of them."""
     known = await talk.attachment(attachment)
-    headers = _headers(known)
+    headers = _file_headers(known)
     if if_none_match is not None and headers["ETag"] in [
         one.strip().removeprefix("W/") for one in if_none_match.split(",")
     ]:
         return Response(status_code=304, headers=headers)
-    wanted = _range(range_, known.bytes) if if_range in (None, headers["ETag"]) else None
+    wanted = _parse_range(range_, known.bytes) if if_range in (None, headers["ETag"]) else None
     kind = known.media_type if HARMLESS.fullmatch(known.media_type) else "application/octet-stream"
     if wanted is None:
         return Response(await talk.read_attachment(known), headers=headers, media_type=kind)
@@ -170,9 +182,9 @@ async def download_attachment(
     return Response(data, 206, headers=headers, media_type=kind)
 
 
-def _headers(known: Attachment) -> dict[str, str]:
+def _file_headers(known: Attachment) -> dict[str, str]:
     return {
-        "Content-Disposition": disposition(known.filename),
+        "Content-Disposition": content_disposition(known.filename),
         "Content-Security-Policy": SANDBOX,
         "X-Content-Type-Options": "nosniff",
         "Accept-Ranges": "bytes",
@@ -181,13 +193,13 @@ def _headers(known: Attachment) -> dict[str, str]:
     }
 
 
-def disposition(filename: str) -> str:
+def content_disposition(filename: str) -> str:
     """`Content-Disposition` as RFC 6266 has it: the name in ASCII for old readers, and as it is for all others."""
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", filename.encode("ascii", "replace").decode())
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='')}"
 
 
-def _range(header: str | None, size: int) -> tuple[int, int] | None:
+def _parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Where one range begins and ends. None: the whole file, also for what nobody understands. Raises 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (header or "").replace(" ", ""))
     if match is None or match.groups() == ("", ""):
@@ -198,5 +210,5 @@ def _range(header: str | None, size: int) -> tuple[int, int] | None:
     if first and last and int(last) < int(first):
         return None
     if start >= size or (not first and int(last) == 0):
-        raise Refused(416, f"the file has {size:,} bytes", {"Content-Range": f"bytes */{size}"}, limit=size)
+        raise Refusal(416, f"the file has {size:,} bytes", {"Content-Range": f"bytes */{size}"}, limit=size)
     return start, end

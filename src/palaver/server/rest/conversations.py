@@ -11,28 +11,29 @@ from starlette.responses import Response
 
 from palaver.core.pagination import group_by_date
 from palaver.errors import InvalidInput, UpdateConflict
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import (
+from palaver.server import wire
+from palaver.server.dependencies import (
+    ConversationDep,
     IfMatch,
     IfNoneMatch,
     Reply,
-    StoreOf,
-    Talk,
-    given,
-    items,
-    moved_on,
-    path_to,
-    tagged,
-    unchanged_since,
+    StoreDep,
+    conflict_error,
+    last_update_seen,
+    page_path,
+    reply_items,
+    reply_with_etag,
+    sent_fields,
 )
+from palaver.server.rest import schemas
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
 Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
 
 
-async def create_conversation(store: StoreOf, body: schemas.NewConversation) -> Response:
+async def create_conversation(store: StoreDep, body: schemas.NewConversation) -> Response:
     """A new conversation; with a key that exists, the one that has it."""
-    fields = given(body)
+    fields = sent_fields(body)
     talk = await store.conversation(fields.pop("key", None), owner=fields.pop("owner", None), **fields)
     status = 201 if talk.info.last_event <= 1 else 200
     return Reply(wire.conversation(talk.info), status, {"Location": f"/api/conversations/{talk.id}"})
@@ -40,7 +41,7 @@ async def create_conversation(store: StoreOf, body: schemas.NewConversation) -> 
 
 async def list_conversations(
     request: Request,
-    store: StoreOf,
+    store: StoreDep,
     owner: Filter = None,
     workspace: Filter = None,
     agent: Filter = None,
@@ -55,7 +56,7 @@ async def list_conversations(
     if group is not None:
         grouped = group_by_date(page.items, store.parts.clock.now(), _zone(timezone))
         groups = [{"name": name, "conversations": [one.id for one in members]} for name, members in grouped]
-    following = None if page.cursor is None else path_to(request, cursor=page.cursor)
+    following = None if page.cursor is None else page_path(request, cursor=page.cursor)
     body = {
         "items": [wire.conversation(info) for info in page.items],
         "groups": groups,
@@ -75,42 +76,44 @@ def _zone(name: str) -> tzinfo:
 
 
 async def find_conversation(
-    store: StoreOf, key: Annotated[str, Query(max_length=512, min_length=1)], owner: Filter = None
+    store: StoreDep, key: Annotated[str, Query(max_length=512, min_length=1)], owner: Filter = None
 ) -> Response:
     """The conversation with the application's own name; none is created."""
     return Reply(wire.conversation((await store.find(key, owner=owner)).info))
 
 
 async def search_conversations(
-    store: StoreOf,
+    store: StoreDep,
     q: Annotated[str, Query(max_length=1_000, description="The last word may be the beginning of one.")],
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Response:
     """Conversations with these words in their title or text."""
-    return items([wire.found(one) for one in await store.search(q, limit=limit)])
+    return reply_items([wire.found(one) for one in await store.search(q, limit=limit)])
 
 
-async def get_conversation(talk: Talk, if_none_match: IfNoneMatch = None) -> Response:
+async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:
     """What is known of one."""
-    return tagged(wire.conversation(talk.info), talk.info, if_none_match, {})
+    return reply_with_etag(wire.conversation(talk.info), talk.info, if_none_match, {})
 
 
-async def update_conversation(talk: Talk, body: schemas.ChangedConversation, if_match: IfMatch = None) -> Response:
+async def update_conversation(
+    talk: ConversationDep, body: schemas.ChangedConversation, if_match: IfMatch = None
+) -> Response:
     """Change title, workspace, agent, model, participants, metadata, settings or ttl; what is not named stays."""
     try:
-        info = await talk.update(expected_updated=unchanged_since(if_match), **given(body))
+        info = await talk.update(expected_updated=last_update_seen(if_match), **sent_fields(body))
     except UpdateConflict as conflict:
-        raise moved_on(if_match, conflict) from None
-    return tagged(wire.conversation(info), info, None, {})
+        raise conflict_error(if_match, conflict) from None
+    return reply_with_etag(wire.conversation(info), info, None, {})
 
 
-async def delete_conversation(talk: Talk) -> Response:
+async def delete_conversation(talk: ConversationDep) -> Response:
     """Delete it for good, with its files. Its log stays, without a word of it."""
     await talk.forget()
     return Response(status_code=204)
 
 
-async def reset_conversation(talk: Talk) -> Response:
+async def reset_conversation(talk: ConversationDep) -> Response:
     """Forget every turn and keep the conversation."""
     await talk.reset()
     return Reply(wire.conversation(await talk.refresh()))

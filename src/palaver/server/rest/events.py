@@ -16,11 +16,11 @@ from palaver.model import READ
 from palaver.ports.queries import EventQuery
 from palaver.server.auth import Caller
 from palaver.server.components import Services
-from palaver.server.errors import Refused
+from palaver.server.dependencies import CallerDep, ConversationDep, Reply, ServicesDep, StoreDep
+from palaver.server.errors import Refusal
 from palaver.server.live import sse
 from palaver.server.live.channel import Channel, Closed
-from palaver.server.live.frames import Frame, Point
-from palaver.server.rest.dependencies import CallerOf, Reply, ServicesOf, StoreOf, Talk
+from palaver.server.live.frames import FeedPosition, Frame
 
 LastEventId = Annotated[str | None, Header(max_length=20_000, description="What EventSource sends by itself.")]
 AfterPoint = Annotated[
@@ -31,7 +31,7 @@ SILENCE = (Frame("silence", 0, {}), "")
 QUEUED = 64  # frames of a multiplexed stream that wait for a slow client
 
 
-async def create_ticket(services: ServicesOf, store: StoreOf, caller: CallerOf) -> Response:
+async def create_ticket(services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
     """A short-lived ticket to read events with, for a browser's EventSource, which cannot send a key."""
     store.require(READ)
     ticket = services.authenticator.ticket(caller)
@@ -39,9 +39,9 @@ async def create_ticket(services: ServicesOf, store: StoreOf, caller: CallerOf) 
 
 
 async def follow_conversation(
-    services: ServicesOf,
-    caller: CallerOf,
-    talk: Talk,
+    services: ServicesDep,
+    caller: CallerDep,
+    talk: ConversationDep,
     after: AfterPoint = None,
     last_event_id: LastEventId = None,
     ticket: TicketOf = None,
@@ -52,16 +52,16 @@ async def follow_conversation(
     turn's `delta` frames make up its text; `commit` and `abort` have the whole turn. `reset` says that the point is not
     in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream.
     """
-    services.admit(caller)
+    services.check_stream_limit(caller)
     feed = _Feed(services, caller, talk)
     await feed.begin(last_event_id if last_event_id is not None else after)
-    return _stream(services, caller, feed.one())
+    return _stream(services, caller, feed.encoded_frames())
 
 
 async def follow_conversations(
-    services: ServicesOf,
-    store: StoreOf,
-    caller: CallerOf,
+    services: ServicesDep,
+    store: StoreDep,
+    caller: CallerDep,
     conversation: Annotated[list[str], Query(min_length=1, max_length=100, description="Their ids, at most 100.")],
     after: AfterPoint = None,
     last_event_id: LastEventId = None,
@@ -71,14 +71,14 @@ async def follow_conversations(
     with semicolons between them; each frame's data names its conversation."""
     if len(conversation) > services.settings.max_feeds:
         limit = services.settings.max_feeds
-        raise Refused(413, f"at most {limit} conversations", field="conversation", limit=limit, size=len(conversation))
-    services.admit(caller)
+        raise Refusal(413, f"at most {limit} conversations", field="conversation", limit=limit, size=len(conversation))
+    services.check_stream_limit(caller)
     names = list(dict.fromkeys(conversation))
     feeds = [_Feed(services, caller, await store.get(one)) for one in names]
     points = (last_event_id if last_event_id is not None else after or "").split(";")
     for feed, point in zip(feeds, points + [""] * (len(feeds) - len(points)), strict=False):
         await feed.begin(point or None)
-    return _stream(services, caller, _merged(feeds))
+    return _stream(services, caller, _merge_feeds(feeds))
 
 
 class _Feed:
@@ -86,19 +86,19 @@ class _Feed:
 
     def __init__(self, services: Services, caller: Caller, talk: Conversation) -> None:
         self.services, self.caller, self.talk = services, caller, talk
-        self.point = Point()
+        self.point = FeedPosition()
         self.is_lost = False
 
     async def begin(self, point: str | None) -> None:
         """Find the point in the log. One that is not there is told as a reset."""
-        found = Point() if point is None or point == "" else Point.parse(point)
+        found = FeedPosition() if point is None or point == "" else FeedPosition.parse(point)
         if found is not None and found.n:
             here = EventQuery(after=found.n - 1, limit=1)
             store = self.services.store.scoped(self.caller.scope)
             if not await store.engine.events(store.scope, self.talk.id, here):
                 found = None
         self.is_lost = found is None
-        self.point = found or Point(self.talk.info.last_event)
+        self.point = found or FeedPosition(self.talk.info.last_event)
 
     async def check(self) -> None:
         """Whether the caller may still read here."""
@@ -122,25 +122,25 @@ class _Feed:
             yield Frame("closing", self.point.n, {}), str(self.point)
         except Gone:
             yield Frame("gone", self.point.n, {}), str(self.point)
-        except (NotFound, Refused):
+        except (NotFound, Refusal):
             yield Frame("denied", self.point.n, {}), str(self.point)
 
-    async def one(self) -> AsyncIterator[bytes]:
+    async def encoded_frames(self) -> AsyncIterator[bytes]:
         async for told in self.frames():
             yield sse.PING if told is None else sse.frame(told[0].kind, told[0].encoded, told[1])
 
 
 def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) -> Response:
-    async def counted() -> AsyncIterator[bytes]:
-        with services.streaming(caller):
+    async def count_reader() -> AsyncIterator[bytes]:
+        with services.count_stream(caller):
             async with aclosing(frames):  # type: ignore[type-var]
                 async for one in frames:
                     yield one
 
-    return sse.EventStream(counted())
+    return sse.EventStream(count_reader())
 
 
-async def _merged(feeds: list[_Feed]) -> AsyncIterator[bytes]:
+async def _merge_feeds(feeds: list[_Feed]) -> AsyncIterator[bytes]:
     """The frames of all feeds as they come. An id holds the points of all of them, as far as they were sent."""
     queue: asyncio.Queue[tuple[int, tuple[Frame, str] | Exception | None]] = asyncio.Queue(QUEUED)
 

@@ -16,22 +16,31 @@ from palaver.model import SYSTEM, Turn
 from palaver.model import Request as Record
 from palaver.ports.models import ReasoningDelta, TextDelta
 from palaver.server import errors as http_errors
-from palaver.server.compat.turns import copied
+from palaver.server import wire
+from palaver.server.attachment_copies import copy_content
 from palaver.server.components import Services
+from palaver.server.dependencies import (
+    ConversationDep,
+    IdempotencyKey,
+    Reply,
+    ServicesDep,
+    StoreDep,
+    TurnId,
+    sent_fields,
+)
 from palaver.server.live import sse
 from palaver.server.live.answers import Answer
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import IdempotencyKey, Reply, ServicesOf, StoreOf, Talk, TurnId, given
-from palaver.server.rest.turns import attached, question_of
+from palaver.server.rest import schemas
+from palaver.server.rest.turns import find_attachments, find_question
 
 RECENT = 200  # turns among which the question of an answer is looked for
 
 
 async def generate(
     request: Request,
-    services: ServicesOf,
-    store: StoreOf,
-    talk: Talk,
+    services: ServicesDep,
+    store: StoreDep,
+    talk: ConversationDep,
     body: schemas.Question,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -45,24 +54,29 @@ async def generate(
     if idempotency_key is not None:
         options["idempotency_key"] = idempotency_key
     if "attachments" in options:
-        options["attachments"] = await attached(talk, options["attachments"], body.replaces)
-    return await _answered(request, services, talk, body, services.answers.start(talk, message, options))
+        options["attachments"] = await find_attachments(talk, options["attachments"], body.replaces)
+    return await _answer_reply(request, services, talk, body, services.answers.start(talk, message, options))
 
 
 async def regenerate(
-    request: Request, services: ServicesOf, store: StoreOf, talk: Talk, turn: TurnId, body: schemas.Regenerate
+    request: Request,
+    services: ServicesDep,
+    store: StoreDep,
+    talk: ConversationDep,
+    turn: TurnId,
+    body: schemas.Regenerate,
 ) -> Response:
     """Ask the question of an answer again. Question and answer become a new branch; the old one stays."""
     old = await talk.turn(turn)
-    question = old if old.role == "user" else question_of(await talk.history(RECENT, before=old), old)
+    question = old if old.role == "user" else find_question(await talk.history(RECENT, before=old), old)
     options = _options(services, store, talk, body)
     options |= {"replaces": question, "actor": question.actor, "metadata": question.metadata or None}
-    message, options["attachments"] = await copied(talk, question.content, question.attachments)
+    message, options["attachments"] = await copy_content(talk, question.content, question.attachments)
     answer = services.answers.start(talk, message, options)
-    return await _answered(request, services, talk, body, answer)
+    return await _answer_reply(request, services, talk, body, answer)
 
 
-async def stop(talk: Talk) -> Response:
+async def stop(talk: ConversationDep) -> Response:
     """Stop the answers of this conversation, in whichever process they are made. What came is kept."""
     return Reply({"event": await talk.ask_to_stop()}, 202)
 
@@ -71,7 +85,7 @@ async def stop(talk: Talk) -> Response:
 
 
 def _options(services: Services, store: Store, talk: Conversation, body: schemas.AnswerOptions) -> dict[str, Any]:
-    options = {name: value for name, value in given(body, "stream").items() if value is not None}
+    options = {name: value for name, value in sent_fields(body, "stream").items() if value is not None}
     if "instructions" in options:  # they are a system prompt by another name
         store.require(SYSTEM)
     if "settings" in options:
@@ -83,29 +97,29 @@ def _options(services: Services, store: Store, talk: Conversation, body: schemas
     return options
 
 
-async def _answered(
+async def _answer_reply(
     request: Request, services: Services, talk: Conversation, body: schemas.AnswerOptions, answer: Answer
 ) -> Response:
     if body.stream or "text/event-stream" in request.headers.get("accept", ""):
-        return sse.EventStream(sse.kept_alive(_frames(talk, answer), services.settings.heartbeat))
-    return Reply(await _done(talk, await answer.turn()))
+        return sse.EventStream(sse.keep_alive(_answer_frames(talk, answer), services.settings.heartbeat))
+    return Reply(await _final_body(talk, await answer.turn()))
 
 
-async def _frames(talk: Conversation, answer: Answer) -> AsyncIterator[bytes]:
+async def _answer_frames(talk: Conversation, answer: Answer) -> AsyncIterator[bytes]:
     """The answer as server-sent events. The first frame says where to follow it when this connection breaks."""
     events = f"/api/conversations/{talk.id}/events?after={talk.info.last_event}"
     yield sse.frame("start", {"conversation": talk.id, "events": events})
     try:
         async for event in answer.listen():
             if isinstance(event, Answered):
-                yield sse.frame("done", await _done(talk, event.turn))
+                yield sse.frame("done", await _final_body(talk, event.turn))
             else:
-                yield told(event)
+                yield encode_event(event)
     except PalaverError as problem:
-        yield sse.frame("error", http_errors.body_of(problem))
+        yield sse.frame("error", http_errors.problem_body(problem))
 
 
-def told(event: GenerateEvent) -> bytes:
+def encode_event(event: GenerateEvent) -> bytes:
     """One event of an answer as a frame. Pure."""
     if isinstance(event, MessageStored):
         return sse.frame("message", {"turn": wire.turn(event.turn)})
@@ -120,9 +134,9 @@ def told(event: GenerateEvent) -> bytes:
     return sse.frame("tool_result", result)
 
 
-async def _done(talk: Conversation, turn: Turn) -> dict[str, Any]:
+async def _final_body(talk: Conversation, turn: Turn) -> dict[str, Any]:
     """The end of an answer: the turn, what it cost, and how its prompt was filled."""
-    record = await _record(talk, turn)
+    record = await _last_request(talk, turn)
     response = (record.response if record is not None else None) or {}
     return {
         "turn": wire.turn(turn),
@@ -132,7 +146,7 @@ async def _done(talk: Conversation, turn: Turn) -> dict[str, Any]:
     }
 
 
-async def _record(talk: Conversation, turn: Turn) -> Record | None:
+async def _last_request(talk: Conversation, turn: Turn) -> Record | None:
     """The record of the last call for an answer. None for a participant: a prompt may quote what they cannot see."""
     try:
         records = await talk.requests(1, turn=turn)

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from palaver.errors import NotFound
 from palaver.model import SYSTEM
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import ID, Reply, StoreOf, Talk, given, items
+from palaver.server import wire
+from palaver.server.dependencies import ID, ConversationDep, Reply, StoreDep, reply_items, sent_fields
+from palaver.server.rest import schemas
 
 ListName = Literal[
     "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders",
@@ -19,15 +20,15 @@ ListName = Literal[
 Index = Annotated[int, Path(ge=0, le=100_000)]
 
 
-async def recall(talk: Talk, body: schemas.RecallQuery) -> Response:
+async def recall(talk: ConversationDep, body: schemas.RecallQuery) -> Response:
     """The turns and facts that fit a question best, with what their scores are made of."""
-    options = given(body)
-    return items([wire.hit(one) for one in await talk.recall(options.pop("query"), **options)])
+    options = sent_fields(body)
+    return reply_items([wire.hit(one) for one in await talk.recall(options.pop("query"), **options)])
 
 
-async def build_context(store: StoreOf, talk: Talk, body: schemas.ContextQuery) -> Response:
+async def build_context(store: StoreDep, talk: ConversationDep, body: schemas.ContextQuery) -> Response:
     """What a model would see, within the budget, and why each piece is in it."""
-    options = {name: value for name, value in given(body, "format").items() if value is not None}
+    options = {name: value for name, value in sent_fields(body, "format").items() if value is not None}
     if "instructions" in options:
         store.require(SYSTEM)
     context = await talk.build_context(**options)
@@ -42,53 +43,53 @@ async def build_context(store: StoreOf, talk: Talk, body: schemas.ContextQuery) 
     return Reply(answer)
 
 
-async def list_summaries(talk: Talk) -> Response:
+async def list_summaries(talk: ConversationDep) -> Response:
     """Every summary, with the span that it stands for."""
-    return items([wire.plain(one) for one in await talk.summaries()])
+    return reply_items([wire.plain(one) for one in await talk.summaries()])
 
 
-async def summarize(talk: Talk) -> Response:
+async def summarize(talk: ConversationDep) -> Response:
     """Summarise the older half of what no summary covers yet, and answer all summaries."""
-    return items([wire.plain(one) for one in await talk.summarize()])
+    return reply_items([wire.plain(one) for one in await talk.summarize()])
 
 
-async def compact(talk: Talk, body: schemas.Compact) -> Response:
+async def compact(talk: ConversationDep, body: schemas.Compact) -> Response:
     """Summarise what is due now. Turns stay."""
     return Reply({"summaries": await talk.compact(keep_tokens=body.keep_tokens)})
 
 
-async def list_facts(talk: Talk, include_invalidated: bool = False) -> Response:
+async def list_facts(talk: ConversationDep, include_invalidated: bool = False) -> Response:
     """What is known, with where it was said and since when."""
-    return items([wire.plain(one) for one in await talk.facts(include_invalidated=include_invalidated)])
+    return reply_items([wire.plain(one) for one in await talk.facts(include_invalidated=include_invalidated)])
 
 
-async def extract_facts(talk: Talk) -> Response:
+async def extract_facts(talk: ConversationDep) -> Response:
     """Extract facts from the turns that no summary covers yet, and answer the new ones."""
-    return items([wire.plain(one) for one in await talk.extract_facts()])
+    return reply_items([wire.plain(one) for one in await talk.extract_facts()])
 
 
-async def forget_fact(talk: Talk, fact: Annotated[str, Path(**ID)]) -> Response:
+async def forget_fact(talk: ConversationDep, fact: Annotated[str, Path(**ID)]) -> Response:
     """Delete a fact for good."""
     if not await talk.forget_fact(fact):
         raise NotFound("no such fact in this conversation")
     return Response(status_code=204)
 
 
-async def get_memory(talk: Talk) -> Response:
+async def get_memory(talk: ConversationDep) -> Response:
     """Working memory: what matters in this conversation now."""
     return Reply(wire.plain(await talk.working_memory()))
 
 
-async def add_note(talk: Talk, list: ListName, body: schemas.NewNote) -> Response:
+async def add_note(talk: ConversationDep, list: ListName, body: schemas.NewNote) -> Response:
     """Add a note to a list of working memory."""
     return Reply(wire.plain(await talk.remember(list, body.text, by=body.by)), 201)
 
 
-async def correct_note(talk: Talk, list: ListName, index: Index, body: schemas.NewNote) -> Response:
+async def correct_note(talk: ConversationDep, list: ListName, index: Index, body: schemas.NewNote) -> Response:
     """Put another text in the place of a note."""
     return Reply(wire.plain(await talk.correct(list, index, body.text, by=body.by)))
 
 
-async def drop_note(talk: Talk, list: ListName, index: Index) -> Response:
+async def drop_note(talk: ConversationDep, list: ListName, index: Index) -> Response:
     """Remove a note."""
     return Reply(wire.plain(await talk.drop_note(list, index)))

@@ -5,43 +5,53 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from palaver.errors import AppendConflict
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import IdempotencyKey, IfMatch, Reply, Talk, TurnId, expected_by, given, moved_on
+from palaver.server import wire
+from palaver.server.dependencies import (
+    ConversationDep,
+    IdempotencyKey,
+    IfMatch,
+    Reply,
+    TurnId,
+    conflict_error,
+    resolve_expected_seq,
+    sent_fields,
+)
+from palaver.server.rest import schemas
 
 
 async def open_stream(
-    talk: Talk, body: schemas.NewStream, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
+    talk: ConversationDep, body: schemas.NewStream, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Open a pending turn. Somebody must write to it, or renew it, within 30 seconds, or it is sealed as aborted."""
-    fields = {name: value for name, value in given(body, "expected_seq").items() if value is not None}
+    fields = {name: value for name, value in sent_fields(body, "expected_seq").items() if value is not None}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     try:
         turn = await talk.append_open(
-            fields.pop("role", "assistant"), expected_seq=expected_by(if_match, body.expected_seq), **fields
+            fields.pop("role", "assistant"), expected_seq=resolve_expected_seq(if_match, body.expected_seq), **fields
         )
     except AppendConflict as conflict:
-        raise moved_on(if_match, conflict) from None
+        raise conflict_error(if_match, conflict) from None
     return Reply(wire.turn(turn), 201, {"Location": f"/api/conversations/{talk.id}/turns/{turn.id}"})
 
 
-async def write_chunk(talk: Talk, turn: TurnId, body: schemas.Chunk) -> Response:
+async def write_chunk(talk: ConversationDep, turn: TurnId, body: schemas.Chunk) -> Response:
     """Store piece number `n`. It is on disk when the answer comes, which has the number of the next."""
     return Reply({"next": await talk.append_chunk(turn, body.n, body.text)})
 
 
-async def renew_stream(talk: Talk, turn: TurnId) -> Response:
+async def renew_stream(talk: ConversationDep, turn: TurnId) -> Response:
     """A sign of life from the writer."""
     await talk.append_renew(turn)
     return Response(status_code=204)
 
 
-async def commit_stream(talk: Talk, turn: TurnId, body: schemas.StreamEnd) -> Response:
+async def commit_stream(talk: ConversationDep, turn: TurnId, body: schemas.StreamEnd) -> Response:
     """Seal the turn as complete."""
-    final = {name: value for name, value in given(body).items() if value is not None}
+    final = {name: value for name, value in sent_fields(body).items() if value is not None}
     return Reply(wire.turn(await talk.append_commit(turn, **final)))
 
 
-async def abort_stream(talk: Talk, turn: TurnId) -> Response:
+async def abort_stream(talk: ConversationDep, turn: TurnId) -> Response:
     """Seal the turn as aborted: out of the active view, its text kept for the record."""
     return Reply(wire.turn(await talk.append_abort(turn)))

@@ -12,71 +12,76 @@ from palaver.conversations.conversation import Conversation
 from palaver.core.turn_options import TurnInput
 from palaver.errors import AppendConflict, InvalidInput
 from palaver.model import Attachment, Role, Turn
-from palaver.server.compat.turns import copy_attachment
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import (
+from palaver.server import wire
+from palaver.server.attachment_copies import copy_attachment
+from palaver.server.dependencies import (
+    ConversationDep,
     IdempotencyKey,
     IfMatch,
     IfNoneMatch,
     Reply,
-    Talk,
     TurnId,
-    expected_by,
-    given,
-    items,
-    moved_on,
-    path_to,
-    tagged,
+    conflict_error,
+    page_path,
+    reply_items,
+    reply_with_etag,
+    resolve_expected_seq,
+    sent_fields,
 )
+from palaver.server.rest import schemas
 
 Cursor = Annotated[str | None, Query(max_length=512, min_length=1, description="The id of a turn.")]
 Names = Annotated[list[str] | None, Query(max_length=100)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
 
 
-async def attached(talk: Conversation, ids: list[str] | None, replaced: str | None = None) -> tuple[Attachment, ...]:
+async def find_attachments(
+    talk: Conversation, ids: list[str] | None, replaced: str | None = None
+) -> tuple[Attachment, ...]:
     """Look up attachments by id. Files of the turn that is replaced are copied, because a file belongs to one turn."""
     found = [await talk.attachment(id) for id in ids or ()]
     return tuple([await copy_attachment(talk, one) if replaced and one.turn == replaced else one for one in found])
 
 
-async def _fields(
+async def _draft_fields(
     talk: Conversation, body: schemas.TurnFields, *without: str, replaced: str | None = None
 ) -> dict[str, Any]:
-    fields = given(body, *without)
+    fields = sent_fields(body, *without)
     if "attachments" in fields:
-        fields["attachments"] = await attached(talk, fields["attachments"], replaced)
+        fields["attachments"] = await find_attachments(talk, fields["attachments"], replaced)
     return {name: value for name, value in fields.items() if value is not None}
 
 
 async def append_turn(
-    talk: Talk, body: schemas.NewTurn, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
+    talk: ConversationDep, body: schemas.NewTurn, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
     """Store one turn. It is on disk when the answer comes."""
-    fields = await _fields(talk, body, "expected_seq", replaced=body.replaces)
+    fields = await _draft_fields(talk, body, "expected_seq", replaced=body.replaces)
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     role, content = fields.pop("role"), fields.pop("content", "")
     try:
-        turn = await talk.append(role, content, expected_seq=expected_by(if_match, body.expected_seq), **fields)
+        turn = await talk.append(
+            role, content, expected_seq=resolve_expected_seq(if_match, body.expected_seq), **fields
+        )
     except AppendConflict as conflict:
-        raise moved_on(if_match, conflict) from None
+        raise conflict_error(if_match, conflict) from None
     return Reply(wire.turn(turn), 201, {"Location": f"/api/conversations/{talk.id}/turns/{turn.id}"})
 
 
-async def append_turns(talk: Talk, body: schemas.NewTurns, if_match: IfMatch = None) -> Response:
+async def append_turns(talk: ConversationDep, body: schemas.NewTurns, if_match: IfMatch = None) -> Response:
     """Store up to 1,000 turns in one transaction: all of them or none."""
-    batch = cast("list[TurnInput]", [await _fields(talk, one) for one in body.turns])
+    batch = cast("list[TurnInput]", [await _draft_fields(talk, one) for one in body.turns])
     try:
-        turns = await talk.append_many(batch, expected_seq=expected_by(if_match, body.expected_seq))
+        turns = await talk.append_many(batch, expected_seq=resolve_expected_seq(if_match, body.expected_seq))
     except AppendConflict as conflict:
-        raise moved_on(if_match, conflict) from None
+        raise conflict_error(if_match, conflict) from None
     return Reply({"items": wire.turns(turns)}, 201)
 
 
 async def list_turns(
     request: Request,
-    talk: Talk,
+    talk: ConversationDep,
     limit: Limit = 50,
     before: Cursor = None,
     after: Cursor = None,
@@ -107,36 +112,36 @@ async def list_turns(
         place = found.index(surplus)
         found = found[:place] if after is not None else found[place + 1 :]
         turns.remove(surplus)
-    older = path_to(request, before=turns[0].id, after=None) if turns and (more or after) else None
-    newer = path_to(request, after=turns[-1].id, before=None) if turns and ((more and after) or before) else None
+    older = page_path(request, before=turns[0].id, after=None) if turns and (more or after) else None
+    newer = page_path(request, after=turns[-1].id, before=None) if turns and ((more and after) or before) else None
     if more and after is None:
-        older = path_to(request, before=turns[0].id)
+        older = page_path(request, before=turns[0].id)
     body = {
         "items": [wire.turn(one) if isinstance(one, Turn) else wire.plain(one) for one in found],
         "older": older,
         "newer": newer,
         "last_event": talk.info.last_event,
     }
-    return tagged(body, talk.info, if_none_match, {"older": older, "newer": newer})
+    return reply_with_etag(body, talk.info, if_none_match, {"older": older, "newer": newer})
 
 
-async def get_turn(talk: Talk, turn: TurnId) -> Response:
+async def get_turn(talk: ConversationDep, turn: TurnId) -> Response:
     """One turn, as it is now, whatever its state."""
     return Reply(wire.turn(await talk.turn(turn)))
 
 
-async def forget_turn(talk: Talk, turn: TurnId) -> Response:
+async def forget_turn(talk: ConversationDep, turn: TurnId) -> Response:
     """Delete a turn for good: from rows, indexes, summaries, facts, records of requests and files."""
     await talk.forget(turn)
     return Response(status_code=204)
 
 
 async def edit_turn(
-    talk: Talk, turn: TurnId, body: schemas.EditedTurn, idempotency_key: IdempotencyKey = None
+    talk: ConversationDep, turn: TurnId, body: schemas.EditedTurn, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """A new version of a turn, in its place. The old one stays for the record, and can be switched back to."""
     old = await talk.turn(turn)
-    fields = {"actor": old.actor, **await _fields(talk, body, replaced=old.id)}
+    fields = {"actor": old.actor, **await _draft_fields(talk, body, replaced=old.id)}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     content, discard_after = fields.pop("content", ""), fields.pop("discard_after", True)
@@ -144,25 +149,25 @@ async def edit_turn(
     return Reply(wire.turn(new), 201, {"Location": f"/api/conversations/{talk.id}/turns/{new.id}"})
 
 
-async def switch_branch(talk: Talk, turn: TurnId) -> Response:
+async def switch_branch(talk: ConversationDep, turn: TurnId) -> Response:
     """Make the active view lead through this turn."""
     await talk.switch(turn)
     return Reply(wire.conversation(await talk.refresh()))
 
 
-async def list_branches(talk: Talk, turn: Cursor = None) -> Response:
+async def list_branches(talk: ConversationDep, turn: Cursor = None) -> Response:
     """The places with more than one version: everywhere, or at one turn's place."""
-    return items([wire.branch(one) for one in await talk.branches(turn)])
+    return reply_items([wire.branch(one) for one in await talk.branches(turn)])
 
 
 async def search_turns(
-    talk: Talk, q: Annotated[str, Query(max_length=1_000)], limit: Annotated[int, Query(ge=1, le=100)] = 10
+    talk: ConversationDep, q: Annotated[str, Query(max_length=1_000)], limit: Annotated[int, Query(ge=1, le=100)] = 10
 ) -> Response:
     """Turns that hold words of `q`."""
-    return items([wire.match(one) for one in await talk.search(q, limit)])
+    return reply_items([wire.match(one) for one in await talk.search(q, limit)])
 
 
-def question_of(turns: list[Turn], answer: Turn) -> Turn:
+def find_question(turns: list[Turn], answer: Turn) -> Turn:
     """The user's turn that an answer belongs to."""
     asked = answer.metadata.get("answers")
     for turn in reversed(turns):

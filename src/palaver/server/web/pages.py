@@ -14,7 +14,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from palaver.server.errors import Refused
+from palaver.server.errors import Refusal
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -36,14 +36,14 @@ PICTURE_HASH = base64.b64encode(hashlib.sha256(PICTURE.encode()).digest()).decod
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class StaticFile:
     """One file, with its packed forms."""
 
     media_type: str
     plain: bytes
     packed: dict[str, bytes] = field(default_factory=dict)
 
-    def answer(self, request: Request, headers: dict[str, str]) -> Response:
+    def respond(self, request: Request, headers: dict[str, str]) -> Response:
         accepted = {one.partition(";")[0].strip() for one in request.headers.get("accept-encoding", "").split(",")}
         coding = next((one for one in PACKED.values() if one in accepted and one in self.packed), None)
         body = self.plain if coding is None else self.packed[coding]
@@ -51,44 +51,44 @@ class Built:
         return Response(body, media_type=self.media_type, headers={**headers, **more, "Vary": "Accept-Encoding"})
 
 
-def built_files(folder: Path = STATIC) -> dict[str, Built]:
+def read_built_files(folder: Path = STATIC) -> dict[str, StaticFile]:
     """Every file by its path; nothing where the app was not built."""
     found = {}
     for file in sorted(folder.rglob("*")):
         if file.suffix in TYPES:
             packed = {coding: Path(f"{file}{end}") for end, coding in PACKED.items()}
             bodies = {coding: path.read_bytes() for coding, path in packed.items() if path.exists()}
-            found[file.relative_to(folder).as_posix()] = Built(TYPES[file.suffix], file.read_bytes(), bodies)
+            found[file.relative_to(folder).as_posix()] = StaticFile(TYPES[file.suffix], file.read_bytes(), bodies)
     return found
 
 
-def add_pages(app: FastAPI, files: dict[str, Built]) -> bool:
+def add_pages(app: FastAPI, files: dict[str, StaticFile]) -> bool:
     """Serve the app at `/`. False when there is none."""
     if "index.html" not in files:
         return False
 
     for address in ("/", "/c/{conversation}"):
         headers = {"Cache-Control": ASK, "Content-Security-Policy": POLICY}
-        app.add_api_route(address, _answer(files["index.html"], headers), include_in_schema=False)
+        app.add_api_route(address, _serve(files["index.html"], headers), include_in_schema=False)
     for path, file in files.items():
         headers = {"Cache-Control": FOREVER if path.startswith("assets/") else ASK}
-        app.add_api_route(f"/{path}", _answer(file, headers), include_in_schema=False)
-    app.add_api_route("/image", picture, include_in_schema=False)
+        app.add_api_route(f"/{path}", _serve(file, headers), include_in_schema=False)
+    app.add_api_route("/image", show_picture, include_in_schema=False)
     return True
 
 
-def _answer(file: Built, headers: dict[str, str]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        return file.answer(request, headers)
+def _serve(file: StaticFile, headers: dict[str, str]) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(request: Request) -> Response:
+        return file.respond(request, headers)
 
-    return answer
+    return respond
 
 
-async def picture(url: str = Query(max_length=4_000)) -> Response:
+async def show_picture(url: str = Query(max_length=4_000)) -> Response:
     """A page with one picture from elsewhere, for a frame without rights: the app's own page may load none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or set(url) & set("\"'<>\\ ;,\t\r\n"):
-        raise Refused(422, "url: must be the address of a picture", field="url")
+        raise Refusal(422, "url: must be the address of a picture", field="url")
     host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     policy = (
         f"default-src 'none'; img-src {host}; style-src 'sha256-{PICTURE_HASH}'; sandbox; "

@@ -1,4 +1,4 @@
-"""The AI SDK's chat: what `useChat` posts, and the stream that it resumes."""
+"""Routes of the AI SDK's `useChat`: post a message, resume its stream."""
 
 from __future__ import annotations
 
@@ -14,89 +14,92 @@ from palaver.errors import Gone, NotFound, PermissionDenied
 from palaver.model import Turn
 from palaver.server.compat import responses
 from palaver.server.compat.ai_sdk import format as ai_sdk
-from palaver.server.compat.exchange import Exchange, Exchanges, conversation_known
+from palaver.server.compat.exchange import Exchange
+from palaver.server.compat.exchanges import Exchanges
+from palaver.server.compat.references import exchange_id, find_conversation_named
 from palaver.server.compat.replay import INPUT
 from palaver.server.components import Services
-from palaver.server.rest.dependencies import ID, CallerOf, ServicesOf, StoreOf
+from palaver.server.dependencies import ID, CallerDep, ServicesDep, StoreDep
 
-EXCERPT = 500  # characters of a turn that was recalled
-RECENT = 20
+EXCERPT = 500  # characters shown of a recalled turn
+RECENT = 20  # turns among which a pending answer is searched
 
 
-async def create_chat_message(request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf) -> Response:
-    """An answer as the AI SDK's UI message stream, in the conversation that `id` names; a new name makes one.
+async def create_chat_message(request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
+    """Answer as the AI SDK's UI message stream, in the conversation that `id` names. An unknown name creates one.
 
-    `messages` may be the whole thread, or `message` the last one. Hanging up does not end the answer: resume it at
+    `messages` may be the whole thread, or `message` the last one. Disconnecting does not stop the answer: resume it at
     `/api/chat/{id}/stream`, or stop it at `/api/conversations/{id}/stop`.
     """
-    body, data = await responses.body_of(request)
-    ask = ai_sdk.ask_of(body)
-    exchange = await responses.opened(request, services, store, caller, ask, data)
-    return await _streamed(request, services, store, exchange)
+    body, data = await responses.read_body(request)
+    ask = ai_sdk.parse_request(body)
+    exchange = await responses.open_exchange(request, services, store, caller, ask, data)
+    return await _stream_answer(request, services, store, exchange)
 
 
 async def resume_chat_message(
-    request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf, chat: Annotated[str, Path(**ID)]
+    request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep, chat: Annotated[str, Path(**ID)]
 ) -> Response:
-    """The answer that is being made in a conversation, from its start; 204 when there is none."""
-    talk = await conversation_known(store, chat)
-    name = None if talk is None else await _in_the_making(services, talk)
+    """Stream the running answer of a conversation from its start. 204 if there is none."""
+    talk = await find_conversation_named(store, chat)
+    name = None if talk is None else await _find_running(services, talk)
     if talk is None or name is None:
         return Response(status_code=204)
-    exchange = await Exchanges(services, store, caller).named(name)
-    return await _streamed(request, services, store, exchange)
+    exchange = await Exchanges(services, store, caller).find(name)
+    return await _stream_answer(request, services, store, exchange)
 
 
-async def _in_the_making(services: Services, talk: Conversation) -> str | None:
-    """The exchange whose answer is being made: here, or, by the log, elsewhere."""
+async def _find_running(services: Services, talk: Conversation) -> str | None:
+    """Return the id of the exchange whose answer is running, in this process or, by the log, in another."""
     running = services.answers.running(talk)
-    known = [one for one in services.recent.values() if running is not None and one.answer is running]
+    known = [one for one in services.recent_exchanges.values() if running is not None and one.answer is running]
     if known:
         return str(known[-1].id)
     latest: list[Turn] = await talk.history(RECENT)
     for turn in reversed(latest):
         if turn.status == "pending" and turn.metadata.get(INPUT):
-            return f"{talk.id}{turn.metadata[INPUT]}"
+            return exchange_id(talk.id, turn.metadata[INPUT])
     return None
 
 
-async def _streamed(request: Request, services: Services, store: Store, exchange: Exchange) -> Response:
-    assert exchange.talk is not None
-    assert exchange.input is not None
-    memory = await _memory(store, exchange)
-    frames = ai_sdk.Frames(exchange.id, exchange.talk.id, memory)
-    return responses.streamed(request, services, exchange, frames, responses.data_frame, frames.fail, ai_sdk.HEADERS)
+async def _stream_answer(request: Request, services: Services, store: Store, exchange: Exchange) -> Response:
+    talk, _ = exchange.stored()
+    memory = await _describe_memory(store, exchange)
+    frames = ai_sdk.UIMessageFrames(exchange.id, talk.id, memory)
+    return responses.stream_reply(
+        request, services, exchange, frames, responses.encode_data, frames.encode_error, ai_sdk.HEADERS
+    )
 
 
-async def _memory(store: Store, exchange: Exchange) -> dict[str, Any] | None:
-    """What was recalled for an answer, and how full its prompt is."""
+async def _describe_memory(store: Store, exchange: Exchange) -> dict[str, Any] | None:
+    """Describe which turns were recalled for an answer, and how full its prompt is."""
     explanation = await _explanation(exchange)
     if explanation is None:
         return None
     scores = [one for block in explanation["blocks"] if block["kind"] == "recalled" for one in block["scores"]]
-    recalled = [shown for one in scores if (shown := await _recalled(store, one)) is not None]
-    assert exchange.talk is not None
+    recalled = [shown for one in scores if (shown := await _describe_recalled(store, one)) is not None]
+    talk, _ = exchange.stored()
     return {
-        "conversation": exchange.talk.id,
+        "conversation": talk.id,
         "tokens": explanation["tokens"],
         "budget": explanation["budget"],
         "recalled": recalled,
-        "explanation": f"/api/conversations/{exchange.talk.id}/requests",
+        "explanation": f"/api/conversations/{talk.id}/requests",
     }
 
 
 async def _explanation(exchange: Exchange) -> Mapping[str, Any] | None:
     if exchange.prompted is not None:
         return exchange.prompted.context.explanation.to_dict()
-    assert exchange.talk is not None
+    talk, _ = exchange.stored()
     try:
-        records = await exchange.talk.requests(1)
+        records = await talk.requests(1)
     except PermissionDenied:  # a prompt may quote what a participant cannot see
         return None
     return records[-1].explanation if records else None
 
 
-async def _recalled(store: Store, score: Mapping[str, Any]) -> dict[str, Any] | None:
+async def _describe_recalled(store: Store, score: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         turn = await (await store.get(score["conversation"])).turn(score["turn"])
     except (NotFound, Gone):

@@ -1,4 +1,4 @@
-"""Anthropic's Messages."""
+"""Routes of Anthropic's Messages."""
 
 from __future__ import annotations
 
@@ -10,44 +10,42 @@ from starlette.responses import Response
 from palaver.models.tokens import counter_for
 from palaver.server.compat import responses
 from palaver.server.compat.anthropic import format as anthropic
-from palaver.server.compat.exchange import conversation_known
-from palaver.server.rest.dependencies import CallerOf, Reply, ServicesOf, StoreOf
+from palaver.server.compat.references import find_conversation_named
+from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
 PREFIX = "msg_"
+BUDGET = 32_000  # tokens of a context, if none is configured
 
 
-async def create_message(request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf) -> Response:
-    """An answer in the form of Anthropic's Messages, streamed or whole.
+async def create_message(request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
+    """Answer in the format of Anthropic's Messages, streamed or as one object.
 
-    With `X-Conversation-Id`, or `metadata.conversation_id`, it has memory: only the new message is needed, and a whole
-    history is recognised by content. Without, it is passed on, and nothing is stored.
+    With `X-Conversation-Id`, or `metadata.conversation_id`, the conversation is stored: send only the new message,
+    or the whole history, which is recognised by content. Otherwise the request is passed on and nothing is stored.
     """
-    body, data = await responses.body_of(request)
-    ask = anthropic.ask_of(body)
-    exchange = await responses.opened(request, services, store, caller, ask, data)
-    frames = anthropic.Frames(PREFIX + exchange.id, ask.model)
+    body, data = await responses.read_body(request)
+    ask = anthropic.parse_request(body)
+    exchange = await responses.open_exchange(request, services, store, caller, ask, data)
+    frames = anthropic.MessageFrames(PREFIX + exchange.id, ask.model)
     if not ask.stream:
-        return responses.whole(exchange, anthropic.message(frames, await responses.heard(exchange)))
-    return responses.streamed(
-        request, services, exchange, frames, responses.named_frame, lambda error: [{**error, "type": "error"}]
+        return responses.json_reply(exchange, anthropic.message(frames, await responses.collect_events(exchange)))
+    return responses.stream_reply(
+        request, services, exchange, frames, responses.encode_named, lambda error: [{**error, "type": "error"}]
     )
 
 
-async def count_message_tokens(request: Request, store: StoreOf) -> Response:
-    """How many tokens a prompt would have, by our own count; in a conversation, with what memory adds to it."""
-    body, _ = await responses.body_of(request)
-    ask = anthropic.ask_of(body)
+async def count_message_tokens(request: Request, services: ServicesDep, store: StoreDep) -> Response:
+    """Count the tokens of a prompt with Palaver's own counter; in a conversation, with the context that it adds."""
+    body, _ = await responses.read_body(request)
+    ask = anthropic.parse_request(body)
     count = counter_for(ask.model)
     name = ask.conversation or request.headers.get(responses.CONVERSATION)
-    talk = await conversation_known(store, name) if name else None
+    talk = await find_conversation_named(store, name) if name else None
     if talk is None:
-        return Reply({"input_tokens": responses.counted(ask, count)})
-    budget = store.parts.generation.settings.token_budget or BUDGET
+        return Reply({"input_tokens": responses.count_tokens(ask, count)})
+    budget = services.generate_settings.token_budget or BUDGET
     context = await talk.build_context(
         budget, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )
-    beside = replace(ask, instructions=None, said=(replace(ask.said[-1], content=tuple(ask.said[-1].files)),))
-    return Reply({"input_tokens": context.tokens + responses.counted(beside, count)})
-
-
-BUDGET = 32_000  # tokens of a context, where nobody says
+    beyond = replace(ask, instructions=None, said=(replace(ask.said[-1], content=tuple(ask.said[-1].files)),))
+    return Reply({"input_tokens": context.tokens + responses.count_tokens(beyond, count)})

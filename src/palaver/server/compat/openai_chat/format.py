@@ -9,27 +9,27 @@ from typing import Any
 from palaver.generation.events import Answered, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
 from palaver.ports.models import ReasoningDelta, TextDelta
-from palaver.server.compat.replay import Beat, Cut, Sum
+from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     MAX_TOOLS,
-    Ask,
+    ClientMessage,
+    ClientRequest,
     Part,
-    Said,
     arguments_text,
-    bad,
-    call_in,
     common_settings,
-    flag_in,
-    format_in,
-    listed,
-    name_in,
-    object_in,
+    invalid,
     own_settings,
-    plain,
-    refuse,
-    spec_in,
-    text_in,
-    url_in,
+    parse_call,
+    parse_format,
+    parse_tool,
+    reject_unsupported,
+    require_flag,
+    require_list,
+    require_name,
+    require_object,
+    require_text,
+    require_url,
+    simplify_parts,
 )
 
 DECIDED = frozenset(
@@ -47,173 +47,182 @@ CUT_OFF = {"message": "The answer was cut off", "type": "server_error", "param":
 # ---- what comes in -------------------------------------------------------------------------------------------------
 
 
-def ask_of(body: Mapping[str, Any]) -> Ask:
+def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     """From the body of a request. Raises InvalidInput, which names the field."""
     if body.get("n") not in (None, 1):
-        raise bad("n", "must be 1: one answer is stored for one message")
-    refuse(body, ("logprobs", "top_logprobs", "audio", "functions", "function_call"))
-    messages = listed("messages", body.get("messages"))
+        raise invalid("n", "must be 1: one answer is stored for one message")
+    reject_unsupported(body, ("logprobs", "top_logprobs", "audio", "functions", "function_call"))
+    messages = require_list("messages", body.get("messages"))
     if not messages:
-        raise bad("messages", "must not be empty")
-    metadata = object_in("metadata", body.get("metadata"))
-    may_call, must_call = _choice(body.get("tool_choice"))
-    return Ask(
+        raise invalid("messages", "must not be empty")
+    metadata = require_object("metadata", body.get("metadata"))
+    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
+    return ClientRequest(
         shape="openai-chat",
-        model=text_in("model", body.get("model")),
-        said=said_of(messages),
-        instructions=_instructions(messages),
-        tools=tuple(_tool(one) for one in listed("tools", body.get("tools") or [], MAX_TOOLS)),
+        model=require_text("model", body.get("model")),
+        said=parse_messages(messages),
+        instructions=_collect_instructions(messages),
+        tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         may_call=may_call,
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
-        format=_format(body.get("response_format")),
-        stream=flag_in("stream", body.get("stream")),
-        conversation=_named(metadata),
-        store=flag_in("store", body.get("store")),
+        format=_parse_response_format(body.get("response_format")),
+        stream=require_flag("stream", body.get("stream")),
+        conversation=_conversation_id(metadata),
+        store=require_flag("store", body.get("store")),
         kept={"metadata": {name: one for name, one in metadata.items() if name != "conversation_id"}},
     )
 
 
 def wants_usage(body: Mapping[str, Any]) -> bool:
-    options = object_in("stream_options", body.get("stream_options"))
-    return flag_in("stream_options.include_usage", options.get("include_usage"))
+    options = require_object("stream_options", body.get("stream_options"))
+    return require_flag("stream_options.include_usage", options.get("include_usage"))
 
 
-def _named(metadata: Mapping[str, Any]) -> str | None:
+def _conversation_id(metadata: Mapping[str, Any]) -> str | None:
     named = metadata.get("conversation_id")
-    return None if named is None else name_in("metadata.conversation_id", named)
+    return None if named is None else require_name("metadata.conversation_id", named)
 
 
-def _choice(given: Any) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
     """Whether the model may call tools, and whether it must."""
     if given in (None, "auto"):
         return True, False
     if given in ("none", "required"):
         return given == "required", given == "required"
     if isinstance(given, Mapping) and isinstance(given.get("function"), Mapping):
-        return True, text_in("tool_choice.function.name", given["function"].get("name"))
-    raise bad("tool_choice", "must be none, auto, required or a function")
+        return True, require_text("tool_choice.function.name", given["function"].get("name"))
+    raise invalid("tool_choice", "must be none, auto, required or a function")
 
 
-def _format(given: Any) -> Mapping[str, Any] | None:
-    format = format_in("response_format", given)
-    schema = object_in("response_format.json_schema", format.get("json_schema")) if format else {}
+def _parse_response_format(given: Any) -> Mapping[str, Any] | None:
+    format = parse_format("response_format", given)
+    schema = require_object("response_format.json_schema", format.get("json_schema")) if format else {}
     return {"type": format["type"], **schema} if format else None
 
 
-def _tool(one: Mapping[str, Any]) -> Any:
+def _parse_tool(one: Mapping[str, Any]) -> Any:
     function = one.get("function")
     if one.get("type") != "function" or not isinstance(function, Mapping):
-        raise bad("tools", "must be functions")
+        raise invalid("tools", "must be functions")
     told = [function.get(name) for name in ("name", "description", "parameters", "strict")]
-    return spec_in("tools.function", *told)
+    return parse_tool("tools.function", *told)
 
 
-def _instructions(messages: list[Mapping[str, Any]]) -> str | None:
-    given = [_text(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
+def _collect_instructions(messages: list[Mapping[str, Any]]) -> str | None:
+    given = [_join_text(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
     return "\n\n".join(text for text in given if text) or None
 
 
-def said_of(messages: list[Mapping[str, Any]]) -> tuple[Said, ...]:
+def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
     """The history, without instructions. Results that stand together are one message."""
-    said: list[Said] = []
+    said: list[ClientMessage] = []
     for one in messages:
         role = one.get("role")
         if role in ("system", "developer"):
             continue
         if role in ("tool", "function"):
             _add_result(
-                said, ToolResult(text_in("messages.tool_call_id", one.get("tool_call_id")), _text(one.get("content")))
+                said,
+                ToolResult(
+                    require_text("messages.tool_call_id", one.get("tool_call_id")), _join_text(one.get("content"))
+                ),
             )
         elif role == "assistant":
-            calls = tuple(_call(call) for call in listed("messages.tool_calls", one.get("tool_calls") or []))
-            said.append(Said(role="assistant", content=_text(one.get("content")), calls=calls))
+            calls = tuple(
+                _parse_call(call) for call in require_list("messages.tool_calls", one.get("tool_calls") or [])
+            )
+            said.append(ClientMessage(role="assistant", content=_join_text(one.get("content")), calls=calls))
         elif role == "user":
-            said.append(Said(role="user", content=_content(one.get("content"))))
+            said.append(ClientMessage(role="user", content=_parse_content(one.get("content"))))
         else:
-            raise bad("messages.role", "must be system, developer, user, assistant or tool")
+            raise invalid("messages.role", "must be system, developer, user, assistant or tool")
     return tuple(said)
 
 
-def _add_result(said: list[Said], result: ToolResult) -> None:
+def _add_result(said: list[ClientMessage], result: ToolResult) -> None:
     if said and said[-1].role == "tool":
-        said[-1] = Said(role="tool", results=(*said[-1].results, result))
+        said[-1] = ClientMessage(role="tool", results=(*said[-1].results, result))
     else:
-        said.append(Said(role="tool", results=(result,)))
+        said.append(ClientMessage(role="tool", results=(result,)))
 
 
-def _call(call: Mapping[str, Any]) -> ToolCall:
+def _parse_call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function")
     if not isinstance(function, Mapping):
-        raise bad("messages.tool_calls", "must be functions")
-    return call_in("messages.tool_calls", call.get("id"), function.get("name"), function.get("arguments", "{}"))
+        raise invalid("messages.tool_calls", "must be functions")
+    return parse_call("messages.tool_calls", call.get("id"), function.get("name"), function.get("arguments", "{}"))
 
 
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    parts = listed("messages.content", content)
+    parts = require_list("messages.content", content)
     return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
-def _content(content: Any) -> str | tuple[Part, ...]:
+def _parse_content(content: Any) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
-    return plain([_part(part) for part in listed("messages.content", content)])
+    return simplify_parts([_parse_part(part) for part in require_list("messages.content", content)])
 
 
-def _part(part: Mapping[str, Any]) -> Part:
+def _parse_part(part: Mapping[str, Any]) -> Part:
     kind = part.get("type")
     if kind == "text":
-        return {"type": "text", "text": text_in("messages.content.text", part.get("text"))}
+        return {"type": "text", "text": require_text("messages.content.text", part.get("text"))}
     if kind == "image_url" and isinstance(part.get("image_url"), Mapping):
-        return {"type": "image", "url": url_in("messages.content.image_url.url", part["image_url"].get("url"))}
+        return {"type": "image", "url": require_url("messages.content.image_url.url", part["image_url"].get("url"))}
     file = part.get("file")
     if kind == "file" and isinstance(file, Mapping) and file.get("file_data"):
         name = str(file.get("filename") or "file")
-        return {"type": "file", "url": url_in("messages.content.file.file_data", file["file_data"]), "filename": name}
-    raise bad("messages.content", "must be text, image_url, or file with its data")
+        return {
+            "type": "file",
+            "url": require_url("messages.content.file.file_data", file["file_data"]),
+            "filename": name,
+        }
+    raise invalid("messages.content", "must be text, image_url, or file with its data")
 
 
 # ---- what goes out -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Chunks:
+class ChatChunks:
     """An answer as chunks of a stream."""
 
     id: str
     created: int
     model: str
     include_usage: bool = False
-    sum: Sum = field(default_factory=Sum)
+    totals: AnswerTotals = field(default_factory=AnswerTotals)
     _gap: bool = False
 
-    def begin(self) -> list[Any]:
+    def start(self) -> list[Any]:
         return [self._chunk({"role": "assistant", "content": ""})]
 
-    def take(self, beat: Beat) -> list[Any]:
-        self.sum.take(beat)
-        if isinstance(beat, TextDelta):
+    def encode(self, event: AnswerEvent) -> list[Any]:
+        self.totals.add(event)
+        if isinstance(event, TextDelta):
             gap, self._gap = (GAP if self._gap else ""), False
-            return [self._chunk({"content": gap + beat.text})]
-        if isinstance(beat, ReasoningDelta):
-            return [self._chunk({"reasoning_content": beat.text})]
-        if isinstance(beat, ToolsPlanned):
-            self._gap = bool(self.sum.text)
-        if isinstance(beat, Cut):
+            return [self._chunk({"content": gap + event.text})]
+        if isinstance(event, ReasoningDelta):
+            return [self._chunk({"reasoning_content": event.text})]
+        if isinstance(event, ToolsPlanned):
+            self._gap = bool(self.totals.text)
+        if isinstance(event, Interrupted):
             return [{"error": CUT_OFF}]
-        return self._end() if isinstance(beat, Answered) else []
+        return self._finish() if isinstance(event, Answered) else []
 
-    def _end(self) -> list[Any]:
-        calls = [{"index": n, **call_shown(call)} for n, call in enumerate(self.sum.calls)]
+    def _finish(self) -> list[Any]:
+        calls = [{"index": n, **encode_call(call)} for n, call in enumerate(self.totals.calls)]
         frames: list[Any] = [self._chunk({"tool_calls": calls})] if calls else []
-        frames.append(self._chunk({}, self.sum.reason))
+        frames.append(self._chunk({}, self.totals.reason))
         if self.include_usage:
-            frames.append({**self._chunk({}), "choices": [], "usage": usage_of(self.sum)})
+            frames.append({**self._chunk({}), "choices": [], "usage": encode_usage(self.totals)})
         return [*frames, DONE]
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
@@ -227,35 +236,35 @@ class Chunks:
         return {**chunk, "usage": None} if self.include_usage else chunk
 
 
-def completion(id: str, created: int, model: str, beats: list[Beat]) -> dict[str, Any]:
+def build_completion(id: str, created: int, model: str, events: list[AnswerEvent]) -> dict[str, Any]:
     """The same answer as one object."""
-    chunks = Chunks(id, created, model)
+    chunks = ChatChunks(id, created, model)
     text = []
-    for beat in beats:
-        for frame in chunks.take(beat):
+    for event in events:
+        for frame in chunks.encode(event):
             if frame != DONE and frame["choices"][0]["delta"].get("content"):
                 text.append(frame["choices"][0]["delta"]["content"])
-    sum = chunks.sum
+    totals = chunks.totals
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None, "refusal": None}
-    if sum.calls:
-        message["tool_calls"] = [call_shown(call) for call in sum.calls]
+    if totals.calls:
+        message["tool_calls"] = [encode_call(call) for call in totals.calls]
     elif message["content"] is None:
         message["content"] = ""
-    if sum.reasoning:
-        message["reasoning_content"] = "".join(sum.reasoning)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": sum.reason}
+    if totals.reasoning:
+        message["reasoning_content"] = "".join(totals.reasoning)
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": totals.reason}
     head = {"id": id, "object": "chat.completion", "created": created, "model": model}
-    return {**head, "choices": [choice], "usage": usage_of(sum)}
+    return {**head, "choices": [choice], "usage": encode_usage(totals)}
 
 
-def call_shown(call: ToolCall) -> dict[str, Any]:
+def encode_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": arguments_text(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
-def usage_of(sum: Sum) -> dict[str, int]:
+def encode_usage(totals: AnswerTotals) -> dict[str, int]:
     return {
-        "prompt_tokens": sum.prompt,
-        "completion_tokens": sum.completion,
-        "total_tokens": sum.prompt + sum.completion,
+        "prompt_tokens": totals.prompt,
+        "completion_tokens": totals.completion,
+        "total_tokens": totals.prompt + totals.completion,
     }

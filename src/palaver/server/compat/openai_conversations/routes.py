@@ -1,4 +1,4 @@
-"""OpenAI's Conversations and their items."""
+"""Routes of OpenAI's Conversations and their items."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import SYSTEM, Turn
+from palaver.server.attachment_copies import copy_content
 from palaver.server.compat import openai_items, responses
-from palaver.server.compat.exchange import CONVERSATION_PREFIX
-from palaver.server.compat.request import Said, bad, listed, object_in
+from palaver.server.compat.references import CONVERSATION_PREFIX
+from palaver.server.compat.request import ClientMessage, invalid, require_list, require_object
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
-from palaver.server.compat.turns import copied, draft_of
-from palaver.server.rest.dependencies import CallerOf, Reply, ServicesOf, StoreOf
+from palaver.server.compat.turns import draft_message
+from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
-MOST = 20  # items in one request
+MAX_ITEMS = 20  # in one request
 ItemId = Annotated[str, Path(min_length=1, max_length=512, description="The id of an item.")]
 Limit = Annotated[int, Query(ge=1, le=100)]
 Order = Annotated[Literal["asc", "desc"], Query()]
 After = Annotated[str | None, Query(max_length=512, description="The id of an item.")]
 
 
-async def _conversation_of(
-    store: StoreOf, conversation: Annotated[str, Path(min_length=1, max_length=512)]
+async def _get_conversation(
+    store: StoreDep, conversation: Annotated[str, Path(min_length=1, max_length=512)]
 ) -> Conversation:
     return await store.get(conversation.removeprefix(CONVERSATION_PREFIX))
 
 
-Talk = Annotated[Conversation, Depends(_conversation_of)]
+ConversationDep = Annotated[Conversation, Depends(_get_conversation)]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a request has made; a retry gets the same again."""
+class StoredReply:
+    """The reply to a request that stored something. A retry gets the same reply."""
 
     value: dict[str, Any]
     ended: float = field(default_factory=time.monotonic)
@@ -52,42 +53,42 @@ class Made:
 
 
 async def create_openai_conversation(
-    request: Request, services: ServicesOf, store: StoreOf, caller: CallerOf
+    request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep
 ) -> Response:
-    """A new conversation, with up to 20 items."""
-    body, data = await responses.body_of(request)
-    said = _said(body.get("items") or [])
+    """Create a conversation, with up to 20 items."""
+    body, data = await responses.read_body(request)
+    said = _parse_items(body.get("items") or [])
     metadata = _metadata(body)
 
-    async def make() -> Made:
+    async def create() -> StoredReply:
         if any(role is not None for role, _ in said):  # refused before the conversation is created
             store.require(SYSTEM)
         talk = await store.conversation(metadata=metadata)
-        await _store(talk, said)
-        return Made(_shown(talk))
+        await _store_items(talk, said)
+        return StoredReply(_describe(talk))
 
-    return await _once(request, services, caller, data, make)
-
-
-async def get_openai_conversation(talk: Talk) -> Response:
-    """What is known of one."""
-    return Reply(_shown(talk))
+    return await _run_once(request, services, caller, data, create)
 
 
-async def update_openai_conversation(request: Request, talk: Talk) -> Response:
-    """Other metadata for it."""
-    body, _ = await responses.body_of(request)
+async def get_openai_conversation(talk: ConversationDep) -> Response:
+    """Get a conversation."""
+    return Reply(_describe(talk))
+
+
+async def update_openai_conversation(request: Request, talk: ConversationDep) -> Response:
+    """Replace the metadata of a conversation."""
+    body, _ = await responses.read_body(request)
     await talk.update(metadata=_metadata(body))
-    return Reply(_shown(talk))
+    return Reply(_describe(talk))
 
 
-async def delete_openai_conversation(talk: Talk) -> Response:
-    """Delete it for good."""
-    status = await responses.forgotten(talk, [None])
+async def delete_openai_conversation(talk: ConversationDep) -> Response:
+    """Delete a conversation permanently."""
+    status = await responses.forget_turns(talk, [None])
     return Reply({"id": f"{CONVERSATION_PREFIX}{talk.id}", "object": "conversation.deleted", "deleted": True}, status)
 
 
-def _shown(talk: Conversation) -> dict[str, Any]:
+def _describe(talk: Conversation) -> dict[str, Any]:
     return {
         "id": f"{CONVERSATION_PREFIX}{talk.id}",
         "object": "conversation",
@@ -97,58 +98,58 @@ def _shown(talk: Conversation) -> dict[str, Any]:
 
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(object_in("metadata", body.get("metadata")))
+    return dict(require_object("metadata", body.get("metadata")))
 
 
 # ---- items ---------------------------------------------------------------------------------------------------------
 
 
-async def create_items(request: Request, services: ServicesOf, caller: CallerOf, talk: Talk) -> Response:
-    """Store up to 20 items, in one transaction. No model is asked."""
-    body, data = await responses.body_of(request)
-    said = _said(body.get("items"))
+async def create_items(request: Request, services: ServicesDep, caller: CallerDep, talk: ConversationDep) -> Response:
+    """Store up to 20 items in one transaction, without calling a model."""
+    body, data = await responses.read_body(request)
+    said = _parse_items(body.get("items"))
 
-    async def make() -> Made:
-        found = openai_items.of_turns(await _store(talk, said))
-        return Made(openai_items.listing(found, len(found)))
+    async def create() -> StoredReply:
+        found = openai_items.items_of_turns(await _store_items(talk, said))
+        return StoredReply(openai_items.list_page(found, len(found)))
 
-    return await _once(request, services, caller, data, make)
+    return await _run_once(request, services, caller, data, create)
 
 
-async def list_items(talk: Talk, limit: Limit = 20, order: Order = "desc", after: After = None) -> Response:
-    """The items of the active view, a page at a time."""
+async def list_items(talk: ConversationDep, limit: Limit = 20, order: Order = "desc", after: After = None) -> Response:
+    """List the items of the active view, a page at a time."""
     found = await (_ascending if order == "asc" else _descending)(talk, limit + 1, after)
-    return Reply(openai_items.listing(found, limit))
+    return Reply(openai_items.list_page(found, limit))
 
 
-async def get_item(talk: Talk, item: ItemId) -> Response:
-    """One item."""
-    return Reply((await _found(talk, item))[1])
+async def get_item(talk: ConversationDep, item: ItemId) -> Response:
+    """Get an item."""
+    return Reply((await _find_item(talk, item))[1])
 
 
-async def delete_item(talk: Talk, item: ItemId) -> Response:
-    """Forget an item for good. A turn that is made of several keeps the others."""
-    turn, _ = await _found(talk, item)
-    rest = _without(turn, openai_items.named(item)[1])
+async def delete_item(talk: ConversationDep, item: ItemId) -> Response:
+    """Delete an item permanently. A turn with several items keeps the others."""
+    turn, _ = await _find_item(talk, item)
+    rest = _remaining_fields(turn, openai_items.parse_item_id(item)[1])
     if rest is not None:
         content = rest.pop("content")
         named = [one for one in turn.attachments if one.id in referenced_attachments(content)]
-        content, files = await copied(talk, content, named)
+        content, files = await copy_content(talk, content, named)
         await talk.append(turn.role, content, replaces=turn, actor=turn.actor, attachments=files, **rest)
-    return Reply(_shown(talk), await responses.forgotten(talk, [turn]))
+    return Reply(_describe(talk), await responses.forget_turns(talk, [turn]))
 
 
-async def _found(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]:
-    turn = await talk.turn(openai_items.named(id)[0])
-    for one in openai_items.of_turn(turn) if turn.active and turn.status != "forgotten" else ():
+async def _find_item(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]:
+    turn = await talk.turn(openai_items.parse_item_id(id)[0])
+    for one in openai_items.items_of_turn(turn) if turn.active and turn.status != "forgotten" else ():
         if one["id"] == id:
             return turn, one
     raise TurnNotFound(id)
 
 
-def _without(turn: Turn, number: int | None) -> dict[str, Any] | None:
-    """What remains of a turn without one of its items; None: nothing."""
-    if len(openai_items.of_turn(turn)) == 1:
+def _remaining_fields(turn: Turn, number: int | None) -> dict[str, Any] | None:
+    """Return the fields of a turn without one of its items. None: nothing is left."""
+    if len(openai_items.items_of_turn(turn)) == 1:
         return None
     kept = range(max(len(turn.tool_calls), len(turn.tool_results)))
     calls = [call for n, call in zip(kept, turn.tool_calls, strict=False) if n != number]
@@ -165,29 +166,29 @@ def _without(turn: Turn, number: int | None) -> dict[str, Any] | None:
 
 async def _ascending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
     if after is None:
-        return openai_items.of_turns(await _first_turns(talk, most))[:most]
+        return openai_items.items_of_turns(await _first_turns(talk, most))[:most]
     turn, own = await _own_items(talk, after)
     place = next(n for n, item in enumerate(own, 1) if item["id"] == after)
-    return [*own[place:], *openai_items.of_turns(await talk.history(most, after=turn))][:most]
+    return [*own[place:], *openai_items.items_of_turns(await talk.history(most, after=turn))][:most]
 
 
 async def _descending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
     if after is None:
-        return openai_items.of_turns(await talk.history(most))[::-1][:most]
+        return openai_items.items_of_turns(await talk.history(most))[::-1][:most]
     turn, own = await _own_items(talk, after)
     place = next(n for n, item in enumerate(own) if item["id"] == after)
-    return [*openai_items.of_turns(await talk.history(most, before=turn)), *own[:place]][::-1][:most]
+    return [*openai_items.items_of_turns(await talk.history(most, before=turn)), *own[:place]][::-1][:most]
 
 
 async def _own_items(talk: Conversation, id: str) -> tuple[Turn, list[dict[str, Any]]]:
-    turn, _ = await _found(talk, id)
-    return turn, openai_items.of_turn(turn)
+    turn, _ = await _find_item(talk, id)
+    return turn, openai_items.items_of_turn(turn)
 
 
 async def _first_turns(talk: Conversation, most: int) -> list[Turn]:
-    """The beginning of the active view. The log knows the first turn; where that is no longer there, all are read."""
+    """Return the first turns of the active view. The log names the first turn; if that is gone, all turns are read."""
     for event in await talk.audit(kinds=("append", "open"), limit=1):
-        turn = await _turn(talk, event.turn or "")
+        turn = await _find_turn(talk, event.turn or "")
         if turn is not None and turn.active:
             following: list[Turn] = await talk.history(most, after=turn)
             return [turn, *following]
@@ -195,7 +196,7 @@ async def _first_turns(talk: Conversation, most: int) -> list[Turn]:
     return found[:most]
 
 
-async def _turn(talk: Conversation, id: str) -> Turn | None:
+async def _find_turn(talk: Conversation, id: str) -> Turn | None:
     try:
         return await talk.turn(id)
     except TurnNotFound:
@@ -205,38 +206,38 @@ async def _turn(talk: Conversation, id: str) -> Turn | None:
 # ---- storing -------------------------------------------------------------------------------------------------------
 
 
-def _said(given: Any) -> list[tuple[str | None, Said]]:
-    """Items as messages, each with the role of an instruction where it is one."""
-    if len(listed("items", given)) > MOST:
-        raise bad("items", f"holds {len(given)} items, and {MOST} is the limit")
-    said: list[tuple[str | None, Said]] = []
+def _parse_items(given: Any) -> list[tuple[str | None, ClientMessage]]:
+    """Parse items as messages, each with its role if it is an instruction."""
+    if len(require_list("items", given)) > MAX_ITEMS:
+        raise invalid("items", f"has {len(given)} items; the limit is {MAX_ITEMS}")
+    said: list[tuple[str | None, ClientMessage]] = []
     run: list[Mapping[str, Any]] = []
     for item in [*given, None]:
         role = None if item is None or (item.get("type") or "message") != "message" else item.get("role")
         if item is not None and role not in openai_items.INSTRUCTING:
             run.append(item)
             continue
-        said += [(None, one) for one in openai_items.said_of(run, "items")]
+        said += [(None, one) for one in openai_items.parse_items(run, "items")]
         run = []
         if item is not None:
-            (text,) = openai_items.instructions_of([item], "items")
-            said.append((role, Said(role="user", content=text)))
+            (text,) = openai_items.collect_instructions([item], "items")
+            said.append((role, ClientMessage(role="user", content=text)))
     return said
 
 
-async def _store(talk: Conversation, said: list[tuple[str | None, Said]]) -> list[Turn]:
+async def _store_items(talk: Conversation, said: list[tuple[str | None, ClientMessage]]) -> list[Turn]:
     drafts = []
     for role, one in said:
-        draft = await draft_of(talk, one)
+        draft = await draft_message(talk, one)
         if role is not None:
             draft |= {"role": "system", "metadata": {"role": role}}
         drafts.append(draft)
     return await talk.append_many(cast("list[TurnInput]", drafts))
 
 
-async def _once(request: Request, services: ServicesOf, caller: CallerOf, data: bytes, make: Any) -> Response:
-    """A retry of the SDK stores nothing twice."""
+async def _run_once(request: Request, services: ServicesDep, caller: CallerDep, data: bytes, create: Any) -> Response:
+    """Run `create`, unless this request is a retry of one that was stored."""
     mark = fingerprint(request.url.path, data)
     key = (caller.scope.tenant, caller.scope.user or "", caller.name, "", mark)
-    made, _ = await services.retries.once(key, is_retry(request.headers.get(COUNT)), make)
+    made, _ = await services.retries.run_once(key, is_retry(request.headers.get(COUNT)), create)
     return Reply(made.value)

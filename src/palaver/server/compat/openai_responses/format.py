@@ -11,23 +11,23 @@ from palaver.generation.events import Answered, ToolsPlanned, TurnOpened
 from palaver.model import ToolCall
 from palaver.ports.models import ReasoningDelta, TextDelta
 from palaver.server.compat import openai_items
-from palaver.server.compat.replay import Beat, Cut, Sum
+from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     MAX_TOOLS,
-    Ask,
+    ClientRequest,
     arguments_text,
-    bad,
     common_settings,
-    flag_in,
-    format_in,
-    listed,
-    name_in,
-    object_in,
+    invalid,
     optional_text,
     own_settings,
-    refuse,
-    spec_in,
-    text_in,
+    parse_format,
+    parse_tool,
+    reject_unsupported,
+    require_flag,
+    require_list,
+    require_name,
+    require_object,
+    require_text,
 )
 
 DECIDED = frozenset(
@@ -54,76 +54,76 @@ FIRST_FRAMES = 4  # they are the same in every telling: created, in progress, th
 # ---- what comes in -------------------------------------------------------------------------------------------------
 
 
-def ask_of(body: Mapping[str, Any]) -> Ask:
+def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     """From the body of a request. Raises InvalidInput, which names the field."""
     if body.get("previous_response_id") is not None and body.get("conversation") is not None:
-        raise bad("previous_response_id", "cannot be used together with conversation")
-    refuse(body, ("prompt", "top_logprobs"))
+        raise invalid("previous_response_id", "cannot be used together with conversation")
+    reject_unsupported(body, ("prompt", "top_logprobs"))
     given = body.get("input")
     entries: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
-    said = openai_items.said_of(entries)
+    said = openai_items.parse_items(entries)
     if not said:
-        raise bad("input", "must hold something new")
-    may_call, must_call = _choice(body.get("tool_choice"))
-    return Ask(
+        raise invalid("input", "must hold something new")
+    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
+    return ClientRequest(
         shape="openai-responses",
-        model=text_in("model", body.get("model")),
+        model=require_text("model", body.get("model")),
         said=said,
-        instructions=_instructions(body, entries),
-        tools=tuple(_tool(one) for one in listed("tools", body.get("tools") or [], MAX_TOOLS)),
+        instructions=_collect_instructions(body, entries),
+        tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         may_call=may_call,
         must_call=must_call,
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
-        format=format_in("text.format", object_in("text", body.get("text")).get("format")),
-        stream=flag_in("stream", body.get("stream")),
-        conversation=_conversation(body),
+        format=parse_format("text.format", require_object("text", body.get("text")).get("format")),
+        stream=require_flag("stream", body.get("stream")),
+        conversation=_conversation_id(body),
         previous=_previous(body.get("previous_response_id")),
         store=_stored(body),
         kept={"response": echo_of(body)},
     )
 
 
-def _instructions(body: Mapping[str, Any], entries: Any) -> str | None:
-    given = [optional_text("instructions", body.get("instructions")), *openai_items.instructions_of(entries)]
+def _collect_instructions(body: Mapping[str, Any], entries: Any) -> str | None:
+    given = [optional_text("instructions", body.get("instructions")), *openai_items.collect_instructions(entries)]
     return "\n\n".join(text for text in given if text) or None
 
 
-def _conversation(body: Mapping[str, Any]) -> str | None:
-    given, metadata = body.get("conversation"), object_in("metadata", body.get("metadata"))
+def _conversation_id(body: Mapping[str, Any]) -> str | None:
+    given, metadata = body.get("conversation"), require_object("metadata", body.get("metadata"))
     if given is not None:
-        return name_in("conversation", given.get("id") if isinstance(given, Mapping) else given)
+        return require_name("conversation", given.get("id") if isinstance(given, Mapping) else given)
     named = metadata.get("conversation_id")
-    return None if named is None else name_in("metadata.conversation_id", named)
+    return None if named is None else require_name("metadata.conversation_id", named)
 
 
 def _stored(body: Mapping[str, Any]) -> bool:
-    stored = flag_in("store", body.get("store"), usual=True)
+    stored = require_flag("store", body.get("store"), usual=True)
     if not stored and body.get("previous_response_id") is not None:
-        raise bad("store", "must not be false here: what goes on from a stored response is stored with it")
-    if flag_in("background", body.get("background")) and not stored:
-        raise bad("background", "needs store: nobody could fetch the answer")
+        raise invalid("store", "must not be false here: what goes on from a stored response is stored with it")
+    if require_flag("background", body.get("background")) and not stored:
+        raise invalid("background", "needs store: nobody could fetch the answer")
     return stored
 
 
 def _previous(given: Any) -> str | None:
-    return None if given is None else text_in("previous_response_id", given).removeprefix(PREFIX)
+    return None if given is None else require_text("previous_response_id", given).removeprefix(PREFIX)
 
 
-def _choice(given: Any) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
     if given in (None, "auto"):
         return True, False
     if given in ("none", "required"):
         return given == "required", given == "required"
     if isinstance(given, Mapping) and given.get("type") == "function":
-        return True, text_in("tool_choice.name", given.get("name"))
-    raise bad("tool_choice", "must be none, auto, required or a function")
+        return True, require_text("tool_choice.name", given.get("name"))
+    raise invalid("tool_choice", "must be none, auto, required or a function")
 
 
-def _tool(one: Mapping[str, Any]) -> Any:
+def _parse_tool(one: Mapping[str, Any]) -> Any:
     if one.get("type") != "function":
-        raise bad("tools", "must be functions")
-    return spec_in("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
+        raise invalid("tools", "must be functions")
+    return parse_tool("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
 
 
 def echo_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def echo_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Frames:
+class ResponseFrames:
     """An answer as the events of a response, numbered. `number` is that of the next one."""
 
     id: str
@@ -148,7 +148,7 @@ class Frames:
     echo: Mapping[str, Any]
     number: int = 0
     output: list[dict[str, Any]] = field(default_factory=list)
-    sum: Sum = field(default_factory=Sum)
+    totals: AnswerTotals = field(default_factory=AnswerTotals)
     status: str = "in_progress"
     error: dict[str, Any] | None = None
     _turn: str = ""
@@ -158,7 +158,7 @@ class Frames:
     # ---- the object
 
     def response(self) -> dict[str, Any]:
-        reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(self.sum.reason)
+        reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(self.totals.reason)
         details = {"reason": reason} if self.status == "incomplete" else None
         conversation = None if self.conversation is None else {"id": f"conv_{self.conversation}"}
         return {
@@ -173,51 +173,51 @@ class Frames:
             "model": self.echo.get("model", ""),
             "output": list(self.output),
             "conversation": conversation,
-            "usage": _usage(self.sum) if self.status != "in_progress" else None,
+            "usage": _usage(self.totals) if self.status != "in_progress" else None,
         }
 
     # ---- the events
 
-    def begin(self) -> list[Any]:
+    def start(self) -> list[Any]:
         return [self._about("response.created"), self._about("response.in_progress")]
 
-    def take(self, beat: Beat) -> list[Any]:
-        self.sum.take(beat)
-        if isinstance(beat, TurnOpened):
-            self._turn = beat.turn.id
+    def encode(self, event: AnswerEvent) -> list[Any]:
+        self.totals.add(event)
+        if isinstance(event, TurnOpened):
+            self._turn = event.turn.id
             return []
-        if isinstance(beat, ReasoningDelta):
-            return self._thinks(beat.text)
-        if isinstance(beat, TextDelta):
-            return self._says(beat.text)
-        if isinstance(beat, ToolsPlanned):
-            return self._closed()
-        if isinstance(beat, Answered):
-            return self._answered(beat)
-        return self._cut() if isinstance(beat, Cut) else []
+        if isinstance(event, ReasoningDelta):
+            return self._reasoning_delta(event.text)
+        if isinstance(event, TextDelta):
+            return self._output_delta(event.text)
+        if isinstance(event, ToolsPlanned):
+            return self._close_open()
+        if isinstance(event, Answered):
+            return self._finish(event)
+        return self._interrupted() if isinstance(event, Interrupted) else []
 
-    def fail(self, error: Mapping[str, Any]) -> list[Any]:
+    def encode_error(self, error: Mapping[str, Any]) -> list[Any]:
         """The end of an answer that broke off."""
         self.status, self.error = "failed", {"code": "server_error", "message": error["message"]}
-        return [*self._closed("incomplete"), self._about("response.failed")]
+        return [*self._close_open("incomplete"), self._about("response.failed")]
 
-    def _cut(self) -> list[Any]:
-        return self.fail({"message": "The answer was cut off"})
+    def _interrupted(self) -> list[Any]:
+        return self.encode_error({"message": "The answer was cut off"})
 
-    def _answered(self, beat: Answered) -> list[Any]:
-        frames = self._closed()
-        for n, call in enumerate(beat.turn.tool_calls):
-            if call in self.sum.calls:
-                frames += self._call(beat.turn.id, n, call)
-        if self.sum.stopped:
+    def _finish(self, event: Answered) -> list[Any]:
+        frames = self._close_open()
+        for n, call in enumerate(event.turn.tool_calls):
+            if call in self.totals.calls:
+                frames += self._encode_call(event.turn.id, n, call)
+        if self.totals.stopped:
             # The service documents no event for it. Clients know this one as an end that is not a whole answer.
             self.status = "cancelled"
             return [*frames, self._about("response.incomplete")]
-        self.status = "incomplete" if self.sum.reason in ("length", "content_filter") else "completed"
+        self.status = "incomplete" if self.totals.reason in ("length", "content_filter") else "completed"
         return [*frames, self._about(f"response.{self.status}")]
 
-    def _says(self, text: str) -> list[Any]:
-        frames = self._thought_done()
+    def _output_delta(self, text: str) -> list[Any]:
+        frames = self._close_reasoning()
         if self._text is None:
             self._text = []
             item = self._message("in_progress", [])
@@ -227,9 +227,9 @@ class Frames:
         self._text.append(text)
         return [*frames, self._frame("output_text.delta", **self._place(), delta=text, logprobs=[])]
 
-    def _closed(self, status: str = "completed") -> list[Any]:
+    def _close_open(self, status: str = "completed") -> list[Any]:
         """The ends of what is open."""
-        frames = self._thought_done()
+        frames = self._close_reasoning()
         if self._text is None:
             return frames
         text, self._text = "".join(self._text), None
@@ -242,10 +242,10 @@ class Frames:
             self._item("done", item),
         ]
 
-    def _thinks(self, text: str) -> list[Any]:
+    def _reasoning_delta(self, text: str) -> list[Any]:
         frames: list[Any] = []
         if self._thought is None:
-            frames, self._thought = self._closed(), []
+            frames, self._thought = self._close_open(), []
             item = self._reasoning([])
             self.output.append(item)
             part = {"type": "summary_text", "text": ""}
@@ -256,7 +256,7 @@ class Frames:
         self._thought.append(text)
         return [*frames, self._frame("reasoning_summary_text.delta", **self._aside(), delta=text)]
 
-    def _thought_done(self) -> list[Any]:
+    def _close_reasoning(self) -> list[Any]:
         if self._thought is None:
             return []
         text, self._thought = "".join(self._thought), None
@@ -268,7 +268,7 @@ class Frames:
             self._item("done", item),
         ]
 
-    def _call(self, turn: str, n: int, call: ToolCall) -> list[Any]:
+    def _encode_call(self, turn: str, n: int, call: ToolCall) -> list[Any]:
         item, arguments = openai_items.call_item(turn, n, call), arguments_text(call.arguments)
         self.output.append(item)
         at = {"item_id": item["id"], "output_index": len(self.output) - 1}
@@ -304,21 +304,21 @@ class Frames:
 
 
 @dataclass(slots=True)
-class Rest:
+class ResumedFrames:
     """What a client has not heard yet of frames that were told before, after the one with that number."""
 
-    frames: Frames
+    frames: ResponseFrames
     after: int
     exact: bool
 
-    def begin(self) -> list[Any]:
-        return self._new(self.frames.begin())
+    def start(self) -> list[Any]:
+        return self._new(self.frames.start())
 
-    def take(self, beat: Beat) -> list[Any]:
-        return self._new(self.frames.take(beat))
+    def encode(self, event: AnswerEvent) -> list[Any]:
+        return self._new(self.frames.encode(event))
 
-    def fail(self, error: Mapping[str, Any]) -> list[Any]:
-        return self._new(self.frames.fail(error))
+    def encode_error(self, error: Mapping[str, Any]) -> list[Any]:
+        return self._new(self.frames.encode_error(error))
 
     def _new(self, told: list[Any]) -> list[Any]:
         if self.exact or self.after < FIRST_FRAMES:
@@ -330,20 +330,20 @@ class Rest:
         return numbered
 
 
-def response(frames: Frames, beats: list[Beat]) -> dict[str, Any]:
+def response(frames: ResponseFrames, events: list[AnswerEvent]) -> dict[str, Any]:
     """An answer as one object, whole or as far as it came."""
-    for beat in beats:
-        frames.take(beat)
+    for event in events:
+        frames.encode(event)
     if frames._text is not None:
-        frames._closed("in_progress")
+        frames._close_open("in_progress")
     return frames.response()
 
 
-def _usage(sum: Sum) -> dict[str, Any]:
+def _usage(totals: AnswerTotals) -> dict[str, Any]:
     return {
-        "input_tokens": sum.prompt,
+        "input_tokens": totals.prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": sum.completion,
+        "output_tokens": totals.completion,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": sum.prompt + sum.completion,
+        "total_tokens": totals.prompt + totals.completion,
     }

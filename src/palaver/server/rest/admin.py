@@ -15,8 +15,18 @@ from palaver.conversations import api_keys
 from palaver.core import validation
 from palaver.errors import VerificationFailed
 from palaver.model import ADMIN
-from palaver.server.rest import schemas, wire
-from palaver.server.rest.dependencies import ID, CallerOf, Reply, ServicesOf, StoreOf, Talk, items, path_to
+from palaver.server import wire
+from palaver.server.dependencies import (
+    ID,
+    CallerDep,
+    ConversationDep,
+    Reply,
+    ServicesDep,
+    StoreDep,
+    page_path,
+    reply_items,
+)
+from palaver.server.rest import schemas
 
 Names = Annotated[list[str] | None, Query(max_length=100)]
 After = Annotated[int, Query(ge=0, le=schemas.BIG)]
@@ -25,7 +35,7 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 async def audit(
     request: Request,
-    store: StoreOf,
+    store: StoreDep,
     conversation: Annotated[str, Path(**ID)],
     after: After = 0,
     limit: Limit = 1_000,
@@ -39,11 +49,11 @@ async def audit(
     found = await store.audit(
         conversation, after=after, limit=limit, kinds=kind, actors=actor, turn=turn, since=since, until=until
     )
-    more = path_to(request, after=found[-1].n) if len(found) == limit else None
+    more = page_path(request, after=found[-1].n) if len(found) == limit else None
     return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
-async def verify(services: ServicesOf, store: StoreOf, talk: Talk) -> Response:
+async def verify(services: ServicesDep, store: StoreDep, talk: ConversationDep) -> Response:
     """Recompute every hash, replay the log, check its seals. A fault is an answer: it names the first bad row."""
     try:
         verified = wire.plain(await talk.verify())
@@ -55,43 +65,43 @@ async def verify(services: ServicesOf, store: StoreOf, talk: Talk) -> Response:
 
 
 async def list_requests(
-    talk: Talk,
+    talk: ConversationDep,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
     before: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
 ) -> Response:
     """What was really sent to models, with secrets redacted, and what came back: the latest ones, oldest first."""
-    return items([wire.request(one) for one in await talk.requests(limit, turn=turn, before=before)])
+    return reply_items([wire.request(one) for one in await talk.requests(limit, turn=turn, before=before)])
 
 
 async def usage(
-    store: StoreOf, since: datetime | None = None, until: datetime | None = None, limit: Limit = 1_000
+    store: StoreDep, since: datetime | None = None, until: datetime | None = None, limit: Limit = 1_000
 ) -> Response:
     """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
-    return items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])
+    return reply_items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])
 
 
-async def stats(store: StoreOf) -> Response:
+async def stats(store: StoreDep) -> Response:
     """Counts inside what the caller may see."""
     found = wire.plain(await store.stats())
     del found["storage"]  # of the machine, for those who run it
     return Reply(found)
 
 
-async def sweep(store: StoreOf, body: schemas.Sweep) -> Response:
+async def sweep(store: StoreDep, body: schemas.Sweep) -> Response:
     """Delete what has outlived its time. Needs the right `admin`."""
     store.require(ADMIN)
     return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
 
 
-async def key_log(request: Request, store: StoreOf, after: After = 0, limit: Limit = 1_000) -> Response:
+async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Limit = 1_000) -> Response:
     """Which keys were made, used, refused and revoked, and from where. Needs the right `admin`."""
     found = await api_keys.key_log(store, after, limit)
-    more = path_to(request, after=found[-1].n) if len(found) == limit else None
+    more = page_path(request, after=found[-1].n) if len(found) == limit else None
     return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
-async def get_settings(services: ServicesOf, caller: CallerOf) -> Response:
+async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
     """Who you are here, what is there, and where the limits are."""
     settings, book = services.settings, services.store.parts.generation.models
     scope = caller.scope

@@ -1,4 +1,4 @@
-"""Values of the library as JSON says them."""
+"""Values of the library as JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from palaver.model import (
 )
 from palaver.recall.terms import spans
 
+HIDDEN_TURN_FIELDS = ("idempotency_key", "slot")  # internal: not part of the API
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     return _encoder.encode(value)
 
 
@@ -34,8 +35,8 @@ def decode(data: bytes) -> Any:
     return msgspec.json.decode(data)
 
 
-def plain(value: Any) -> Any:
-    """A value whose fields are what JSON shows: summaries, facts, notes, counts."""
+def plain(value: object) -> Any:
+    """Convert a value whose fields are sent as they are: summaries, facts, notes, counts."""
     return msgspec.to_builtins(value)
 
 
@@ -44,7 +45,7 @@ def turn(value: Turn) -> dict[str, Any]:
     if not isinstance(value.content, str):
         data["content"] = [encode_part(part) for part in value.content]
     data["attachments"] = [attachment(one) for one in value.attachments]
-    for name in ("idempotency_key", "slot"):
+    for name in HIDDEN_TURN_FIELDS:
         data.pop(name)
     return data
 
@@ -55,7 +56,7 @@ def conversation(info: ConversationInfo) -> dict[str, Any]:
 
 
 def attachment(value: Attachment) -> dict[str, Any]:
-    """Where the bytes lie is nobody's business."""
+    """Convert an attachment without the path of its bytes."""
     shown = ("id", "filename", "media_type", "bytes", "sha256", "turn")
     return {name: getattr(value, name) for name in shown}
 
@@ -66,7 +67,7 @@ def event(value: Event) -> dict[str, Any]:
 
 
 def match(value: TurnMatch) -> dict[str, Any]:
-    """`spans` say where in the text the words stand, for a reader who marks them."""
+    """Convert a match. `spans` are the places of the words in the text, for highlighting."""
     found = spans(value.turn.text, frozenset(value.terms))
     return {"turn": turn(value.turn), "terms": list(value.terms), "spans": [list(span) for span in found]}
 
@@ -119,7 +120,7 @@ def context(value: Context) -> dict[str, Any]:
 
 
 def explanation_summary(explanation: Explanation | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What an answer's last frame says of its prompt: how full it was, and of what."""
+    """Summarise an explanation for the last frame of an answer: how full the prompt was, and of what."""
     if explanation is None:
         return None
     full = explanation.to_dict() if isinstance(explanation, Explanation) else explanation

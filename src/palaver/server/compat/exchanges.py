@@ -1,0 +1,232 @@
+"""Opens exchanges for clients of other protocols: finds the conversation, stores the history, starts the answer.
+
+A request that names a conversation needs only the new message. A client that sends its whole history is recognised by
+content, and its edits supersede. A request that names no conversation is passed to the model and leaves nothing behind,
+unless it asks to be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.store import Store
+from palaver.core.identity import new_id
+from palaver.errors import Gone, NotFound, TurnNotFound
+from palaver.generation.options import tool_choice_of
+from palaver.model import READ, SYSTEM, WRITE, Turn
+from palaver.server.auth import Caller
+from palaver.server.compat.client_history import HistoryWriter, previous_error
+from palaver.server.compat.exchange import Exchange, answer_turns, exchange_metadata, is_usable
+from palaver.server.compat.model_choice import choose_model, resolve_model
+from palaver.server.compat.passthrough import build_model_request, relay_events
+from palaver.server.compat.references import exchange_id, get_or_create_conversation, parse_exchange_id
+from palaver.server.compat.replay import INPUT
+from palaver.server.compat.request import ClientMessage, ClientRequest, settings_for, thoughts_by_call
+from palaver.server.compat.sdk_retries import RETRY_SECONDS
+from palaver.server.components import Services
+from palaver.server.live.answers import Answer
+
+RECENT = 50  # turns among which the first attempt of a request is searched
+LATEST = 20  # conversations among which it is searched if the request named none
+UNNAMED_TTL = 30 * 86_400  # seconds; providers keep the answers of unnamed conversations as long
+
+
+@dataclass(slots=True)
+class Exchanges:
+    """Opens and finds the exchanges of one caller."""
+
+    services: Services
+    store: Store
+    caller: Caller
+
+    async def open(self, ask: ClientRequest, name: str | None, mark: str, again: bool) -> Exchange:
+        """Open the exchange of a request; for a retry, find the one it repeats. `mark` is the request's fingerprint."""
+        scope = self.store.scope
+        key = (scope.tenant, scope.user or "", self.caller.name, name or "", mark)
+
+        async def begin() -> Exchange:
+            return await self._begin(ask, name, mark, again)
+
+        made = await self.services.retries.run_once(key, again, begin)
+        exchange: Exchange = made[0]
+        is_repeated = made[1]
+        if not is_repeated:
+            self._remember(exchange)
+            return exchange
+        if await exchange.was_forgotten():
+            raise TurnNotFound(exchange.id)
+        if exchange.failed:
+            exchange.answer = await self._answer_again(exchange)
+        return exchange
+
+    def _remember(self, exchange: Exchange) -> None:
+        """Keep the exchange for clients that ask for it by id."""
+        recent = self.services.recent_exchanges
+        recent[exchange.id] = exchange
+        for one in recent.values():
+            one.drop_messages()
+
+    async def find(self, id: str) -> Exchange:
+        """Find a stored exchange by id: from memory, or from the log."""
+        conversation, turn = parse_exchange_id(id)
+        talk = await self.store.get(conversation)
+        input = await talk.turn(turn)
+        noted = exchange_metadata(input)
+        if not noted or input.status == "forgotten":
+            raise TurnNotFound(turn)
+        known: Exchange | None = self.services.recent_exchanges.get(id)
+        # If it failed here, the log may know more: another process may have answered since.
+        failed_for_good = known is not None and known.failed and await _never_answered(talk, input)
+        if known is not None and (failed_for_good or not known.failed) and not await known.was_forgotten():
+            return replace(known, talk=talk, input=input)
+        ask = ClientRequest(shape=str(noted.get("shape")), model="", said=(), kept=noted)
+        return self._exchange(ask, talk, input)
+
+    async def _begin(self, ask: ClientRequest, name: str | None, mark: str, again: bool) -> Exchange:
+        is_named = bool(ask.previous or ask.conversation or name)
+        self._check_rights(ask, is_named)
+        self._check_model(ask)
+        if again and ask.store and not is_named and (found := await self._find_unnamed_attempt(mark)):
+            return await self.resume(ask, *found)
+        talk = await self._conversation(ask, name)
+        if talk is None:
+            return self._pass_through(ask)
+        if again and (tried := await self.find_first_attempt(talk, mark)):
+            return await self.resume(ask, talk, tried)
+        input, plan = await HistoryWriter(self.store, self.services.history_locks).store_history(ask, talk, mark)
+        return await self._answer(ask, talk, input, plan.unknown)
+
+    def _check_rights(self, ask: ClientRequest, is_named: bool) -> None:
+        """Refuse before anything is stored: an answer needs the rights to read and to write."""
+        if ask.instructions:
+            self.store.require(SYSTEM)
+        if ask.store or is_named:
+            self.store.require(READ)
+            self.store.require(WRITE)
+
+    def _check_model(self, ask: ClientRequest) -> None:
+        """Refuse an unknown model, or settings that it does not support, before anything is stored."""
+        if (name := resolve_model(self.services, ask)) is not None:
+            settings_for(ask, self.services.registry.chat(name).adapter)
+
+    async def _conversation(self, ask: ClientRequest, name: str | None) -> Conversation | None:
+        """Find the conversation of a request, or create one. None: nothing is to be stored."""
+        if ask.previous is not None:
+            return await self._previous_conversation(ask.previous)
+        wanted = ask.conversation or name
+        if wanted is not None:
+            return await get_or_create_conversation(self.store, wanted)
+        return await self.store.conversation(ttl=UNNAMED_TTL) if ask.store else None
+
+    async def _previous_conversation(self, id: str) -> Conversation:
+        try:
+            conversation, turn = parse_exchange_id(id)
+            talk = await self.store.get(conversation)
+            if (await talk.turn(turn)).status == "forgotten":
+                raise TurnNotFound(turn)
+        except (NotFound, Gone):
+            raise previous_error(404, "There is no such response") from None
+        return talk
+
+    # ---- answers
+
+    def _exchange(self, ask: ClientRequest, talk: Conversation, input: Turn, answer: Answer | None = None) -> Exchange:
+        created = int(input.created.timestamp())
+        seconds = self.services.start_seconds
+        return Exchange(exchange_id(talk.id, input.id), ask, created, talk, input, answer, seconds)
+
+    async def _answer(
+        self, ask: ClientRequest, talk: Conversation, input: Turn, unknown: Sequence[ClientMessage] = ()
+    ) -> Exchange:
+        question = input if input.role == "user" else await _find_question(talk, input)
+        answer = self.services.answers.start(talk, None, self._options(ask, talk, question, input, unknown))
+        return self._exchange(ask, talk, input, answer)
+
+    async def _answer_again(self, exchange: Exchange) -> Answer:
+        """Answer a failed exchange again, with the message that is already stored."""
+        if exchange.talk is None or exchange.input is None:
+            answer = self._pass_through(exchange.ask).answer
+        else:
+            answer = (await self._answer(exchange.ask, exchange.talk, exchange.input)).answer
+        assert answer is not None
+        return answer
+
+    def _options(
+        self, ask: ClientRequest, talk: Conversation, question: Turn, input: Turn, unknown: Sequence[ClientMessage]
+    ) -> dict[str, Any]:
+        name = resolve_model(self.services, ask)
+        model = choose_model(self.services, talk, name)
+        options: dict[str, Any] = {
+            "question": question if question.role == "user" else None,
+            "model": name,
+            "instructions": ask.instructions,
+            "client_tools": ask.tools,
+            "tool_choice": tool_choice_of(ask.may_call, ask.must_call),
+            "settings": settings_for(ask, model.adapter),
+            "history": [{"role": one.role, "content": one.text} for one in unknown if one.role != "tool" and one.text],
+            "reasoning": thoughts_by_call(ask.said),
+            "all_events": True,
+            "answer_metadata": {INPUT: input.id},
+        }
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _pass_through(self, ask: ClientRequest) -> Exchange:
+        """Answer without memory, and without storing anything."""
+        registry, now = self.services.registry, self.store.parts.clock.now()
+        model = registry.chat(resolve_model(self.services, ask) or registry.default)
+        body = model.body(build_model_request(ask, model))
+        events = relay_events(model, body, self.services.generate_settings.retry_policy, now)
+        return Exchange(new_id(), ask, int(now.timestamp()), answer=self.services.answers.relay(events))
+
+    # ---- retries whose first attempt is in the log
+
+    async def find_first_attempt(self, talk: Conversation, mark: str) -> Turn | None:
+        """Find the turn that the first attempt of a request stored, in another process or before a crash."""
+        since = self.store.parts.clock.now() - timedelta(seconds=RETRY_SECONDS)
+        recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
+        for turn in reversed(recent):
+            if exchange_metadata(turn).get("mark") == mark and turn.status == "complete":
+                return turn
+        return None
+
+    async def _find_unnamed_attempt(self, mark: str) -> tuple[Conversation, Turn] | None:
+        """Find the first attempt of a request that created its own conversation, among the caller's latest ones."""
+        since = self.store.parts.clock.now() - timedelta(seconds=RETRY_SECONDS)
+        page = await self.store.conversations(owner=self.store.scope.user or "", limit=LATEST)
+        for info in page.items:
+            if info.key is None and info.ttl == UNNAMED_TTL and info.created >= since:
+                talk = await self.store.get(info.id)
+                if tried := await self.find_first_attempt(talk, mark):
+                    return talk, tried
+        return None
+
+    async def resume(self, ask: ClientRequest, talk: Conversation, input: Turn) -> Exchange:
+        """Continue an exchange whose message is stored: with its answer if that is usable, otherwise with a new one."""
+        turns = await answer_turns(talk, input)
+        if turns and is_usable(turns[-1], self.store.parts.clock.now()):
+            return self._exchange(ask, talk, input)
+        return await self._answer(ask, talk, input)
+
+
+async def _never_answered(talk: Conversation, input: Turn) -> bool:
+    return all(turn.status == "aborted" for turn in await answer_turns(talk, input))
+
+
+async def _find_question(talk: Conversation, input: Turn) -> Turn:
+    """Find the user turn that tool results belong to.
+
+    The calls name it, even if other questions followed. If they do not, it is the last user turn before them.
+    """
+    recent: list[Turn] = await talk.history(RECENT, before=input)
+    ids = {result.id for result in input.tool_results}
+    calls = next((turn for turn in recent if ids.intersection(call.id for call in turn.tool_calls)), input)
+    named = calls.metadata.get("answers")
+    asked = next((turn for turn in recent if turn.id == named and turn.role == "user"), None)
+    if asked is not None:
+        return asked
+    before: list[Turn] = await talk.history(1, before=calls, roles=["user"])
+    return before[0] if before else input

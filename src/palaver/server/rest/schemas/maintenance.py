@@ -1,0 +1,74 @@
+"""Bodies of the log, request records, usage, statistics and settings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from palaver import model
+from palaver.server.rest.schemas.base import Json, RequestBody, ResponseBody, mirrors
+
+
+@mirrors(model.Request, omit=("quoted",))
+class Request(ResponseBody):
+    previous_response_id: str | None
+
+
+class Requests(ResponseBody):
+    items: list[Request]
+
+
+@mirrors(model.UsageLine)
+class UsageLine(ResponseBody):
+    pass
+
+
+class Usage(ResponseBody):
+    items: list[UsageLine]
+
+
+@mirrors(model.Event)
+class Event(ResponseBody):
+    pass
+
+
+class Events(ResponseBody):
+    items: list[Event]
+    next: str | None
+
+
+class Verified(ResponseBody):
+    ok: bool
+    conversation: str
+    events: int | None = None
+    turns: int | None = None
+    attachments: int | None = None
+    tip: str | None = None
+    seals: int | None = Field(None, description="How many seals were checked, if the server has the key.")
+    row: str | None = Field(None, description="The first bad row, if `ok` is false.")
+    problem: str | None = None
+
+
+@mirrors(model.Stats, omit=("storage",))
+class Stats(ResponseBody):
+    pass
+
+
+class Sweep(RequestBody):
+    retention_minutes: Annotated[float, Field(gt=0, le=50_000_000)] | None = None
+
+
+@mirrors(model.Swept)
+class Swept(ResponseBody):
+    files: int = Field(description="Uploads that were never completed.")
+
+
+class Settings(ResponseBody):
+    version: str
+    caller: Json
+    auth: Json
+    limits: Json
+    models: Json
+    policies: list[str]
+    agents: list[str]

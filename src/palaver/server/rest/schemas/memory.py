@@ -1,0 +1,120 @@
+"""Bodies of recall, contexts, summaries, facts and working memory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from palaver import model
+from palaver.server.rest.schemas.base import (
+    Content,
+    Count,
+    Json,
+    Name,
+    Positive,
+    RequestBody,
+    ResponseBody,
+    examples,
+    mirrors,
+)
+from palaver.server.rest.schemas.files import Quote
+from palaver.server.rest.schemas.turns import Turn
+
+
+class RecallQuery(RequestBody):
+    model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
+    query: Annotated[str, Field(max_length=100_000)]
+    k: Annotated[int, Field(ge=0, le=1_000)] = 10
+    scope: Literal["conversation", "owner", "tenant"] = "conversation"
+    threshold: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    include_facts: bool = True
+
+
+@mirrors(model.Fact)
+class Fact(ResponseBody):
+    pass
+
+
+class Facts(ResponseBody):
+    items: list[Fact]
+
+
+class Hit(ResponseBody):
+    score: float
+    parts: dict[str, float]
+    turn: Turn | None
+    fact: Fact | None
+    quote: Quote | None = Field(description="The matching passage from one of the turn's files.")
+
+
+class Hits(ResponseBody):
+    items: list[Hit]
+
+
+class ContextOptions(RequestBody):
+    char_budget: Positive | None = None
+    recent_turns: Count | None = None
+    semantic_recall: Json | bool | None = None
+    recall_scope: Literal["conversation", "owner", "tenant"] | None = None
+    include_facts: bool | None = None
+    include_working_memory: bool | None = None
+    note_omissions: bool | None = None
+    shorten: bool | None = None
+    policy: Name | None = None
+    token_budget: Positive | None = None
+    instructions: str | None = Field(None, description="A system prompt. Needs the right `system`.")
+    model: Name | None = None
+
+
+class ContextQuery(ContextOptions):
+    model_config = ConfigDict(**examples({"token_budget": 4000, "query": "What can I eat?"}), extra="forbid")
+    query: str | None = None
+    message: Content | None = None
+    viewer: Name | None = None
+    filter_participants: list[Name] | None = None
+    preview: bool = Field(False, description="Read only: do not schedule compaction, whatever the budget.")
+    format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
+
+
+class Context(ResponseBody):
+    messages: list[Json] | Json
+    tokens: int
+    turn_ids: list[str]
+    explanation: Json
+
+
+@mirrors(model.Summary)
+class Summary(ResponseBody):
+    pass
+
+
+class Summaries(ResponseBody):
+    items: list[Summary]
+
+
+class Compact(RequestBody):
+    keep_tokens: Count | None = None
+
+
+class Compacted(ResponseBody):
+    summaries: int
+
+
+@mirrors(model.Note)
+class Note(ResponseBody):
+    pass
+
+
+@mirrors(model.WorkingMemory)
+class WorkingMemory(ResponseBody):
+    pass
+
+
+class NewNote(RequestBody):
+    model_config = ConfigDict(**examples({"text": "Ship before May"}), extra="forbid")
+    text: Annotated[str, Field(min_length=1)]
+    by: Name | None = None
