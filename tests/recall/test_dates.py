@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from palaver.recall.dates import When, find, nearness
+from palaver.recall.dates import When, find_dates, nearness
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
     ],
 )
 def test_a_date_is_found(text: str, expected: list[When]) -> None:
-    assert list(find(text, NOW)) == expected
+    assert list(find_dates(text, NOW)) == expected
 
 
 def near(when: When, *moments: datetime) -> list[float]:

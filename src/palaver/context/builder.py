@@ -38,7 +38,7 @@ from palaver.recall.terms import MAX_QUERY
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.ranking import RankedTurn
 
-CANDIDATES, CHOICE = 400, 2  # recall offers at most so many turns, and at most twice what would fill the budget
+CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
 STANDING = 20  # standing instructions that it offers in addition
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 

@@ -1,10 +1,9 @@
-"""A history that a client hands in: bounded, quoted, and never taken for what was said here. Pure."""
+"""The history that a client sends: bounded, quoted, and kept apart from the stored turns. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from palaver.context.render import fence
 from palaver.core.validation import clean_text
@@ -16,14 +15,14 @@ ROLES = ("user", "assistant")
 
 @dataclass(frozen=True, slots=True)
 class ClientHistory:
-    """The messages that are shown, and how many older ones are not."""
+    """The messages of a client's history that are shown, and how many older ones are not."""
 
     messages: tuple[tuple[str, str], ...] = ()
     left_out: int = 0
 
     @property
     def text(self) -> str:
-        """As one quoted block; nothing when there is nothing to show."""
+        """One quoted block; empty if there are no messages."""
         if not self.messages:
             return ""
         lines = [f"{role}: {content}" for role, content in self.messages]
@@ -36,22 +35,22 @@ class ClientHistory:
 
 
 def read_client_history(history: object, *, current: str, known: Sequence[tuple[str, str]], most: int) -> ClientHistory:
-    """The last `most` messages of a client's history, without the current one and without those that are `known`."""
-    messages = _cleaned(history)
+    """Return the last `most` messages of a history, without the current one and without those that are `known`."""
+    messages = _clean(history)
     while messages and messages[-1] == ("user", current):
         messages.pop()
-    here = set(known)
-    fresh = [message for message in messages if message not in here]
-    return ClientHistory(tuple(fresh[-most:] if most else ()), max(0, len(fresh) - most))
+    stored = set(known)
+    unknown = [message for message in messages if message not in stored]
+    return ClientHistory(tuple(unknown[-most:] if most else ()), max(0, len(unknown) - most))
 
 
-def _cleaned(history: object) -> list[tuple[str, str]]:
+def _clean(history: object) -> list[tuple[str, str]]:
     if isinstance(history, str | bytes) or not isinstance(history, Sequence):
         raise InvalidInput("history", 'must be a list of {"role", "content"}')
     return [_message(one) for one in history]
 
 
-def _message(one: Any) -> tuple[str, str]:
+def _message(one: object) -> tuple[str, str]:
     if not isinstance(one, Mapping) or one.get("role") not in ROLES:
-        raise InvalidInput("history.role", "must be user or assistant: a client gives no instructions this way")
+        raise InvalidInput("history.role", "must be user or assistant; a history cannot give instructions")
     return one["role"], clean_text("history.content", one.get("content"))

@@ -1,4 +1,4 @@
-"""What turns cost as messages, and how one that costs too much is cut. Pure."""
+"""The cost of turns as messages, and how a turn that costs too much is shortened. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from palaver.model import File, Image, Turn
 
 Count = Callable[[str], int]
 
-GUESSED = "sql"  # what wrote turns whose tokens nobody has counted
-LEAST_TEXT = 24  # what is shorter than this holds nothing worth quoting
+UNCOUNTED = "sql"  # the adapter of turns that were inserted by SQL: their token counts are guesses
+LEAST_TEXT = 24  # tokens: a shorter quotation says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,19 @@ class Entry:
 
 
 class Costs:
-    """By one counter, for one viewer. `counted` says that the turns' stored counts are this counter's."""
+    """Costs by one counter, for one viewer. `counted` says that the stored counts of turns are by this counter."""
 
     def __init__(self, view: View, options: Options, count: Count, *, counted: bool) -> None:
         self.view, self.options, self.count, self.counted = view, options, count, counted
         self.overhead = options.overhead
-        self._speakers: dict[tuple[str, str], int] = {}  # what naming them costs
+        self._speakers: dict[tuple[str, str], int] = {}  # the cost of a speaker's name, by role and actor
 
     def entry(self, unit: Unit, cost: int) -> Entry:
+        """Render a unit whose cost is known."""
         return Entry(unit, [message for turn in unit.turns for message in render.turn_messages(turn, self.view)], cost)
 
     def shorten(self, unit: Unit, room: int) -> Entry | None:
-        """The unit with the middle of its texts left out, so that it costs at most `room`."""
+        """Leave out the middle of the unit's texts, so that it costs at most `room`. None if that is not possible."""
         if not self.options.shorten:
             return None
         texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
@@ -56,12 +57,13 @@ class Costs:
         return Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
     def unit(self, unit: Unit) -> int:
+        """Return the cost of all turns of a unit."""
         turns = unit.turns
         return self.turn(turns[0]) if len(turns) == 1 else sum([self.turn(turn) for turn in turns])
 
     def turn(self, turn: Turn) -> int:
-        """Its words, the overhead of each message, images, and who speaks."""
-        if self.counted and turn.id and turn.adapter != GUESSED:
+        """Return the cost of a turn: its text, the overhead of each message, images, and the speaker's name."""
+        if self.counted and turn.id and turn.adapter != UNCOUNTED:
             words = turn.token_count + (self._note(turn) if turn.attachments else 0)
         else:
             words = sum(self.count(render.message_text(message)) for message in render.turn_messages(turn, self.view))
@@ -77,7 +79,7 @@ class Costs:
         return self._images(turn) + spoken
 
     def _note(self, turn: Turn) -> int:
-        """What naming its files costs; their words are no part of the turn."""
+        """Return the cost of naming the turn's files; their text is not part of the turn."""
         note = render.attached_note(turn)
         return self.count(note) + 2 if note else 0
 

@@ -1,4 +1,4 @@
-"""Why each piece is in the prompt, and what was left out. Pure."""
+"""Why each piece is in the prompt, and which turns were left out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ class RecallScore(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One part of the prompt."""
+    """One part of the prompt.
+
+    `tokens` is its cost, in the unit of the budget. `turn_ids` are the turns that it shows; their positions lie in
+    [`from_seq`, `through_seq`). A recalled block has the `scores` of its turns.
+    """
 
     kind: str
     reason: str
@@ -31,19 +35,28 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Omission:
-    """Turns that are not in the prompt verbatim: how many, where, and why."""
+    """Turns that are not in the prompt word for word: how many, where, and why.
+
+    Their positions lie in [`from_seq`, `through_seq`). `summarised` says that a shown summary covers them.
+    """
 
     reason: str
     turns: int
     from_seq: int | None = None
     through_seq: int | None = None
     summarised: bool = False
-    unit: bool = False  # turns of the tail, left out one by one
+    unit: bool = False  # a single unit of turns that were read, as opposed to a span of older turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything `ctx.explain()` knows. `str()` of it is a table for people."""
+    """The result of `Context.explain()`. `str()` of it is a table for people.
+
+    `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
+    parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown. `recall` says how
+    turns were searched for. `identical_prefix` is the share of the prompt that is the same, from its start, as in the
+    previous one of this conversation; None for the first.
+    """
 
     budget: int
     tokens: int
@@ -59,6 +72,7 @@ class Explanation:
     notes: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as JSON types."""
         return {
             "budget": self.budget,
             "tokens": self.tokens,
@@ -66,8 +80,8 @@ class Explanation:
             "counter": self.counter,
             "policy": self.policy,
             "turns": {"total": self.turns_total, "verbatim": self.turns_verbatim},
-            "blocks": [_plain(block) for block in self.blocks],
-            "left_out": [_plain(one) for one in self.left_out],
+            "blocks": [_to_dict(block) for block in self.blocks],
+            "left_out": [_to_dict(one) for one in self.left_out],
             "recall": self.recall,
             "identical_prefix": self.identical_prefix,
             "notes": list(self.notes),
@@ -75,12 +89,12 @@ class Explanation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
-        """What `to_dict` made, as it was; what else is in there is left aside."""
+        """Restore the explanation from the result of `to_dict`; other keys are ignored."""
         own = {name: data[name] for name in ("budget", "tokens", "unit", "counter", "policy", "recall")}
         return cls(
             **own,
-            blocks=tuple(Block(**_tupled(one)) for one in data["blocks"]),
-            left_out=tuple(Omission(**_tupled(one)) for one in data["left_out"]),
+            blocks=tuple(Block(**_lists_to_tuples(one)) for one in data["blocks"]),
+            left_out=tuple(Omission(**_lists_to_tuples(one)) for one in data["left_out"]),
             turns_total=data["turns"]["total"],
             turns_verbatim=data["turns"]["verbatim"],
             identical_prefix=data.get("identical_prefix"),
@@ -113,22 +127,19 @@ class Explanation:
 
 
 def bar(explanation: Explanation, width: int = 60) -> str:
-    """The budget as a bar: one letter per block, a dot for what is free."""
+    """Draw the budget as a bar: letters for the blocks, dots for the part that is free."""
     cells = ""
     for block in explanation.blocks:
         cells += block.kind[0].upper() * round(width * block.tokens / max(1, explanation.budget))
     return "[" + cells[:width].ljust(width, "·") + "]"
 
 
-def _plain(value: Block | Omission) -> dict[str, Any]:
-    return {name: _listed(getattr(value, name)) for name in value.__dataclass_fields__}
+def _to_dict(value: Block | Omission) -> dict[str, object]:
+    plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in plain.items()}
 
 
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _tupled(data: Mapping[str, Any]) -> dict[str, Any]:
+def _lists_to_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 

@@ -1,20 +1,19 @@
-"""What a context is made from, and the context itself."""
+"""The inputs of a context, and the context itself. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from palaver.context import render
 from palaver.context.explain import Explanation
-from palaver.context.render import Message
+from palaver.context.render import AnthropicPrompt, Message
 from palaver.model import Fact, FileQuote, Summary, Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A turn that recall found, with what its score is made of; `quote` is what one of its files says to it."""
+    """A turn that recall found, with the parts of its score; `quote` is a fitting passage of one of its files."""
 
     turn: Turn
     score: float
@@ -27,7 +26,7 @@ class Recalled:
 class Bound:
     """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
 
-    With `is_question`, the turn is the message to answer; otherwise the thread is answered as it stood then.
+    With `is_question`, the turn is the message to answer; otherwise the thread is answered as it was then.
     """
 
     turn: Turn
@@ -35,7 +34,7 @@ class Bound:
     steps: frozenset[str] = frozenset()
 
     def excludes(self, turn: Turn) -> bool:
-        """Whether a turn came later. One of another version of this turn's place did, too."""
+        """Return whether a turn came later. Another version at the position of this turn counts as later."""
         if turn.id == self.turn.id or turn.id in self.steps:
             return False
         if turn.conversation != self.turn.conversation:
@@ -45,13 +44,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What was read, all of it bounded by the budget."""
+    """Everything that was read for a context, bounded by the budget."""
 
     turn_count: int
     owner: str
     conversation: str = ""
     tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
-    current: Turn | None = None  # the newest user turn, also when the tail does not reach back to it
+    current: Turn | None = None  # the message to answer, even if the tail does not reach back to it
     message: Turn | None = None  # a current message that is not stored
     summaries: tuple[Summary, ...] = ()
     memory_lines: tuple[str, ...] = ()
@@ -59,34 +58,48 @@ class Material:
     recalled: tuple[Recalled, ...] = ()
     recall_note: str = "off"
     counter: str = ""
-    counted: bool = True  # the turns' stored counts are this counter's
+    counted: bool = True  # the stored token counts of turns are by this counter
     revision: int = 0  # of the thread
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What the model will see."""
+    """A prompt that fits its budget, and the reasons for everything in it.
+
+    - `messages`: neutral messages, `{"role", "content"}`; `to_openai()` and the like return a provider's form.
+    - `tokens`: what they cost, in the unit of the budget.
+    - `turn_ids`: the turns that are in it word for word.
+    - `explanation`: what `explain()` returns.
+    - `stable`: how many of the messages come before the recalled turns, and so do not depend on the question.
+    - `revision`: the version of the thread that was read.
+    - `outgrown`: set if compaction should run: how many tokens it may leave without a summary.
+    """
 
     messages: list[Message]
     tokens: int
     turn_ids: tuple[str, ...]
     explanation: Explanation
-    stable: int = 0  # how many of the messages come before the recalled block
-    revision: int = 0  # of the thread that it was read from
-    outgrown: int | None = None  # compaction should leave at most so much unsummarised
+    stable: int = 0
+    revision: int = 0
+    outgrown: int | None = None
 
     @cached_property
     def text(self) -> str:
+        """The whole prompt as one string."""
         return render.messages_text(self.messages)
 
     def to_openai(self) -> list[Message]:
+        """Return the messages for OpenAI's Chat Completions."""
         return render.to_openai(self.messages)
 
     def to_responses(self) -> list[Message]:
+        """Return the input items for OpenAI's Responses API."""
         return render.to_responses(self.messages)
 
-    def to_anthropic(self) -> dict[str, Any]:
+    def to_anthropic(self) -> AnthropicPrompt:
+        """Return `{"system", "messages"}` for Anthropic's Messages API."""
         return render.to_anthropic(self.messages)
 
     def explain(self) -> Explanation:
+        """Return why each piece is in the prompt, and which turns were left out."""
         return self.explanation

@@ -1,29 +1,28 @@
-"""What may go into a context, and how the budget is shared: options, and policies by name. Pure."""
+"""The options of a context, and the policies that share its budget. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
-from palaver.core.validation import clean_name, clean_text
+from palaver.core.validation import clean_count, clean_name, clean_text
 from palaver.errors import InvalidInput
 from palaver.model import ContentInput
 from palaver.recall.terms import MAX_QUERY
 
 DEFAULT_BUDGET = 8_000
 IMAGE_TOKENS, FILE_TOKENS = 1_100, 1_500
-# What a message costs beside its content: role, separators; and what the start of the answer costs.
-OVERHEAD_TOKENS, PRIMING_TOKENS = 4, 3
-OVERHEAD_CHARACTERS = 16
+OVERHEAD_TOKENS, OVERHEAD_CHARACTERS = 4, 16  # of a message in addition to its content: role, separators
+PRIMING_TOKENS = 3  # of the start of the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a budget is shared. Shares are of the whole budget; what a block does not use goes to the later ones.
+    """How a budget is shared. Shares are fractions of the whole budget; later blocks get what a block does not use.
 
-    `recent` is what the window may fill. With `recall_first`, recall takes what it needs and the window keeps a few
-    turns; otherwise the window never depends on the query, and moves in strides.
+    `recent` is the share of the window. With `recall_first`, recall takes as much as it needs and the window keeps a
+    few turns; otherwise the window never depends on the query, and moves in strides.
     """
 
     name: str
@@ -112,20 +111,20 @@ class ContextOptions(SharedContextOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `build_context` was asked for."""
+    """The checked options of one `build_context`."""
 
     policy: Policy = POLICIES["balanced"]
     token_budget: int | None = None
     char_budget: int | None = None
     query: str | None = None
-    message: Any = None
+    message: ContentInput | None = None
     instructions: str | None = None
     viewer: str | None = None
     recent_turns: int | None = None
-    recall_k: int | None = None  # None: what fits
+    recall_k: int | None = None  # None: as many as fit
     recall_threshold: float | None = None
     recall: bool = True
-    recall_scope: str = "conversation"
+    recall_scope: RecallRange = "conversation"
     include_facts: bool = True
     include_working_memory: bool = True
     filter_participants: frozenset[str] | None = None
@@ -134,7 +133,7 @@ class Options:
     image_tokens: int = IMAGE_TOKENS
     file_tokens: int = FILE_TOKENS
     model: str | None = None
-    preview: bool = False  # only to look at: nothing follows from it
+    preview: bool = False  # only to look at: it requests no compaction, and does not count as the previous context
 
     @property
     def budget(self) -> int:
@@ -158,6 +157,7 @@ class Options:
 
 
 def policy_named(name: object) -> Policy:
+    """Return a policy by its name; a policy of the caller's own is returned as it is."""
     if isinstance(name, Policy):
         return name
     if not isinstance(name, str) or name not in POLICIES:
@@ -166,9 +166,9 @@ def policy_named(name: object) -> Policy:
 
 
 def with_budget(options: Options, token_budget: int | None, char_budget: int | None) -> Options:
-    """The budget that was asked for, or the policy's own."""
+    """Set the budget: the given one, or the policy's default."""
     if token_budget is not None and char_budget is not None:
-        raise InvalidInput("char_budget", "cannot be given together with token_budget")
+        raise InvalidInput("char_budget", "cannot be combined with token_budget; give one of them")
     for name, value in (("token_budget", token_budget), ("char_budget", char_budget)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53):
             raise InvalidInput(name, "must be a whole number, one or more")
@@ -185,12 +185,12 @@ def parse_options(
     token_budget: int | None = None,
     char_budget: int | None = None,
     query: str | None = None,
-    message: Any = None,
+    message: ContentInput | None = None,
     instructions: str | None = None,
     viewer: str | None = None,
     recent_turns: int | None = None,
-    semantic_recall: Mapping[str, Any] | bool | None = None,
-    recall_scope: str = "conversation",
+    semantic_recall: RecallOptions | bool | None = None,
+    recall_scope: RecallRange = "conversation",
     include_facts: bool = True,
     include_working_memory: bool = True,
     filter_participants: Iterable[str] | None = None,
@@ -198,13 +198,12 @@ def parse_options(
     shorten: bool = True,
     image_tokens: int | None = None,
     file_tokens: int | None = None,
-    policy: Any = "balanced",
+    policy: PolicyName | Policy = "balanced",
     model: str | None = None,
     preview: bool = False,
 ) -> Options:
-    """The keywords of `build_context`, checked."""
+    """Check the keywords of `build_context`; see `ContextOptions` for their meaning."""
     k, threshold, recall = _recall_options(semantic_recall)
-    given = {"image_tokens": image_tokens, "file_tokens": file_tokens}
     if recall_scope not in ("conversation", "owner", "tenant"):
         raise InvalidInput("recall_scope", "must be conversation, owner or tenant")
     options = Options(
@@ -213,7 +212,7 @@ def parse_options(
         message=message,
         instructions=None if instructions is None else clean_text("instructions", instructions),
         viewer=None if viewer is None else clean_name("viewer", viewer),
-        recent_turns=None if recent_turns is None else _whole("recent_turns", recent_turns),
+        recent_turns=clean_count("recent_turns", recent_turns),
         recall_k=k,
         recall_threshold=threshold,
         recall=recall,
@@ -225,7 +224,8 @@ def parse_options(
         shorten=shorten,
         model=model,
         preview=preview,
-        **{name: _whole(name, value) for name, value in given.items() if value is not None},
+        image_tokens=_default(clean_count("image_tokens", image_tokens), IMAGE_TOKENS),
+        file_tokens=_default(clean_count("file_tokens", file_tokens), FILE_TOKENS),
     )
     return with_budget(options, token_budget, char_budget)
 
@@ -233,19 +233,18 @@ def parse_options(
 OPTIONS = ("token_budget", *ContextOptions.__annotations__)
 
 
-def _recall_options(given: Mapping[str, Any] | bool | None) -> tuple[int | None, float | None, bool]:
+def _default(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _recall_options(given: RecallOptions | bool | None) -> tuple[int | None, float | None, bool]:
+    """Return the limit, the threshold, and whether to recall at all."""
     if given is None or isinstance(given, bool):
         return None, None, given is not False
     unknown = given.keys() - {"k", "threshold"}
     if unknown:
-        raise InvalidInput(f"semantic_recall.{sorted(unknown)[0]}", "is not known; there are k and threshold")
+        raise InvalidInput(f"semantic_recall.{sorted(unknown)[0]}", "is unknown; the options are k and threshold")
     k, threshold = given.get("k"), given.get("threshold")
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
         raise InvalidInput("semantic_recall.threshold", "must be a number")
-    return None if k is None else _whole("semantic_recall.k", k), threshold, True
-
-
-def _whole(field: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise InvalidInput(field, "must be a whole number, zero or more")
-    return value
+    return clean_count("semantic_recall.k", k), threshold, True

@@ -1,4 +1,4 @@
-"""Turns that travel together: a tool call and its results, or not at all. Pure."""
+"""Units of turns that belong together: a tool call and its results. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palaver.model import Turn
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What is kept or left out as a whole: one turn, or an assistant's calls with all their results."""
+    """Turns that are kept or left out as a whole: one turn, or an assistant's calls with all their results."""
 
     turns: tuple[Turn, ...]
     whole: bool = True  # false: a call without a result, or a result without its call
@@ -29,7 +29,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def units(turns: Sequence[Turn]) -> list[Unit]:
-    """Group the turns of the active view, oldest first. Every turn is in exactly one unit."""
+    """Group turns of the active view, oldest first, so that every turn is in exactly one unit."""
     found: list[Unit] = []
     index = 0
     while index < len(turns):
@@ -41,7 +41,7 @@ def units(turns: Sequence[Turn]) -> list[Unit]:
 
 
 def _round(turns: Sequence[Turn], start: int) -> Unit:
-    """The calls at `start` and the tool turns right behind them. Nothing may stand between a call and its result."""
+    """Return the calls at `start` and the tool turns right after them; nothing may come between call and result."""
     wanted = {call.id for call in turns[start].tool_calls}
     answered: list[str] = []
     end = start + 1
@@ -51,14 +51,15 @@ def _round(turns: Sequence[Turn], start: int) -> Unit:
             break
         answered.extend(ids)
         end += 1
-    return Unit(tuple(turns[start:end]), whole=len(answered) == len(set(answered)) and set(answered) == wanted)
+    is_whole = len(answered) == len(set(answered)) and set(answered) == wanted
+    return Unit(tuple(turns[start:end]), whole=is_whole)
 
 
 def steps_of(question: Turn, following: Sequence[Turn]) -> frozenset[str]:
-    """The ids of those turns behind a question that are steps of its answer: calls, and results of these calls.
+    """Return the ids of those turns after a question that are steps of its answer: calls, and their results.
 
-    Turns of an answer name their question. Those that a client handed in name none: they are the question's as long as
-    nobody has asked something else. What comes before a complete answer belongs to that answer, not to the next one.
+    Turns of an answer name their question. Turns from a client's history name none: they belong to the question until
+    another one is asked. Steps before a complete answer belong to that answer, not to the next one.
     """
     steps: list[str] = []
     calls: set[str] = set()

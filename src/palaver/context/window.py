@@ -1,8 +1,8 @@
-"""Where the window of recent turns begins. Pure.
+"""The start of the window of recent turns. Pure.
 
-A window that slides by one turn per message changes the whole prompt each time, and a provider's prompt cache is lost.
-So the start stays where it is while the window grows, and then jumps: to the end of a summary where there is one, to a
-position on a coarse grid otherwise. It never depends on the query.
+A window that slides by one turn per message changes the whole prompt each time, and a provider's prompt cache is of no
+use. So the start stays where it is while the window grows, and then jumps: to the end of a summary if there is one,
+otherwise to a position on a coarse grid. It never depends on the query.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Sequence
 
 from palaver.context.tool_rounds import Unit
 
-ROOM = 0.2  # what the turns between the window's start and the last summary may take of it
+ROOM = 0.2  # share of the window for turns between its start and the end of the last summary
 GRIDS = (64, 32, 16, 8, 4, 2, 1)
 
 
 def stride_start(
     units: Sequence[Unit], costs: Sequence[int], cap: int, boundaries: Sequence[int], *, whole: bool
 ) -> int:
-    """The index of the first unit in the window. `whole` says that the thread begins with the first one.
+    """Return the index of the first unit in the window. `whole` says that the first unit begins the thread.
 
-    The earliest boundary of a summary that leaves the window room to grow until the next compaction. This is judged by
-    what lies between the boundaries and not by the newest turns: so the start jumps when a summary is written, which
-    changes the head of the prompt anyway, and stays where it is in between. Where no boundary fits, summaries lag
-    behind: then the coarsest grid that wastes less than half of the cap.
+    The window starts at the earliest end of a summary (`boundaries`) that leaves it room to grow until the next
+    compaction. The room is judged by the turns between the boundaries, not by the newest turns: so the start jumps when
+    a summary is written, which changes the head of the prompt anyway, and stays where it is in between. If no boundary
+    fits, because summaries lag behind, the window starts on the coarsest grid that wastes less than half of `cap`.
     """
     fitting = sliding_start(costs, cap)
     if not boundaries:
         return 0 if fitting == 0 else _grid_start(units, costs, cap, fitting)
-    last = _at(units, max(boundaries))
-    starts = sorted({_at(units, boundary) for boundary in boundaries} | ({0} if whole else set()))
+    last = _index_at(units, max(boundaries))
+    starts = sorted({_index_at(units, boundary) for boundary in boundaries} | ({0} if whole else set()))
     for index in starts:
         if fitting <= index < len(units) and sum(costs[index:last]) <= cap * ROOM:
             return index
@@ -46,7 +46,8 @@ def sliding_start(costs: Sequence[int], cap: int) -> int:
     return start
 
 
-def _at(units: Sequence[Unit], position: int) -> int:
+def _index_at(units: Sequence[Unit], position: int) -> int:
+    """Return the index of the first unit at or after a position."""
     return next((index for index, unit in enumerate(units) if unit.position >= position), len(units))
 
 
@@ -55,7 +56,7 @@ def _grid_start(units: Sequence[Unit], costs: Sequence[int], cap: int, fitting: 
         return len(units)
     for grid in GRIDS:
         floor = units[fitting].position
-        index = _at(units, -(-floor // grid) * grid)
+        index = _index_at(units, -(-floor // grid) * grid)
         if index < len(units) and sum(costs[index:]) * 2 >= cap:
             return index
     return fitting

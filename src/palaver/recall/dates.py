@@ -1,4 +1,4 @@
-"""Dates in a question, and how near to them a turn was said. Pure."""
+"""Dates in a question (English), and how near to them a turn was created. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DAY = 86_400_000_000  # microseconds
-NEAR = 10  # days: people tell what happened some days later, and announce it some days before
+NEAR = 10  # days: people report events some days later, and announce them some days before
 MAX_YEARS = 60  # a clock that was wrong once must not make a date without a year expensive
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
@@ -26,7 +26,7 @@ _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _BEFORE = r"\b(?:in|on|during|since|by|until|from|before|after|of|around|early|mid|late|last|this)\s+"
 
-# In this order: what a pattern has matched is not looked at again.
+# In this order: text that one pattern matched is not searched by the next.
 _NAMED = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -57,11 +57,11 @@ class When:
     days: int = 0
 
 
-def find(text: str, now: datetime) -> tuple[When, ...]:
-    """The dates in `text`.
+def find_dates(text: str, now: datetime) -> tuple[When, ...]:
+    """Return the dates in `text`.
 
     "Yesterday" and the like are counted back from `now`, and only in a question: in a statement they say when something
-    happened, not when it was spoken of.
+    happened, not when it was mentioned.
     """
     found = list(_relative(text, now.date())) if "?" in text else []
     for pattern in _NAMED:
@@ -78,7 +78,7 @@ def _read(match: re.Match[str]) -> When:
 
 
 def _is_date(when: When) -> bool:
-    """2000 stands in for a year that is not named: it is a leap year."""
+    """Return whether the calendar has such a day. Without a year, 2000 is used: it is a leap year."""
     return _day(when.year or 2000, when.month or 1, when.day or 1) is not None
 
 
@@ -88,15 +88,15 @@ def _relative(text: str, today: date) -> Iterator[When]:
     for match in _AGO.finditer(text):
         count, unit = match["count"].lower(), match["unit"].lower()
         back = (_COUNT.get(count) or int(count)) * _LENGTH[unit]
-        loose = _LENGTH[unit] // 2
-        yield _from(today - timedelta(days=min(back + loose, 365 * 200)), 2 * loose + 1)
+        tolerance = _LENGTH[unit] // 2
+        yield _from(today - timedelta(days=min(back + tolerance, 365 * 200)), 2 * tolerance + 1)
 
 
 def _span(word: str, today: date) -> When:
     if word in ("today", "yesterday"):
         return _from(today - timedelta(days=int(word == "yesterday")), 1)
     which, unit = word.split()
-    days = _LENGTH[unit] * (2 if which == "last" else 1)  # "last week" is said of this one as well
+    days = _LENGTH[unit] * (2 if which == "last" else 1)  # people also say "last week" of the current one
     return _from(today - timedelta(days=days - 1), days)
 
 
@@ -108,7 +108,7 @@ def _from(first: date, days: int) -> When:
 
 
 def nearness(dates: Sequence[When], created: NDArray[np.int64]) -> NDArray[np.float32]:
-    """For each moment, from 0 to 1, how well it fits the best of these dates."""
+    """Return for each moment, from 0 to 1, how well it fits the best of these dates."""
     best = np.zeros(len(created), np.float32)
     if not dates or not len(created):
         return best
@@ -129,7 +129,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _day(year: int, month: int, day: int) -> int | None:
-    """Days since 1970, or None where the calendar has no such day."""
+    """Return the day as days since 1970. None if the calendar has no such day."""
     try:
         return date(year, month, day).toordinal() - _EPOCH
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a question says about where to look: its words, the people and the dates in it. Pure."""
+"""A question taken apart: its words, and the people and dates that it names. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from palaver.recall.dates import When, find
+from palaver.recall.dates import When, find_dates
 from palaver.recall.terms import STOP_WORDS, terms
 
 MAX_CHARACTERS = 2_000
 MAX_STEMS = 64
 
-# Who speaks, when nobody gave a name: no one means them by these words.
+# Default names of speakers: a question that contains such a word does not mean them.
 _NO_NAMES = frozenset("user assistant system tool bot agent human ai model admin".split()) | STOP_WORDS
 _WORD = re.compile(r"\w+")
-# In the past tense only: "what would you suggest?" is about what was not said yet.
+# In the past tense only: "what would you suggest?" does not ask about an earlier turn.
 _ASKS_ASSISTANT = re.compile(
     r"\b(?:did|have|had|were)\s+you\b"
     r"|\byou(?:['’]ve|['’]d|\s+have|\s+had)?\s+(?:just\s+|already\s+|previously\s+|originally\s+|earlier\s+)?"
@@ -38,7 +38,7 @@ _OVERVIEW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, taken apart. `named` are the codes of the actors named in it."""
+    """A question, taken apart. `named` are the codes of the actors that it names."""
 
     text: str
     stems: tuple[str, ...]
@@ -50,43 +50,42 @@ class Query:
 
 
 def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
-    """Take a question apart, given the names of those who spoke. Only its beginning is looked at when it is long."""
+    """Take a question apart, given the names of the speakers. Only the beginning of a long question is used."""
     text = text[:MAX_CHARACTERS]
-    found = _named(text, actors)
-    spoken = _in_first_person(text, found.keys())
+    found = _find_actors(text, actors)
+    in_first_person = _in_first_person(text, found.keys())
     return Query(
         text=text,
         stems=tuple(dict.fromkeys(terms(text)))[:MAX_STEMS],
-        dense_text=spoken,
+        dense_text=in_first_person,
         named=frozenset(code for codes in found.values() for code in codes),
-        dates=find(spoken, now),  # June may be somebody
+        dates=find_dates(in_first_person, now),  # June may be a participant
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         overview=_OVERVIEW.search(text) is not None,
     )
 
 
-def _named(text: str, actors: Sequence[str]) -> dict[str, set[int]]:
-    """The words of `text` that are part of an actor's name, and whom each can mean."""
+def _find_actors(text: str, actors: Sequence[str]) -> dict[str, set[int]]:
+    """Return the words of `text` that are part of an actor's name, and the codes of the actors they can mean."""
     words = {word for word in _WORD.findall(text) if word.lower() not in _NO_NAMES}
     asked = {word.lower() for word in words}
     found: dict[str, set[int]] = {}
     for code, actor in enumerate(actors):
         for name in _WORD.findall(actor):
             if name.lower() in asked and len(name) > 1 and name.isalpha():
-                for word in _meant(words, name, text.islower()):
+                for word in _words_for(name, words, ignore_case=text.islower()):
                     found.setdefault(word, set()).add(code)
     return found
 
 
-def _meant(words: set[str], name: str, careless: bool) -> list[str]:
-    """Which words mean the name: a rose is not Rose, unless the whole question is written small."""
-    return [
-        word for word in words if word.lower() == name.lower() and (word == name or careless or not word[0].islower())
-    ]
+def _words_for(name: str, words: set[str], *, ignore_case: bool) -> list[str]:
+    """Return the words that mean the name: a rose is not Rose, unless the whole question is in lower case."""
+    same = [word for word in words if word.lower() == name.lower()]
+    return [word for word in same if word == name or ignore_case or not word[0].islower()]
 
 
 def _in_first_person(text: str, names: Collection[str]) -> str:
-    """`text` as the people named in it would put it: they say "I" of themselves."""
+    """Replace the names of participants by "I" and "my": that is how they speak of themselves."""
     if not names:
         return text
     name = rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b"

@@ -9,7 +9,7 @@ import numpy as np
 
 from palaver.model import Fact
 from palaver.recall.query import Query
-from palaver.recall.scoring import Indices, Lexical, Scores, levelled, rank, score
+from palaver.recall.scoring import Indices, Lexical, Scores, rank, scale_cosines, score
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
 from palaver.recall.vectors import Nearness, decode
@@ -120,7 +120,7 @@ def compare_facts(stored: Mapping[str, bytes], near: Nearness) -> dict[str, floa
     if not stored or near.question is None:
         return {}
     cosines = decode(list(stored.values()), len(near.question)) @ near.question
-    return dict(zip(stored, levelled(len(stored), cosines, near.distribution()).tolist(), strict=True))
+    return dict(zip(stored, scale_cosines(len(stored), cosines, near.distribution()).tolist(), strict=True))
 
 
 def _share(fact: Fact, stems: set[str]) -> float:

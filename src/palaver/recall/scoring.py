@@ -1,7 +1,7 @@
-"""How well each turn fits a question: words, meaning, dates, people and neighbours in one score. Pure.
+"""The score of each turn for a question: words, meaning, dates, people and neighbours together. Pure.
 
-Every part is on an absolute scale. The lexical part is the share of the score that a perfect match of all the words
-would attain, so that a question whose words are nowhere to be found is left to its meaning.
+Every part is on an absolute scale. The lexical part is the share of the score that a perfect match of all words would
+attain, so that a question whose words do not occur is decided by its meaning.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log1p
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,14 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Hits = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 
-LEAST = float(np.finfo(np.float32).min)
-TINY = 1e-6  # where all cosines are the same
-FEW = 32  # turns: fewer say little about a scope
+LOWEST = float(np.finfo(np.float32).min)
+TINY = 1e-6  # in place of a standard deviation of 0
+FEW = 32  # turns: fewer say little about the distribution of a scope
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One configuration for everything; see docs/recall.md for what each part is worth."""
+    """The weights of the parts of a score; docs/recall.md has the measurements behind them."""
 
     lexical: float = 1.0
     dense: float = 1.0
@@ -41,9 +40,9 @@ class Weights:
     ordinary: int = 50
     standing: float = 0.1
     assistant: float = 0.4
-    opening: float = 0.3  # an overview starts from how each session began; fades over `openings` turns
+    opening: float = 0.3  # an overview begins with the first turns of each session; fades over `openings` turns
     openings: float = 5.0
-    spread: float = 0.1  # of the dense part: every embedder's cosines are brought to this standard deviation
+    spread: float = 0.1  # the standard deviation to which every embedder's cosines are scaled
     common: float = 0.5  # see `aim`
     k1: float = 1.2
     b: float = 0.75
@@ -54,10 +53,10 @@ DEFAULT = Weights()
 
 @dataclass(slots=True)
 class Lexical:
-    """Where the stems of a question stand: for each, one entry per passage that holds it.
+    """Occurrences of a question's stems: for each stem, one entry per passage that contains it.
 
-    An entry is the index of the turn, the passage's size in stems and how often it holds the stem. `passages` and
-    `mean_size` are over the whole scope.
+    An entry is the index of the turn, the size of the passage in stems, and how often it contains the stem. `passages`
+    and `mean_size` are over the whole scope.
     """
 
     stems: tuple[str, ...]
@@ -68,13 +67,13 @@ class Lexical:
 
 @dataclass(slots=True)
 class Scores:
-    """What each turn got. `total` is minus infinity for a turn that cannot be recalled."""
+    """The scores of all turns. `total` is minus infinity for a turn that cannot be recalled."""
 
     total: Floats
     named: dict[str, Floats] = field(default_factory=dict)
 
     def parts(self, i: int) -> dict[str, float]:
-        """What the total of one turn is made of."""
+        """Return the parts of one turn's total."""
         return {name: round(float(values[i]), 4) for name, values in self.named.items()}
 
 
@@ -87,33 +86,36 @@ def score(
     *,
     sample: Floats | None = None,
 ) -> Scores:
-    """Score every turn of the profile. `cosines` has NaN where a turn has no vector yet; None: there is no embedder.
+    """Score every turn of the profile. `cosines` has NaN for a turn without a vector; None if there is no embedder.
 
-    Where only the nearest have a cosine, `sample` holds those of some others, to tell how near that is.
+    If only the nearest turns have a cosine, `sample` holds the cosines of some others, as a scale.
     """
     w = weights
     own = {
-        "lexical": w.lexical * attained(len(profile), lexical, w),
-        "dense": w.dense * levelled(len(profile), cosines, sample, w.spread),
+        "lexical": w.lexical * lexical_share(len(profile), lexical, w),
+        "dense": w.dense * scale_cosines(len(profile), cosines, sample, w.spread),
         "date": w.date * nearness(query.dates, profile.created),
         "length": -w.length * np.log2(np.maximum(profile.tokens / np.float32(w.ordinary), 1)),
         "standing": w.standing * ((profile.standing > 0) & profile.has_assistant),
     }
     relevance = _sum(own)
-    named = own | _around(profile, query, relevance, w)
+    named = own | _score_context(profile, query, relevance, w)
     total = _sum(named)
     return Scores(np.where(profile.searchable, total, np.float32(-np.inf)), named)
 
 
-def _sum(parts: Mapping[str, Any]) -> Floats:
+def _sum(parts: Mapping[str, Floats]) -> Floats:
     total = np.zeros(len(next(iter(parts.values()))), np.float32)
     for part in parts.values():
         total += part
     return total
 
 
-def _around(profile: Profile, query: Query, relevance: Floats, w: Weights) -> dict[str, Any]:
-    """What a turn gets for its place. A question about one thing gathers round it; an overview spreads out instead."""
+def _score_context(profile: Profile, query: Query, relevance: Floats, w: Weights) -> dict[str, Floats]:
+    """Score a turn for its surroundings and its speaker.
+
+    A question about one thing prefers neighbours of relevant turns; an overview prefers the openings of sessions.
+    """
     none = np.zeros(len(profile), np.float32)
     return {
         "neighbour": none if query.overview else w.neighbour * _best_neighbour(profile, relevance),
@@ -127,8 +129,8 @@ def _around(profile: Profile, query: Query, relevance: Floats, w: Weights) -> di
 # ---- words ---------------------------------------------------------------------------------------------------------
 
 
-def attained(n: int, lexical: Lexical, w: Weights) -> Floats:
-    """For each turn, the BM25 of its best passage as a share of what the question could attain."""
+def lexical_share(n: int, lexical: Lexical, w: Weights) -> Floats:
+    """Return for each turn the BM25 of its best passage, as a share of the most that the question could attain."""
     idf = {stem: _idf(lexical, stem) for stem in lexical.stems}
     top = sum(idf.values()) * (w.k1 + 1)
     found = [
@@ -148,7 +150,7 @@ def _idf(lexical: Lexical, stem: str) -> float:
 
 
 def _gains(idf: float, hits: Hits, mean_size: float, w: Weights) -> tuple[Indices, NDArray[np.float64]]:
-    """What a stem gives to each passage. A turn seldom has two passages of one size: turn and size name a passage."""
+    """Return what a stem adds to each passage. Turn and size identify it: a turn rarely has two of one size."""
     turns, sizes, tf = hits
     norm = w.k1 * (1 - w.b + w.b * sizes / (mean_size or 1))
     return turns.astype(np.int64) << 20 | sizes, idf * tf * (w.k1 + 1) / (tf + norm)
@@ -158,10 +160,10 @@ def _gains(idf: float, hits: Hits, mean_size: float, w: Weights) -> tuple[Indice
 
 
 def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> Floats:
-    """The query's vector without half of what it shares with everything in the scope, to take the cosines with.
+    """Remove from the query's vector half of its component along the mean of the scope's `count` vectors.
 
-    `mean` is the mean of the scope's `count` vectors. What is common to all turns tells none of them apart, and holds
-    back the few that speak of something else. A scope of few turns has no common ground yet.
+    That component is common to all turns, so it does not distinguish them, and puts the few turns about something else
+    at a disadvantage. A scope of few turns has no meaningful mean yet, so less is removed.
     """
     size = float(mean @ mean)
     if not count or not size:
@@ -170,11 +172,13 @@ def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> 
     return (query - share * float(query @ mean) / size * mean).astype(np.float32)
 
 
-def levelled(n: int, cosines: Floats | None, sample: Floats | None = None, spread: float = DEFAULT.spread) -> Floats:
-    """The cosines with their median at 0 and their spread as wanted; 0 for turns that have no vector yet.
+def scale_cosines(
+    n: int, cosines: Floats | None, sample: Floats | None = None, spread: float = DEFAULT.spread
+) -> Floats:
+    """Shift and scale cosines: the median becomes 0, the standard deviation `spread`; 0 for a turn without a vector.
 
-    Embedders differ in where their cosines lie and how far apart; the scope's own distribution says. Few values say
-    little, and are taken as they are.
+    Embedders differ in the range of their cosines, so the scale comes from the scope's own distribution (or from
+    `sample`). The fewer values there are, the less they are scaled.
     """
     known = np.empty(0, np.float32) if cosines is None else cosines[~np.isnan(cosines)]
     known = known if sample is None or not len(known) else sample
@@ -191,7 +195,7 @@ def levelled(n: int, cosines: Floats | None, sample: Floats | None = None, sprea
 
 def _best_neighbour(profile: Profile, relevance: Floats) -> Floats:
     floor = relevance[profile.searchable].min(initial=0.0)
-    padded = np.append(relevance, floor)  # -1, for no neighbour, is the last
+    padded = np.append(relevance, floor)  # index -1 means no neighbour, and is this last element
     best: Floats = np.maximum(padded[profile.before], padded[profile.after])
     return best
 
@@ -204,7 +208,7 @@ def _best_in_session(profile: Profile, relevance: Floats) -> Floats:
 
 
 def _openings(profile: Profile, fades: float) -> Floats:
-    """1 for the first that a person says in a session, less for what follows."""
+    """Return 1 for the first turn of a person in a session, and less for later ones."""
     return np.where(profile.nth >= 0, np.exp(profile.nth / np.float32(-fades)), 0)
 
 
@@ -214,12 +218,12 @@ def _openings(profile: Profile, fades: float) -> Floats:
 def rank(
     scores: Scores, k: int | None = None, threshold: float | None = None, exclude: Iterable[int] | None = None
 ) -> Indices:
-    """The turns, best first: at most `k`, none below `threshold`, none of `exclude`. Equal scores: the newer first."""
+    """Return turns, best first: at most `k`, none below `threshold`, none of `exclude`. Ties: the newer first."""
     total = scores.total
     if exclude is not None:
         total = total.copy()
         total[np.fromiter(exclude, np.int64)] = -np.inf
-    fit = np.flatnonzero(total > -np.inf if threshold is None else total >= max(threshold, LEAST))[::-1]
+    fit = np.flatnonzero(total > -np.inf if threshold is None else total >= max(threshold, LOWEST))[::-1]
     if k is not None and k < len(fit):
         fit = fit[total[fit] >= np.partition(total[fit], len(fit) - k)[len(fit) - k]] if k > 0 else fit[:0]
     return fit[np.argsort(-total[fit], kind="stable")][:k]

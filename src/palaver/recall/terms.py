@@ -1,6 +1,6 @@
-"""Words to search by: the same stems whichever database keeps them. Pure.
+"""Stems of words, for searching. Pure.
 
-Stemming happens here and not in the database, so that SQLite and Postgres hold the same terms and rank alike.
+Stemming happens here and not in the database, so that SQLite and Postgres store the same terms and rank alike.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import Stemmer
 
-# Which rules made the words of an index. Another version of the stemmer makes other words.
+# The version of the rules that made an index; another version of the stemmer makes other terms.
 ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
-# Nobody searches for a longer word, and an index must not be fed a megabyte without a space.
+# Longer words are cut: nobody searches for them, and a megabyte without a space must not become one term.
 MAX_TERM = 64
 MAX_QUERY = 20_000  # characters; a longer query is cut, and recall looks at its beginning anyway
-MAX_TERMS = 50_000  # words that are remembered with their stems
+MAX_TERMS = 50_000  # words whose stems are cached
 
 STOP_WORDS = frozenset(
     """a about all also am an and any are as at be been but by can could did do does for from had has have he her him
@@ -29,15 +29,15 @@ STOP_WORDS = frozenset(
 
 # Letters, digits and the marks that belong to them: "\w" alone would cut Hindi or Thai words at their vowel signs.
 _WORD = re.compile(r"[\w\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17ff]+")
-# The same for ASCII, as a table: small letters, and a blank for what belongs to no word.
+# The same for ASCII, as a translation table: lower-case letters, and a space for all other characters.
 _ASCII_WORDS = "".join(chr(code).lower() if re.match(r"\w", chr(code)) else " " for code in range(128))
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 # Scripts written without spaces: a run of them is indexed as overlapping pairs.
 _UNSPACED_RANGES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _UNSPACED = re.compile(f"[{_UNSPACED_RANGES}]+")
-# What becomes about one term: a letter of an unspaced script, or a word of any other.
+# A unit becomes about one term: a letter of an unspaced script, or a word of any other.
 _UNIT = re.compile(rf"[{_UNSPACED_RANGES}]|[^\W{_UNSPACED_RANGES}]+")
-_ORDINARY = 10 * PASSAGE_WORDS  # characters: ninety words of prose are well below it
+_ORDINARY = 10 * PASSAGE_WORDS  # characters: ninety words of prose have fewer
 
 
 @lru_cache(maxsize=1)
@@ -47,18 +47,18 @@ def _stemmer() -> Stemmer.Stemmer:
 
 @lru_cache(maxsize=MAX_TERMS)
 def _stem(word: str) -> str:
-    return _stemmer().stemWord(word) if word.isascii() else _plain(word)
+    return _stemmer().stemWord(word) if word.isascii() else _stem_without_accents(word)
 
 
-def _plain(word: str) -> str:
-    """The word without its accents, so that café is found by cafe."""
+def _stem_without_accents(word: str) -> str:
+    """Remove accents before stemming, so that café is found by cafe."""
     letters = unicodedata.normalize("NFKD", word)
     bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return _stemmer().stemWord(bare) if bare.isascii() else bare
 
 
 class _Terms(dict[str, str]):
-    """What plain words are indexed as; nothing for a stop word. Every word of every turn is looked up here."""
+    """A cache of the terms of ASCII words; empty for a stop word. Every word of every turn is looked up here."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= MAX_TERMS:
@@ -71,8 +71,8 @@ _term = _Terms().__getitem__
 
 
 def terms(text: str) -> list[str]:
-    """The stems of `text`, in order, without stop words."""
-    if text.isascii():  # most texts, and the short way is twice as fast
+    """Return the stems of `text`, in order, without stop words."""
+    if text.isascii():  # most texts; this is twice as fast
         return list(filter(None, map(_term, text.translate(_ASCII_WORDS).split())))
     found = []
     for word in _WORD.findall(text.lower()):
@@ -81,16 +81,17 @@ def terms(text: str) -> list[str]:
         if word.isascii():
             found.append(_stem(word[:MAX_TERM]))
         else:
-            found.extend(_foreign(word))
+            found.extend(_split_unspaced(word))
     return found
 
 
 def title_terms(text: str) -> list[str]:
-    """The same of a title, or of what is looked for; where it has nothing but stop words, those."""
+    """Return the stems of a title or of a search for titles; if there are only stop words, return those."""
     return terms(text) or _WORD.findall(text.lower())
 
 
-def _foreign(word: str) -> list[str]:
+def _split_unspaced(word: str) -> list[str]:
+    """Return overlapping pairs of letters for scripts without spaces, and stems for the rest of the word."""
     if not _UNSPACED.search(word):
         return [_stem(word[:MAX_TERM])]
     found, end = [], 0
@@ -106,14 +107,14 @@ def _foreign(word: str) -> list[str]:
 
 
 def passages(text: str) -> tuple[str, ...]:
-    """The stems of each segment of `text` that has any, joined by spaces."""
+    """Return the stems of each segment of `text` that has any, joined by spaces."""
     stems = (" ".join(terms(segment)) for segment in segments(text))
     return tuple(joined for joined in stems if joined)
 
 
 def segments(text: str) -> list[str]:
-    """`text` cut at sentence ends into pieces of about ninety words; together they are the text."""
-    if len(text) <= 400:  # most turns: one piece, no need to look for sentences
+    """Cut `text` at sentence ends into pieces of about ninety words; joined, they are the text again."""
+    if len(text) <= 400:  # most turns: one piece, no need to search for sentences
         return [text] if text else []
     found: list[str] = []
     start = end = words = 0
@@ -129,7 +130,7 @@ def segments(text: str) -> list[str]:
 
 
 def _split_long(piece: str) -> list[str]:
-    """No piece with many more words than the rest, also where a text has no sentences."""
+    """Split a piece that has many more words than others, as in a text without sentences."""
     if len(piece) <= (_ORDINARY if piece.isascii() else PASSAGE_WORDS):
         return [piece]
     starts = [unit.start() for unit in _UNIT.finditer(piece) if unit.group() not in STOP_WORDS]
@@ -138,7 +139,7 @@ def _split_long(piece: str) -> list[str]:
 
 
 def last_word(text: str) -> str | None:
-    """The word that somebody may still be typing: as it stands, not its stem. None after a space or a stop word."""
+    """Return the last word as it is, not its stem: it may not be complete yet. None after a space or a stop word."""
     words = _WORD.findall(text.lower())
     if not words or not text[-1:].isalnum() or words[-1] in STOP_WORDS or not words[-1].isascii():
         return None
@@ -146,5 +147,5 @@ def last_word(text: str) -> str | None:
 
 
 def spans(text: str, stems: frozenset[str]) -> list[tuple[int, int]]:
-    """Where `text` holds a word with one of these stems, for highlighting."""
+    """Return the spans of the words in `text` that have one of these stems, for highlighting."""
     return [word.span() for word in _WORD.finditer(text) if stems.intersection(terms(word.group()))]

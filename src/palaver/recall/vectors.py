@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palaver.recall.scoring import DEFAULT, Floats, Indices, Lexical, aim, attained
+from palaver.recall.scoring import DEFAULT, Floats, Indices, Lexical, aim, lexical_share
 from palaver.recall.sessions import Ints
 from palaver.recall.turn_arrays import IndexedProfile
 
@@ -120,6 +120,6 @@ def compare_with_nearest(
 
 def best_by_words(n: int, lexical: Lexical, most: int) -> Indices:
     """Return the indices of the turns that hold most of the question's words, best first."""
-    share = attained(n, lexical, DEFAULT)
+    share = lexical_share(n, lexical, DEFAULT)
     matching = np.flatnonzero(share)
     return matching[np.argsort(-share[matching], kind="stable")[:most]]

@@ -28,7 +28,7 @@ def _reason_against(options: Options, unit: Unit) -> str | None:
         return "a tool call without its result, or a result without its call"
     wanted = options.filter_participants
     if wanted is not None and unit.first.actor not in wanted:
-        return "said by somebody who was filtered out"
+        return "said by a participant who was filtered out"
     if options.viewer is not None and unit.is_tool_round and unit.first.actor != options.viewer:
         return "another agent's tool round"
     return None

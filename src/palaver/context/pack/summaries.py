@@ -89,7 +89,7 @@ def _unread_through(material: Material, start: int) -> int:
 
 
 def _add_note(inputs: PackInputs, ledger: Ledger, older: int, covered: int) -> tuple[list[str], Ledger]:
-    """Tell the model how many turns are missing, if there is room."""
+    """Add a note on how many turns are missing, if there is room."""
     done = "summarised above" if covered == older else f"{covered} of them summarised above" if covered else ""
     text = f"[{older} earlier turns are left out here{', ' + done if done else ''}.]"
     cost = ledger.head_cost(inputs, text)

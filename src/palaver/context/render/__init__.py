@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from palaver.context.render.anthropic import AnthropicPrompt as AnthropicPrompt
 from palaver.context.render.anthropic import to_anthropic as to_anthropic
 from palaver.context.render.blocks import facts_lines as facts_lines
 from palaver.context.render.blocks import fence as fence

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
 from palaver.context.render.neutral import OPENING, Message, Part, message_text, part_text
 
 
-def to_anthropic(messages: Sequence[Message]) -> dict[str, Any]:
+class AnthropicPrompt(TypedDict):
+    """The part of a request that holds the prompt."""
+
+    system: str
+    messages: list[Message]
+
+
+def to_anthropic(messages: Sequence[Message]) -> AnthropicPrompt:
     """Return `{"system", "messages"}`. Roles alternate, and a user speaks first, as the API requires."""
     lead = 0
     while lead < len(messages) and messages[lead]["role"] == "system":
