@@ -291,7 +291,7 @@ async def test_while_the_service_is_down_words_still_work_and_vectors_come_later
             await chat.append("user", text)
         hits = await chat.recall("Miso", k=1)
         assert [hit.turn.text for hit in hits] == ["Our kitten is called Miso."]
-        recaller = store.parts.prompter.recaller
+        recaller = store.parts.prompter.recall
         ranking = await recaller.rank(store.scope, palaver.ports.RecallScope(conversation=chat.id), "Miso", 5)
         assert ranking.note == "by words alone: openai:tiny could not answer"
         service.replies = [refusal(503)]  # for the first try at the vectors; the second comes a second later

@@ -12,7 +12,7 @@ from palaver.ports.recall import RecallScope
 async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, postgres_url: str) -> None:
     async with palaver.open(postgres_url, user="ada", embedder=None, worker=False) as store:
         slow, quick = await store.conversation("slow"), await store.conversation("quick")
-        recaller, where = store.parts.prompter.recaller, RecallScope(owner="ada")
+        recaller, where = store.parts.prompter.recall, RecallScope(owner="ada")
         await quick.append("user", "first")
         assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
         who = RpcClient(None, store.parts.clock).scope_params(store.scope)  # type: ignore[arg-type]

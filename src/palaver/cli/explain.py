@@ -225,7 +225,7 @@ async def recall(
     async with existing(call) as store:
         talk = await find(store, conversation)
         hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, since=since, until=until)
-        how, waiting = store.parts.prompter.recaller.note, await unfinished(store)
+        how, waiting = store.parts.prompter.recall.note, await unfinished(store)
     if call.as_json:
         for hit in hits:
             emit(_hit_wire(hit))

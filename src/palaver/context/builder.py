@@ -75,7 +75,7 @@ class ContextBuilder:
     """Builds the contexts of one open store."""
 
     engine: Engine
-    recaller: RecallService
+    recall: RecallService
     counter: Counter
     _frozen: BoundedDict[Hashable, tuple[tuple[RankedTurn, ...], str]] = field(
         default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
@@ -144,13 +144,13 @@ class ContextBuilder:
 
     async def _read(self, scope: Scope, conversation: str, budget: ReadBudget, bound: Bound | None) -> ContextSnapshot:
         """Read a snapshot, without everything that came after the turn that the context is bound to."""
-        snapshot = await self.engine.reading(scope, conversation, budget)
+        snapshot = await self.engine.context_snapshot(scope, conversation, budget)
         if bound is None:
             return snapshot
         later, known = later_turns(snapshot, bound), 0
         while len(later) > known and not is_whole(snapshot):  # later turns took the room of earlier ones
             known = len(later)
-            snapshot = await self.engine.reading(scope, conversation, widen(budget, later))
+            snapshot = await self.engine.context_snapshot(scope, conversation, widen(budget, later))
             later = later_turns(snapshot, bound)
         return cut_off(snapshot, bound, await self._find_current(scope, conversation, budget.viewer, snapshot, bound))
 
@@ -192,7 +192,7 @@ class ContextBuilder:
         where = recall_scope_for(options.recall_scope, info)
         # In other conversations positions mean nothing; later turns of those are left out once they are read.
         through = bound.turn.position if bound is not None and where.conversation is not None else None
-        ranking = await self.recaller.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through)
+        ranking = await self.recall.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through)
         return ranking.offer(options.budget * CHOICE, options.recall_threshold, STANDING), ranking.note
 
     async def _read_recalled(
@@ -200,7 +200,7 @@ class ContextBuilder:
     ) -> list[tuple[RankedTurn, Recalled]]:
         """Read the turns that were found, as they are stored now, and fitting passages of their files."""
         turns = await self.engine.turns_by_number(scope, [one.tid for one in found])
-        quotes = await self.recaller.quotes(scope, turns, text)
+        quotes = await self.recall.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [
             (one, Recalled(turn, one.score, one.parts, one.standing, quotes.get(one.tid)))

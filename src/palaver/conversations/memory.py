@@ -48,7 +48,9 @@ class ConversationMemory:
 
     async def _read_notes(self) -> tuple[WorkingMemory, str | None]:
         """Return the notes, and the JSON that they are stored as."""
-        stored = (await self.handle.engine.reading(self.handle.scope, self.handle.id, ReadBudget())).working_memory
+        stored = (
+            await self.handle.engine.context_snapshot(self.handle.scope, self.handle.id, ReadBudget())
+        ).working_memory
         return (working_memory.from_json(stored) if stored else WorkingMemory()), stored
 
     async def add_note(self, list_name: str, text: str, by: str | None) -> WorkingMemory:

@@ -215,7 +215,7 @@ class LogStore(Protocol):
 class MemoryStore(Protocol):
     """Summaries, working memory and facts. A write based on turns that have changed since is refused."""
 
-    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
+    async def context_snapshot(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         """Read all that a context is made from, in one snapshot."""
         ...
 

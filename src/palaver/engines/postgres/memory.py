@@ -21,7 +21,7 @@ FACT_FIELDS = (
 
 
 class PostgresMemory(EnginePart):
-    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
+    async def context_snapshot(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         more = {"viewer": limits.viewer, "summarised": limits.summarised}
         (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)

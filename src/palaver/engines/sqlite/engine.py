@@ -308,9 +308,9 @@ class SQLiteEngine:
 
     # ---- memory
 
-    async def reading(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
+    async def context_snapshot(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         run = self.readers.run_brief if limits.budget <= BRIEF_CONTEXT_TOKENS else self.readers.run
-        return await run(lambda tx: memory.reading(tx, scope, conversation, limits))
+        return await run(lambda tx: memory.context_snapshot(tx, scope, conversation, limits))
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
         return await self.readers.run(lambda tx: memory.unsummarised(tx, scope, conversation, tokens))

@@ -18,7 +18,7 @@ from palaver.ports.recall import RecallScope
 MANY = 10_000  # turns in one reading, whatever the budget
 
 
-def reading(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
+def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
     """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
     cid = require_cid(tx, scope, conversation)
     revision, position, summarized, _ = _head(tx, cid)
