@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -159,6 +160,11 @@ async def test_the_public_may_do_nothing(catalogue: Any) -> None:
         WHERE c.relnamespace = 'palaver'::regnamespace AND c.relkind = 'r' AND a.grantee = 0""",
     )
     assert tables == []
+
+
+def test_every_file_of_functions_is_loaded() -> None:
+    folder = Path(migrate.__file__).parent / "functions"
+    assert sorted(file.stem for file in folder.glob("*.sql")) == sorted(migrate.FUNCTIONS)
 
 
 # ---- migrating -----------------------------------------------------------------------------------------------------

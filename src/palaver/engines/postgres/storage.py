@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 from storage3 import AsyncStorageClient
@@ -15,6 +15,8 @@ from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, P
 from palaver.ports.engine import Token
 
 if TYPE_CHECKING:
+    from storage3._async.file_api import AsyncBucketProxy
+
     from palaver.engines.postgres.supabase import Project
 
 BUCKET = "chat-attachments"
@@ -57,7 +59,7 @@ class StorageBlobs:
         with _translate_errors(path):
             await bucket.remove([path])
 
-    async def _bucket(self) -> Any:
+    async def _bucket(self) -> AsyncBucketProxy:
         client = self.project.client
         bearer = await self.project.bearer(self.token)
         headers = dict(client.options.headers)

@@ -6,7 +6,7 @@ Arguments are JSON values and bytes; results are rows. Bytes come back in hex ov
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -20,6 +20,9 @@ from palaver.errors import InvalidInput, StoreClosed
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
+    # asyncpg.Record behaves like a mapping, but its type is not one.
+    Pool = asyncpg.Pool[Any]
+    PooledConnection = asyncpg.pool.PoolConnectionProxy[Any]
 else:
     Connection = asyncpg.Connection
 
@@ -68,7 +71,7 @@ class _StatelessConnection(Connection):
 class AsyncpgTransport:
     """A pool of connections, and optionally one to a replica."""
 
-    def __init__(self, pool: asyncpg.Pool[Any], replica: asyncpg.Pool[Any] | None, prepared: bool) -> None:
+    def __init__(self, pool: Pool, replica: Pool | None, prepared: bool) -> None:
         self.pool, self.replica, self.prepared = pool, replica, prepared
         self.closed = False
 
@@ -79,8 +82,7 @@ class AsyncpgTransport:
         sql = _statement(function, tuple(args))
         with translate_errors():
             if self.prepared:
-                found: list[Any] = await pool.fetch(sql, *args.values())
-                return found
+                return await pool.fetch(sql, *args.values())
             async with (
                 pool.acquire() as connection,
                 connection.transaction(),
@@ -105,11 +107,21 @@ class AsyncpgTransport:
                 await pool.close()
 
 
-class _Snapshot(AsyncpgTransport):
+class _Snapshot:
     """Calls over one connection, inside one transaction."""
 
-    def __init__(self, connection: Any) -> None:
-        super().__init__(connection, None, prepared=True)
+    def __init__(self, connection: PooledConnection) -> None:
+        self.connection = connection
+
+    async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
+        with translate_errors():
+            return await self.connection.fetch(_statement(function, tuple(args)), *args.values())
+
+    def snapshot(self) -> AbstractAsyncContextManager[Transport]:
+        return nullcontext(self)
+
+    async def close(self) -> None:
+        """Do nothing: `AsyncpgTransport.snapshot` ends the transaction."""
 
 
 # ---- connections ---------------------------------------------------------------------------------------------------
@@ -126,7 +138,7 @@ def parse_url(url: str) -> tuple[str, bool]:
     return urlunsplit(parts._replace(scheme=scheme, query=urlencode(query))), pooled == "false"
 
 
-async def open_pool(url: str, *, size: int = CONNECTIONS) -> asyncpg.Pool[Any]:
+async def open_pool(url: str, *, size: int = CONNECTIONS) -> Pool:
     dsn, prepared = parse_url(url)
     with translate_errors():
         return await asyncpg.create_pool(
