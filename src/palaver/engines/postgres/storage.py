@@ -11,13 +11,13 @@ import httpx
 from storage3 import AsyncStorageClient
 from storage3.exceptions import StorageApiError
 
+from palaver.engines.postgres.supabase_transport import Project
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, PalaverError, TokenRefused
 from palaver.ports.engine import Token
 
 if TYPE_CHECKING:
     from storage3._async.file_api import AsyncBucketProxy
 
-    from palaver.engines.postgres.supabase import Project
 
 BUCKET = "chat-attachments"
 

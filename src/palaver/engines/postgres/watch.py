@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import asyncpg
 
 from palaver.core.identity import canonical_json, digest, from_json
-from palaver.engines.postgres.transports import parse_url
+from palaver.engines.postgres.transports import Connection, parse_url
 from palaver.engines.wakeup import JOBS, WakeupHub
-
-if TYPE_CHECKING:
-    from palaver.engines.postgres.transports import Connection
 
 CHANNEL = "palaver"
 COLLECT_SECONDS = 0.005
