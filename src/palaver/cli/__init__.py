@@ -1,4 +1,4 @@
-"""The command line: `palaver --help`. One file per group of commands; each is registered by being imported."""
+"""The command line: `palaver --help`. One file per command; importing a file registers its command."""
 
 from __future__ import annotations
 
@@ -7,30 +7,76 @@ import sys
 from palaver.cli import (
     append,
     attachments,
+    audit,
     backup,
+    branches,
     chat,
     doctor,
     explain,
     export_import,
+    facts,
     forget,
     keys,
+    ls,
     mcp,
     memory,
+    migrate,
+    recall,
+    reindex,
+    rename,
     requests,
+    reset,
+    restore,
+    search,
     serve,
     show,
+    stats,
+    summaries,
+    sweep,
     tail,
+    verify,
     worker,
 )
 from palaver.cli.app import USAGE_ERROR, app
 from palaver.cli.output import complain
 
 __all__ = [
-    "app", "main", "mcp", "attachments", "backup", "chat", "requests", "explain", "tail", "doctor",
-    "keys", "export_import", "show", "memory", "forget", "serve", "worker", "append",
-]  # fmt: skip
+    "app",
+    "main",
+    "append",
+    "attachments",
+    "audit",
+    "backup",
+    "branches",
+    "chat",
+    "doctor",
+    "explain",
+    "export_import",
+    "facts",
+    "forget",
+    "keys",
+    "ls",
+    "mcp",
+    "memory",
+    "migrate",
+    "recall",
+    "reindex",
+    "rename",
+    "requests",
+    "reset",
+    "restore",
+    "search",
+    "serve",
+    "show",
+    "stats",
+    "summaries",
+    "sweep",
+    "tail",
+    "verify",
+    "worker",
+]
 
-# The order of the help: what one needs first comes first.
+# Order of the help page: commands for beginners first.
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
     "rename", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit", "export",

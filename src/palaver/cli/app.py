@@ -1,4 +1,4 @@
-"""What all commands share: the common options, the one way to run async code, and how a failure is told."""
+"""Shared by all commands: the common options, running async code, and reporting failures."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from palaver.cli.output import complain, warn
 from palaver.conversations.open_options import DEFAULT_URL
 from palaver.errors import PalaverError, ScrubPending
 
-# What typer raises for a wrong option or argument. It has no public name of its own.
+# Raised by typer for a wrong option or argument. It has no public name of its own.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
-DB_HELP = f"Database: a URL or the path of a file. PALAVER_URL says it for every command; else {DEFAULT_URL}."
-TENANT_HELP = "Tenant to act in. PALAVER_TENANT says it for every command."
+DB_HELP = f"Database: a URL or the path of a file. PALAVER_URL sets it for every command; the default is {DEFAULT_URL}."
+TENANT_HELP = "Tenant to act in. PALAVER_TENANT sets it for every command."
 USER_HELP = "Person to act as; without one, the application, which sees its whole tenant. Also PALAVER_USER."
 JSON_HELP = "Print JSON: one document, or one line per item."
 PANEL = "Common options"
 
 
-def _said(value: str | None) -> str | None:
-    """Not `--user "$WHO"` with nothing in it, which would mean everybody."""
+def _refuse_empty(value: str | None) -> str | None:
+    """Refuse an empty value: `--user "$WHO"` with nothing in it would mean everybody."""
     if value == "":
         raise typer.BadParameter("must not be empty: name one, or leave it out")
     return value
 
 
-Db = Annotated[str | None, typer.Option("--db", metavar="URL", callback=_said, help=DB_HELP, rich_help_panel=PANEL)]
+Db = Annotated[
+    str | None, typer.Option("--db", metavar="URL", callback=_refuse_empty, help=DB_HELP, rich_help_panel=PANEL)
+]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="NAME", callback=_said, help=TENANT_HELP, rich_help_panel=PANEL)
+    str | None,
+    typer.Option("--tenant", metavar="NAME", callback=_refuse_empty, help=TENANT_HELP, rich_help_panel=PANEL),
 ]
 User = Annotated[
-    str | None, typer.Option("--user", metavar="NAME", callback=_said, help=USER_HELP, rich_help_panel=PANEL)
+    str | None, typer.Option("--user", metavar="NAME", callback=_refuse_empty, help=USER_HELP, rich_help_panel=PANEL)
 ]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=PANEL)]
 # An argument that many commands take.
@@ -64,7 +67,7 @@ class Given:
     as_json: bool = False
 
     def over(self, other: Given) -> Given:
-        """These where they are given, else the other's."""
+        """Return these options, with the other's where one is missing."""
         return Given(
             self.db or other.db,
             self.tenant or other.tenant,
@@ -75,13 +78,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One run of a command: which database, on whose behalf, and whether a program reads the answer."""
+    """One run of a command: the database, the caller, and whether to print JSON."""
 
     url: str
     tenant: str
     user: str | None
     as_json: bool
-    unsaid: frozenset[str] = frozenset()  # of url and tenant, those that nobody named: a file may
+    unsaid: frozenset[str] = frozenset()  # of url and tenant, those not given: a configuration file may set them
 
 
 def _version(wanted: bool) -> None:
@@ -125,7 +128,7 @@ Command = Callable[..., Coroutine[Any, Any, None]]
 def command(name: str, panel: str | None = None, group: typer.Typer = app) -> Callable[[Command], Command]:
     """Register an async function as a command. Its first parameter is the Call; the others are typer's.
 
-    The common options are added here, so that no command can lack one of them or spell it otherwise.
+    The common options are added here, so that every command has them and spells them the same way.
     """
 
     def register(work: Command) -> Command:
@@ -182,11 +185,11 @@ def _call(given: Given) -> Call:
 
 
 def run(call: Call, work: Command, options: dict[str, Any]) -> None:
-    """Run a command to its end. What goes wrong on purpose is one line and exit code 1, never a traceback."""
+    """Run a command to its end. An expected error is printed as one line, with exit code 1 and no traceback."""
     try:
         asyncio.run(work(call, **options))
     except BrokenPipeError:
-        raise  # `palaver show … | head`: the reader has enough, which is no error
+        raise  # `palaver show … | head`: the reader has enough, which is not an error
     except ScrubPending as pending:
         warn(pending, as_json=call.as_json)
     except (PalaverError, OSError) as problem:

@@ -1,4 +1,4 @@
-"""Commands that write: append, rename."""
+"""`palaver append`: store one turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from palaver.cli.app import Call, Name, command
-from palaver.cli.database import creating, existing, find, find_or_create
+from palaver.cli.database import creating, find_or_create
 from palaver.cli.output import emit, note, say, wire
 from palaver.errors import InvalidInput
 
@@ -29,8 +29,8 @@ class Role(StrEnum):
 async def append(
     call: Call,
     conversation: Name,
-    role: Annotated[Role, typer.Argument(help="Who speaks.", show_default=False)],
-    text: Annotated[str | None, typer.Argument(help="What is said; - or nothing reads stdin.")] = None,
+    role: Annotated[Role, typer.Argument(help="Role of the speaker.", show_default=False)],
+    text: Annotated[str | None, typer.Argument(help="Text of the turn; - or nothing reads stdin.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="A retry with the same key stores nothing new.")] = None,
     expected_seq: Annotated[int | None, typer.Option(min=0, help="Store only if this is the next number.")] = None,
     actor: Annotated[str | None, typer.Option(help="The speaker's name.")] = None,
@@ -99,23 +99,3 @@ def _text(given: str | None, *, optional: bool) -> str:
     except UnicodeDecodeError:
         raise InvalidInput("stdin", "is not UTF-8 text; --attach stores a file as it is") from None
     return text.removesuffix("\n").removesuffix("\r")
-
-
-@command("rename", PANEL)
-async def rename(
-    call: Call,
-    conversation: Name,
-    title: Annotated[str, typer.Argument(help="The new title; an empty one takes it away.", show_default=False)],
-) -> None:
-    """Give a conversation a title. Its key and its id stay.
-
-    Example:
-
-      palaver rename support/42 "Nut allergy"
-    """
-    async with existing(call) as store:
-        info = await (await find(store, conversation)).rename(title or None)
-    if call.as_json:
-        emit(wire(info))
-    else:
-        say(f"{conversation} is now called {info.title!r}." if info.title else f"{conversation} has no title now.")

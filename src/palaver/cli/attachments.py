@@ -27,11 +27,11 @@ async def attach(
     files: Annotated[
         list[Path], typer.Argument(exists=True, dir_okay=False, readable=True, help="Files.", show_default=False)
     ],
-    text: Annotated[str, typer.Option("--text", "-t", help="What is said with them.")] = "",
+    text: Annotated[str, typer.Option("--text", "-t", help="Text of the turn that takes them.")] = "",
 ) -> None:
     """Store files as a message of the user: images, PDF, text, office documents, audio, video, archives.
 
-    Each is what its bytes are; one that says otherwise by its name is refused. What documents say is read by
+    Each is what its bytes are; one that says otherwise by its name is refused. The text of documents is extracted by
     `palaver worker`, or by a server, and is found from then on.
 
     Examples:
@@ -85,7 +85,7 @@ async def attachment(
     conversation: Name,
     file: FileId,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; - is stdout.")] = None,
-    text: Annotated[bool, typer.Option("--text", "-t", help="What it says, instead of its bytes.")] = False,
+    text: Annotated[bool, typer.Option("--text", "-t", help="Print its text instead of its bytes.")] = False,
 ) -> None:
     """Get a file back, or what it says. Nothing that is there is overwritten.
 

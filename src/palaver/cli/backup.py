@@ -1,4 +1,4 @@
-"""Commands that keep a second copy: backup, restore."""
+"""`palaver backup`: copy a database and its files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from palaver.errors import InvalidInput
 if TYPE_CHECKING:
     from palaver.interchange.backup import Backup
 
-PANEL = "Carry"
+PANEL = "Export and backup"
 
 Files = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="Where the attachments are; else PALAVER_FILES, else beside the database."),
+    typer.Option(
+        metavar="FOLDER", help="Folder of the attachments. Default: PALAVER_FILES, else next to the database."
+    ),
 ]
 
 
@@ -44,7 +46,7 @@ async def backup(
     """
     from palaver.interchange.backup import back_up_file, back_up_server
 
-    source, folder = sqlite_path(call.url), _folder(call, files)
+    source, folder = sqlite_path(call.url), files_folder(call, files)
     if source is not None and not source.exists():
         raise NoDatabase(source)
     with progress("Copying", _size(source, folder)) as advance:
@@ -57,8 +59,8 @@ async def backup(
     _tell(call, target, made, folder)
 
 
-def _folder(call: Call, files: str | None) -> Path | None:
-    """The folder of attachments, as `palaver serve` is told it; None when they are in a bucket."""
+def files_folder(call: Call, files: str | None) -> Path | None:
+    """Return the folder of attachments, from the same setting as `palaver serve`; None if they are in a bucket."""
     files = files or os.environ.get("PALAVER_FILES")
     if files is not None and "://" in files:
         return None
@@ -87,50 +89,3 @@ def _shown(made: Backup) -> dict[str, object]:
     from dataclasses import asdict
 
     return {**asdict(made), "missing": len(made.missing)}
-
-
-@command("restore", PANEL)
-async def restore(
-    call: Call,
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A backup.", show_default=False)],
-    files: Files = None,
-    force: Annotated[bool, typer.Option("--force", help="Move aside the database that is there.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also when something in it does not verify.")] = False,
-) -> None:
-    """Put a backup into its place: the database that --db names. Every conversation is verified first.
-
-    Nothing is overwritten: with --force, what is there is moved aside. Stop the server before. With
-    PALAVER_AUDIT_KEY, the seals are checked as well.
-
-    Examples:
-
-      palaver restore backups/2026-11-15 --db chat.db
-      palaver restore backups/2026-11-15 --db chat.db --force
-    """
-    from palaver.interchange.backup import restore_file
-
-    target, folder = sqlite_path(call.url), _folder(call, files)
-    if target is None or folder is None:
-        raise InvalidInput("db", "must be a file, with its attachments in a folder; for Postgres there is pg_restore")
-    key = os.environ.get("PALAVER_AUDIT_KEY")
-    with progress("Verifying", None) as advance:
-        done = await restore_file(
-            source,
-            target,
-            folder,
-            force=force,
-            anyway=anyway,
-            key=key.encode() if key else None,
-            advance=advance,
-        )
-    if call.as_json:
-        aside = None if done.aside is None else str(done.aside)
-        counts = {"conversations": done.conversations, "turns": done.turns}
-        emit({"database": str(target), **counts, "aside": aside, "problems": done.problems})
-        return
-    verified = "" if done.problems else ", verified"
-    say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
-    for problem in done.problems:
-        note(f"Does not verify: {problem}")
-    if done.aside is not None:
-        note(f"What was there is {done.aside} now. Delete it when it is not needed any more.")

@@ -15,7 +15,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import creating, find_or_create
 from palaver.cli.explain import recalled_turns, show_explanation
-from palaver.cli.forget import quoting, removed
+from palaver.cli.forget import delete_and_warn, find_quoting_answers
 from palaver.cli.output import (
     body,
     clean,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
 
-PANEL = "Talk"
+PANEL = "Chat"
 HISTORY = 20
 PROMPT = "you> "
 TOOLS = ("recall", "search_conversations", "read_attachment", "search_attachments")
@@ -64,9 +64,9 @@ COMMANDS = {
 @command("chat", PANEL)
 async def chat(
     call: Call,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Which conversation; made when it is not there.")] = "chat",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Conversation; created if it does not exist.")] = "chat",
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who answers, here and now. PALAVER_MODEL says it for always.")
+        str | None, typer.Option(metavar="NAME", help="Model for this session. PALAVER_MODEL sets the default.")
     ] = None,
     tools: Annotated[bool, typer.Option(help="Let the model look through this and other conversations.")] = True,
 ) -> None:
@@ -83,7 +83,7 @@ async def chat(
       echo "What am I allergic to?" | palaver chat notes
     """
     _prepare_stdin()
-    # A chat goes on for long: summaries and notes are kept up to date beside it. Its answers need no vectors.
+    # A chat takes long: a background worker keeps summaries and notes up to date. Its answers need no vectors.
     async with creating(call, worker=True) as store:
         talk, _ = await find_or_create(store, key)
         session = Session(call, store, talk, key, model, tools)
@@ -100,7 +100,7 @@ def _prepare_stdin() -> None:
         except ImportError:
             pass  # not on every platform; plain input will do
     elif isinstance(sys.stdin, io.TextIOWrapper):
-        # A byte that is no UTF-8 becomes a refusal of its line, not the end of the chat.
+        # A byte that is not UTF-8 makes its line invalid, but does not end the chat.
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
@@ -130,7 +130,7 @@ class Session:
 
     @property
     def model(self) -> str:
-        """Who answers: for this sitting, else as the conversation and the settings say."""
+        """Return the model: the one chosen for this session, else the conversation's, else the default."""
         models = self.store.parts.generation.models
         return models.chat(models.choose(self.talk.info, call=self.chosen)).name
 
@@ -186,7 +186,7 @@ class Session:
     # ---- answers
 
     async def reply(self, text: str) -> None:
-        """Tell the answer as it comes. Ctrl-C stops it and keeps what came."""
+        """Print the answer as it arrives. Ctrl-C stops it and keeps what came."""
         tools = TOOLS if self.tools and self.model != OFFLINE else ()
         screen = None if self.call.as_json else console()
         with self._stopping():
@@ -296,9 +296,9 @@ class Session:
     async def forget(self, turn: str) -> None:
         if turn:
             known = await self.talk.turn(turn)
-            ids = [*(one.id for one in await quoting(self.talk, known.id)), known.id]
+            ids = [*(one.id for one in await find_quoting_answers(self.talk, known.id)), known.id]
             for id in ids:
-                await removed(self.talk.forget(id), as_json=self.call.as_json)
+                await delete_and_warn(self.talk.forget(id), as_json=self.call.as_json)
             self._say("forgotten", f"Forgot {counted(len(ids), 'turn')}.", conversation=self.talk.id, turns=ids)
             return
         if not self.call.as_json:
@@ -306,11 +306,11 @@ class Session:
         if ask("" if self.call.as_json else "forget? ") != "yes":
             self._say("kept", "Nothing was forgotten.")
             return
-        await removed(self.talk.forget(), as_json=self.call.as_json)
+        await delete_and_warn(self.talk.forget(), as_json=self.call.as_json)
         self.over = True
         self._say("forgotten", f"Forgot the conversation {self.name}.", conversation=self.talk.id, turns=None)
 
-    # ---- telling
+    # ---- output
 
     def _say(self, kind: str, sentence: str, **data: Any) -> None:
         if self.call.as_json:

@@ -54,9 +54,9 @@ def sqlite_path(url: str) -> Path | None:
 async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, **options: Any) -> AsyncIterator[Store]:
     """The store; an SQLite file that is not there is made.
 
-    No worker runs beside a command that ends at once: it would only hold up the end. `palaver worker` is for that.
+    A short command runs no worker, which would only delay its end. `palaver worker` is for that.
     """
-    # A token is no argument: others see those in the list of processes.
+    # The token is not an argument, because other users see arguments in the process list.
     token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
     settings = {**model_settings(), "files": os.environ.get("PALAVER_FILES") or None, "token": token, **options}
     async with open_store(
@@ -179,3 +179,11 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
         from palaver.conversations.store import conversation_of
 
         return conversation_of(store, info)
+
+
+def hide_password(url: str) -> str:
+    """Return the URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":…@")).geturl()

@@ -1,8 +1,8 @@
-"""Commands that give reasons: explain, recall."""
+"""`palaver explain`: build a context and show why it looks as it does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ import typer
 
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
-from palaver.cli.output import clean, counted, emit, excerpt, heading, local, marked, note, say, table, wire
+from palaver.cli.output import clean, counted, emit, excerpt, local, note, say, table
 from palaver.errors import TurnGone, TurnNotFound
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from palaver.context.inputs import Context
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
-    from palaver.model import RecallHit, Turn
+    from palaver.model import Turn
 
-PANEL = "Remember"
+PANEL = "Memory"
 WIDTH = 60  # cells of the bar
 SHOWN = 12  # recalled turns with their scores
 BRIEF = 100  # characters of each
@@ -50,15 +50,12 @@ class Where(StrEnum):
     tenant = "tenant"
 
 
-# ---- explain -------------------------------------------------------------------------------------------------------
-
-
 @command("explain", PANEL)
 async def explain(
     call: Call,
     conversation: Name,
     budget: Annotated[int | None, typer.Option(min=1, help="Tokens; without it, what the policy says.")] = None,
-    query: Annotated[str | None, typer.Option(help="What to recall for; else the latest user message.")] = None,
+    query: Annotated[str | None, typer.Option(help="Question to recall for; default: the latest user message.")] = None,
     policy: Annotated[str, typer.Option(metavar="NAME", help="How the budget is shared.")] = "balanced",
     chars: Annotated[int | None, typer.Option(min=1, help="A budget in characters instead of tokens.")] = None,
     viewer: Annotated[str | None, typer.Option(metavar="ACTOR", help="Through whose eyes the thread is seen.")] = None,
@@ -178,7 +175,7 @@ def _span(start: int | None, end: int | None) -> str:
 
 
 def _score_lines(explanation: Explanation, recalled: Mapping[str, Turn]) -> list[str | Text]:
-    """Two lines per turn: a table of so many columns would not fit a terminal."""
+    """Two lines per turn, because a table with that many columns would not fit a terminal."""
     from rich.text import Text
 
     lines: list[str | Text] = [Text("recalled", "bold")]
@@ -197,79 +194,3 @@ def made_of(parts: Mapping[str, float]) -> str:
 
 def _verbatim(explanation: Explanation) -> str:
     return f"{explanation.turns_verbatim:,} of {counted(explanation.turns_total, 'turn')} word for word"
-
-
-# ---- recall --------------------------------------------------------------------------------------------------------
-
-
-@command("recall", PANEL)
-async def recall(
-    call: Call,
-    conversation: Name,
-    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)],
-    k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="How many at most.")] = 10,
-    scope: Annotated[Where, typer.Option(help="How far to look.")] = Where.conversation,
-    threshold: Annotated[float | None, typer.Option(metavar="SCORE", help="Nothing with a lower score.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
-) -> None:
-    """Find the turns and facts that fit a question best, by words and by meaning, and say what each score is made of.
-
-    Examples:
-
-      palaver recall support/42 What am I allergic to?
-      palaver recall support/42 "the dentist" -k 3 --since 2026-01-01
-      palaver recall support/42 budget --scope owner --json
-    """
-    text = " ".join(query)
-    async with existing(call) as store:
-        talk = await find(store, conversation)
-        hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, since=since, until=until)
-        how, waiting = store.parts.prompter.recall.note, await unfinished(store)
-    if call.as_json:
-        for hit in hits:
-            emit(_hit_wire(hit))
-        return
-    _show_hits(hits, text)
-    note(f"Recall: {how}.")
-    if waiting:
-        note(waiting)
-
-
-def _hit_wire(hit: RecallHit) -> dict[str, Any]:
-    return {
-        "score": hit.score,
-        "parts": dict(hit.parts),
-        "turn": None if hit.turn is None else wire(hit.turn),
-        "fact": None if hit.fact is None else wire(hit.fact),
-        "quote": None if hit.quote is None else wire(hit.quote),
-    }
-
-
-def _show_hits(hits: Iterable[RecallHit], query: str) -> None:
-    from palaver.recall.terms import terms
-
-    stems, found = frozenset(terms(query)), False
-    for hit in hits:
-        say(*_hit_lines(hit, stems), "")
-        found = True
-    if not found:
-        say("Nothing found.")
-
-
-def _hit_lines(hit: RecallHit, stems: frozenset[str]) -> list[str | Text]:
-    from rich.text import Text
-
-    score = Text(f"{hit.score:.2f} = {made_of(hit.parts) or 'nothing in it fits'}", "dim")
-    if hit.turn is not None:
-        texts = [marked(hit.turn.text, stems)] if hit.turn.text else []
-        if hit.quote is not None:
-            texts.append(Text(clean(f"{hit.quote.filename}: "), "blue") + marked(hit.quote.text, stems))
-        return [heading(hit.turn), *texts, score]
-    assert hit.fact is not None
-    fact = hit.fact
-    return [
-        Text.assemble(("fact", "bold blue"), f"  since {local(fact.valid_from)}  ", (fact.id, "dim")),
-        f"{fact.subject} · {fact.predicate} · {fact.object}",
-        score,
-    ]

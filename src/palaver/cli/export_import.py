@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palaver.core.turn_options import TurnInput
     from palaver.interchange.tables import Report
 
-PANEL = "Carry"
+PANEL = "Export and backup"
 BATCH = 1_000
 TURN_LINE = '{"kind":"turn"'
 BOM = b"\xef\xbb\xbf"
@@ -55,7 +55,7 @@ async def export(
 ) -> None:
     """Write conversations as lines of JSON: turns, log, files, notes and facts, as they are stored.
 
-    Left out are summaries, which are written anew, and the record of what was sent to models: see `palaver backup`.
+    Summaries, which are made again, and the record of requests to models are left out: see `palaver backup`.
 
     A file appears under its name only when it is whole.
 
@@ -88,7 +88,7 @@ async def _write(talk: Conversation, file: IO[str], advance: Advance) -> int:
 
 @contextmanager
 def _target(out: Path | None) -> Iterator[IO[str]]:
-    """Where the lines go. A plain file is written beside its place and moved there when it is whole."""
+    """Where the lines go. Write a plain file under a temporary name and rename it when it is complete."""
     if out is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -137,8 +137,8 @@ async def import_(
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
-    What is here already is left alone; where it has another history, or was deleted here, that is said, the others are
-    imported, and the exit code is 1. With --into, the lines are plain messages such as
+    A conversation that exists already is left alone. One that has another history here, or was deleted here, is
+    reported; the others are imported, and the exit code is 1. With --into, the lines are plain messages such as
     {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
 
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
@@ -186,8 +186,8 @@ async def _copy_table(call: Call, url: str, name: str, columns: dict[str, str | 
 def _tell(call: Call, name: str, report: Report) -> None:
     skipped = [{"reason": why, "rows": n, "first": report.first[why]} for why, n in report.skipped.most_common()]
     if call.as_json:
-        told = {"table": name, "rows": report.rows, "conversations": len(report.conversations)}
-        emit({**told, "imported": report.imported, "already": report.already, "skipped": skipped})
+        fields = {"table": name, "rows": report.rows, "conversations": len(report.conversations)}
+        emit({**fields, "imported": report.imported, "already": report.already, "skipped": skipped})
         return
     into = f"{counted(report.imported, 'turn')} into {counted(len(report.conversations), 'conversation')}"
     say(f"{name}: {counted(report.rows, 'row')}. Brought in {into}; {report.already:,} were here already.")
@@ -299,4 +299,4 @@ async def _check_files(store: Store, into: str, number: int, content: Any) -> No
         try:
             await (await find(store, into)).attachment(id)
         except (NotFound, InvalidInput):
-            raise InvalidInput(f"message {number}", f"names {id!r}, which is no attachment in {into}") from None
+            raise InvalidInput(f"message {number}", f"names {id!r}, which is not an attachment in {into}") from None

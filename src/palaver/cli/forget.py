@@ -1,4 +1,4 @@
-"""Commands that delete for good: forget, reset. They ask first."""
+"""`palaver forget`: delete a turn or a conversation for good."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise NotConfirmed("nothing was deleted")
 
 
-async def removed(work: Awaitable[None], *, as_json: bool) -> bool:
+async def delete_and_warn(work: Awaitable[None], *, as_json: bool) -> bool:
     """Delete. False when old bytes stay in the WAL for now, which is a warning: the rows are gone."""
     try:
         await work
@@ -73,47 +73,31 @@ async def forget(
 
 async def _forget_conversation(call: Call, talk: Conversation, name: str, yes: bool) -> None:
     confirm(f"Forget the conversation {name} with {counted(talk.info.turn_count, 'turn')}?", yes=yes)
-    scrubbed = await removed(talk.forget(), as_json=call.as_json)
+    scrubbed = await delete_and_warn(talk.forget(), as_json=call.as_json)
     done = f"Forgot the conversation {name}. Its log stays: palaver audit {talk.id}"
-    _done(call, done, conversation=talk.id, turns=None, scrubbed=scrubbed)
+    report_deletion(call, done, conversation=talk.id, turns=None, scrubbed=scrubbed)
 
 
 async def _forget_turn(call: Call, talk: Conversation, turn: str, yes: bool) -> None:
     known = await talk.turn(turn)
-    quotes = await quoting(talk, known.id)
+    quotes = await find_quoting_answers(talk, known.id)
     more = f" and {counted(len(quotes), 'answer that quotes', 'answers that quote')} it" if quotes else ""
     confirm(f"Forget turn {known.seq} ({known.id}){more}?", yes=yes)
     # The quotes first: whatever stops this half-way, no quote outlives its turn unnoticed.
     ids = [*(one.id for one in quotes), known.id]
-    scrubbed = [await removed(talk.forget(id), as_json=call.as_json) for id in ids][-1]
-    _done(call, f"Forgot turn {known.seq}{more}.", conversation=talk.id, turns=ids, scrubbed=scrubbed)
+    scrubbed = [await delete_and_warn(talk.forget(id), as_json=call.as_json) for id in ids][-1]
+    report_deletion(call, f"Forgot turn {known.seq}{more}.", conversation=talk.id, turns=ids, scrubbed=scrubbed)
 
 
-@command("reset", PANEL)
-async def reset(call: Call, conversation: Name, yes: Yes = False) -> None:
-    """Forget every turn of a conversation, and keep the conversation. Numbers go on where they were.
-
-    Example:
-
-      palaver reset support/42
-    """
-    async with existing(call) as store:
-        talk = await find(store, conversation)
-        count = counted(talk.info.turn_count, "turn")
-        confirm(f"Forget the {count} of {conversation}?", yes=yes)
-        scrubbed = await removed(talk.reset(), as_json=call.as_json)
-    _done(call, f"Forgot the {count} of {conversation}.", conversation=talk.id, scrubbed=scrubbed)
-
-
-def _done(call: Call, sentence: str, **data: Any) -> None:
+def report_deletion(call: Call, sentence: str, **data: Any) -> None:
     if call.as_json:
         emit(data)
     else:
         say(sentence)
 
 
-async def quoting(talk: Conversation, turn: str) -> list[Turn]:
-    """The offline answers that quote a turn. Whoever forgets the turn must forget these with it."""
+async def find_quoting_answers(talk: Conversation, turn: str) -> list[Turn]:
+    """The offline answers that quote a turn. Forgetting the turn must forget these too."""
     answers = await talk.history(100_000, include_superseded=True, roles=["assistant"])
     offline = [one for one in answers if OFFLINE in (one.adapter, one.actor)]
     return [one for one in offline if any(source.get("turn") == turn for source in one.sources)]

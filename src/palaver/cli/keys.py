@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from palaver.conversations.store import Store
     from palaver.model import ApiKey
 
-PANEL = "Keep house"
+PANEL = "Maintenance"
 group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: create, list, revoke.")
 app.add_typer(group, name="keys", rich_help_panel=PANEL)
 
@@ -26,19 +26,19 @@ VISIBILITIES: tuple[Visibility, ...] = ("own", "workspace", "tenant")
 
 
 def _as_administrator(store: Store) -> Store:
-    """Who may open the database may make keys; `--user` says whom a key is for."""
+    """Anyone who can open the database may create keys; `--user` says whom a key is for."""
     return store.scoped(Scope.of(store.scope.tenant, None))
 
 
 @command("create", group=group)
 async def create(
     call: Call,
-    name: Annotated[str, typer.Argument(help="What it is for, such as: phone.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Purpose of the key, for example: phone.", show_default=False)],
     read_only: Annotated[bool, typer.Option("--read-only", help="May read and nothing else.")] = False,
     right: Rights = None,
     sight: Annotated[str | None, typer.Option(help="own, workspace or tenant: which conversations it sees.")] = None,
     workspace: Annotated[str | None, typer.Option(help="For a sight of one workspace.")] = None,
-    days: Annotated[float | None, typer.Option(help="For so many days; without it, until it is revoked.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until the key expires. Default: never.")] = None,
 ) -> None:
     """Make a key and print it, once: only its hash is stored. With --user it is that person's, else the application's,
     which acts for all of its users.

@@ -39,7 +39,7 @@ async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: Allow
         raise MissingExtra("mcp", "MCP") from problem
     logs.set_up(ServerSettings(log_level="warning"))  # to stderr, without a word of what was said
     async with creating(call, worker=True) as store:
-        # Over Supabase nobody reads for all: there the changes of a conversation are not told.
+        # Over Supabase no connection may read for everybody, so changes of a conversation are not announced.
         hub = None if call.url.startswith("supabase+") else ChannelHub(store)
         allowed = {"with_forget": allow_forget, "with_system": allow_system}
         host = Host(lambda _: RequestContext(store), hub, asyncio.Event(), **allowed)

@@ -1,4 +1,4 @@
-"""What people and programs read: plain text with colour on a terminal, JSON lines, errors on stderr."""
+"""Output: plain text with colour on a terminal, JSON lines, errors on stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXCERPT = 240  # characters of a turn that a list shows
 LEAD = 60  # of them before the first hit
 # A pipe is not a screen: nothing is wrapped or cut there.
 PIPE_WIDTH = 100_000
-# What was said may hold escape sequences; none of them reaches the terminal.
+# Stored text may hold escape sequences; none of them reaches the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 HINTS: Mapping[type[Exception], str] = {
@@ -186,7 +186,7 @@ def heading(turn: Turn) -> Text:
 
 
 def body(turn: Turn) -> list[Text]:
-    """What a turn says, line by line: text, other parts, tool calls and results, files."""
+    """Return the lines of a turn: text, other parts, tool calls and results, files."""
     from rich.text import Text
 
     lines = [Text(line) for line in _content(turn)]

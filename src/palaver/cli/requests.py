@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
     from palaver.model import Request
 
-PANEL = "Remember"
+PANEL = "Memory"
 
 
 @command("requests", PANEL)

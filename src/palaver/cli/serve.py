@@ -18,12 +18,12 @@ from palaver.cli.database import database_url
 from palaver.cli.output import say
 from palaver.errors import InvalidInput, MissingExtra
 
-PANEL = "Talk"
+PANEL = "Chat"
 
 Host = Annotated[str | None, typer.Option(help="Where to listen. Beyond loopback, callers need a key or a JWT.")]
-Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="8484 unless said otherwise.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default 8484.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; more than one needs Postgres.")]
-Model = Annotated[str | None, typer.Option(help="Who answers: openai:MODEL, anthropic:MODEL, … Offline without one.")]
+Model = Annotated[str | None, typer.Option(help="Model: openai:MODEL, anthropic:MODEL, … Default: offline.")]
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/server.md.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
 Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]

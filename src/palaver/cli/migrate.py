@@ -1,0 +1,152 @@
+"""`palaver migrate`: bring a database to the current schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import creating, hide_password, sqlite_path
+from palaver.cli.output import emit, note, say
+from palaver.errors import (
+    InvalidInput,
+    MissingExtra,
+)
+
+if TYPE_CHECKING:
+    pass
+
+PANEL = "Maintenance"
+
+
+@command("migrate", PANEL)
+async def migrate(
+    call: Call,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL for Postgres or Supabase; run nothing.")] = False,
+    since: Annotated[int, typer.Option("--since", metavar="N", help="With --sql: from this schema on.", min=0)] = 0,
+    supabase: Annotated[bool, typer.Option("--supabase", help="With --sql: the bucket for attachments, too.")] = False,
+    compat: Annotated[
+        list[str] | None, typer.Option(metavar="hal|librarian", help="Give the database that system's tables as well.")
+    ] = None,
+    anon_tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --compat hal: what the anonymous role may read and write.")
+    ] = None,
+    distribute: Annotated[
+        str | None, typer.Option(metavar="citus", help="Spread the tables over a Citus cluster, by tenant.")
+    ] = None,
+) -> None:
+    """Bring the database up to date; make it when it is not there. Safe to run twice, and from two places.
+
+    On Postgres the address must be that of a role that may create schemas and roles; the application needs less.
+    With --sql, --compat and --distribute print their own part only.
+
+    Examples:
+
+      palaver migrate --db chat.db
+      palaver migrate --db postgresql://admin@host/name
+      palaver migrate --sql > palaver.sql
+      palaver migrate --sql --supabase > palaver.sql
+      palaver migrate --compat librarian --db postgresql://admin@host/name
+    """
+    extras = Extras(tuple(compat or ()), anon_tenant, distribute)
+    if sql:
+        typer.echo(extras.sql(since, storage=supabase), nl=False)
+        return
+    path = sqlite_path(call.url)
+    extras.check(path)
+    if anon_tenant is not None:
+        note(f"Anyone with the public key can read, write and delete everything in the tenant {anon_tenant!r} now.")
+    before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url, extras))
+    if call.as_json:
+        fields = {"database": hide_password(call.url), "from": before, "to": after, "changed": before != after}
+        emit(fields | ({"compat": list(extras.compat), "distributed": bool(distribute)} if extras.are_given else {}))
+    elif extras.are_given:
+        say(f"{hide_password(call.url)} is at schema {after}, with {extras.description}.")
+    elif before == after:
+        say(f"{hide_password(call.url)} is at schema {after}, and up to date.")
+    else:
+        was = "it was made just now" if before is None else f"it was at {before}"
+        say(f"{hide_password(call.url)} is at schema {after}; {was}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Optional parts of a Postgres database, besides the schema."""
+
+    compat: tuple[str, ...] = ()
+    anon_tenant: str | None = None
+    distribute: str | None = None
+
+    @property
+    def are_given(self) -> bool:
+        return bool(self.compat or self.anon_tenant or self.distribute)
+
+    @property
+    def description(self) -> str:
+        return " and ".join(
+            [*(f"the tables of {name}" for name in self.compat), *(["distribution"] * bool(self.distribute))]
+        )
+
+    def check(self, path: Path | None) -> None:
+        """Refuse what cannot be done before anything is."""
+        if path is not None and self.are_given:
+            raise InvalidInput("db", "must be a Postgres database for --compat and --distribute")
+        self.sql(0)
+
+    def sql(self, since: int, *, storage: bool = False) -> str:
+        from palaver.engines.postgres import compat, migrate
+
+        if self.distribute not in (None, "citus"):
+            raise InvalidInput("distribute", f"{self.distribute!r} is not known; citus is")
+        steps = [compat.script(self.compat, self.anon_tenant)] if self.compat or self.anon_tenant else []
+        steps += [migrate.citus_script()] if self.distribute else []
+        return migrate.as_transaction("\n".join(steps)) if steps else migrate.editor_script(since, storage=storage)
+
+    async def apply(self, connection: Any) -> None:
+        from palaver.engines.postgres import compat, migrate
+
+        if self.compat:
+            await compat.apply(connection, self.compat, self.anon_tenant)
+        if self.distribute:
+            await migrate.distribute(connection)
+
+
+async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
+    """The schema that a file had, if there was one, and has now."""
+    before = read_schema(path) if path.exists() else None
+    async with creating(call):
+        return before, read_schema(path)
+
+
+async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
+    """The schema that a Postgres database had, if it had one, and has now."""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise InvalidInput("db", "must be a file or a Postgres database")
+    try:
+        from palaver.engines.postgres import migrate, transports
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("postgres", "The Postgres engine") from problem
+    async with transports.open_connection(url) as connection:
+        before, after = await migrate.migrate(connection)
+        await extras.apply(connection)
+    return before or None, after
+
+
+def read_schema(path: Path) -> int:
+    return int(read_pragma(path, "user_version"))
+
+
+def read_pragma(path: Path, pragma: str) -> Any:
+    """Ask SQLite about a file, without changing it. `palaver.open` would migrate what it opens."""
+    from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
+
+    with translate_errors(path):
+        db = connect(SQLiteAddress(path), readonly=True)
+        try:
+            return db.execute(f"PRAGMA {pragma}").fetchall()[0][0]
+        finally:
+            db.close()

@@ -1,0 +1,67 @@
+"""`palaver reindex`: make the vectors again, with another embedder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import existing
+from palaver.cli.export_import import progress
+from palaver.cli.output import counted, emit, say
+
+if TYPE_CHECKING:
+    from palaver.ports.engine import Engine
+from palaver.cli.worker import embedder_name, run_watched
+
+PANEL = "Maintenance"
+
+
+@command("reindex", PANEL)
+async def reindex(
+    call: Call,
+    embedder: Annotated[
+        str, typer.Option(help="Embedder: local, minilm, openai:MODEL, or none, which removes all vectors.")
+    ] = "local",
+) -> None:
+    """Give everything that was said its vector by this embedder, and then drop the vectors of any other.
+
+    It goes on where it stopped, and recall goes by words until it is done. The choice is not stored: applications say
+    it when they open the database, and use the local embedder where it is installed.
+
+    Examples:
+
+      palaver reindex
+      palaver reindex --embedder none
+    """
+    async with existing(call, embedder=embedder) as store:
+        await store.engine.index_all()
+        name = embedder_name(store)
+        count = await store.engine.embedding_backlog(name)
+        with _countdown("Embedding", count, store.engine, name) as look:
+            await run_watched(store.parts.worker.embed(), look)
+        await store.engine.drop_other_vectors(name)
+    if call.as_json:
+        emit({"embedder": name, "passages": count})
+    elif count:
+        say(f"Went through {counted(count, 'passage')}; the embedder is {name}.")
+    else:
+        say(f"Nothing was left to do; the embedder is {name}.")
+
+
+@contextmanager
+def _countdown(title: str, total: int, engine: Engine, name: str) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
+    """A bar that fills up as the backlog of an embedder shrinks."""
+    before = total
+    with progress(title, total) as advance:
+
+        async def look() -> None:
+            nonlocal before
+            now = await engine.embedding_backlog(name)
+            advance(before - now)
+            before = now
+
+        yield look

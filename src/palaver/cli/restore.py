@@ -1,0 +1,68 @@
+"""`palaver restore`: put a backup back in place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import sqlite_path
+from palaver.cli.export_import import progress
+from palaver.cli.output import counted, emit, note, say
+from palaver.errors import InvalidInput
+
+if TYPE_CHECKING:
+    pass
+from palaver.cli.backup import Files, files_folder
+
+PANEL = "Export and backup"
+
+
+@command("restore", PANEL)
+async def restore(
+    call: Call,
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A backup.", show_default=False)],
+    files: Files = None,
+    force: Annotated[bool, typer.Option("--force", help="Move aside the database that is there.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Restore even if something in it does not verify.")] = False,
+) -> None:
+    """Put a backup into its place: the database that --db names. Every conversation is verified first.
+
+    Nothing is overwritten: with --force, what is there is moved aside. Stop the server before. With
+    PALAVER_AUDIT_KEY, the seals are checked as well.
+
+    Examples:
+
+      palaver restore backups/2026-11-15 --db chat.db
+      palaver restore backups/2026-11-15 --db chat.db --force
+    """
+    from palaver.interchange.backup import restore_file
+
+    target, folder = sqlite_path(call.url), files_folder(call, files)
+    if target is None or folder is None:
+        raise InvalidInput("db", "must be a file, with its attachments in a folder; for Postgres there is pg_restore")
+    key = os.environ.get("PALAVER_AUDIT_KEY")
+    with progress("Verifying", None) as advance:
+        done = await restore_file(
+            source,
+            target,
+            folder,
+            force=force,
+            anyway=anyway,
+            key=key.encode() if key else None,
+            advance=advance,
+        )
+    if call.as_json:
+        aside = None if done.aside is None else str(done.aside)
+        counts = {"conversations": done.conversations, "turns": done.turns}
+        emit({"database": str(target), **counts, "aside": aside, "problems": done.problems})
+        return
+    verified = "" if done.problems else ", verified"
+    say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
+    for problem in done.problems:
+        note(f"Does not verify: {problem}")
+    if done.aside is not None:
+        note(f"The previous database is {done.aside} now. Delete it when it is not needed any more.")

@@ -1,0 +1,83 @@
+"""`palaver search`: find conversations or turns by words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palaver.cli.app import Call, command
+from palaver.cli.database import existing, find
+from palaver.cli.output import (
+    clean,
+    emit,
+    match_wire,
+    say,
+    show_match,
+    wire,
+)
+
+if TYPE_CHECKING:
+    from palaver.conversations.store import Store
+    from palaver.model import ConversationMatch
+from palaver.cli.show import title
+
+PANEL = "Read"
+
+
+@command("search", PANEL)
+async def search(
+    call: Call,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="Words to look for.", show_default=False)],
+    conversation: Annotated[
+        str | None, typer.Option("--in", metavar="CONVERSATION", help="Only turns of this conversation.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 20,
+) -> None:
+    """Find conversations that hold all of these words; with --in, turns that hold any of them.
+
+    Word forms count as the same word, and the last word may be the beginning of one.
+
+    Examples:
+
+      palaver search allergic to peanuts
+      palaver search --in support/42 refund
+    """
+    words = " ".join(text)
+    async with existing(call) as store:
+        if conversation is not None:
+            found = await _search_turns(call, store, conversation, words, limit)
+        else:
+            found = await _search_conversations(call, store, words, limit)
+    if not found and not call.as_json:
+        say("Nothing found.")
+
+
+async def _search_turns(call: Call, store: Store, conversation: str, words: str, limit: int) -> int:
+    matches = await (await find(store, conversation)).search(words, limit)
+    for match in matches:
+        if call.as_json:
+            emit(match_wire(match))
+        else:
+            show_match(match)
+    return len(matches)
+
+
+async def _search_conversations(call: Call, store: Store, words: str, limit: int) -> int:
+    found = await store.search(words, limit=limit)
+    for one in found:
+        if call.as_json:
+            matches = [match_wire(match) for match in one.matches]
+            emit({"conversation": wire(one.conversation), "in_title": one.in_title, "matches": matches})
+        else:
+            _show_found(one)
+    return len(found)
+
+
+def _show_found(found: ConversationMatch) -> None:
+    from rich.text import Text
+
+    info = found.conversation
+    say(Text(clean("  ".join(part for part in (info.key or info.id, title(info)) if part)), "bold underline"))
+    for match in found.matches:
+        show_match(match)

@@ -1,0 +1,69 @@
+"""`palaver summaries` and `palaver compact`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palaver.cli.app import Call, Name, command
+from palaver.cli.database import existing, find
+from palaver.cli.output import clean, counted, emit, local, say, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.model import Summary
+
+PANEL = "Memory"
+
+
+@command("summaries", PANEL)
+async def summaries(call: Call, conversation: Name) -> None:
+    """Show the summaries of a conversation, each with the turns that it stands for and who wrote it.
+
+    Example:
+
+      palaver summaries support/42
+    """
+    async with existing(call) as store:
+        found = await (await find(store, conversation)).summaries()
+    _show_summaries(call, found)
+    if not found and not call.as_json:
+        say("No summaries.")
+
+
+@command("compact", PANEL)
+async def compact(
+    call: Call,
+    conversation: Name,
+    force: Annotated[bool, typer.Option("--force", help="Summarise even if it is not due yet.")] = False,
+) -> None:
+    """Summarise the older turns of a conversation now, where that is due, and show the new summaries. Turns stay.
+
+    Examples:
+
+      palaver compact support/42
+      palaver compact support/42 --force
+    """
+    async with existing(call) as store:
+        talk = await find(store, conversation)
+        before = {one.id for one in await talk.summaries()}
+        await (talk.summarize() if force else talk.compact())
+        new = [one for one in await talk.summaries() if one.id not in before]
+    _show_summaries(call, new)
+    if not call.as_json:
+        nothing = "Nothing is left to summarise." if force else "Nothing was due. --force summarises all the same."
+        say(f"Wrote {counted(len(new), 'summary', 'summaries')}." if new else nothing)
+
+
+def _show_summaries(call: Call, found: Sequence[Summary]) -> None:
+    from rich.text import Text
+
+    for one in found:
+        if call.as_json:
+            emit(wire(one))
+            continue
+        span = f"{counted(one.turns, 'turn')}, positions {one.from_seq}–{one.through_seq - 1}"
+        about = f"{counted(one.token_count, 'token')}, {one.model}, {local(one.created)}"
+        say(Text.assemble((f"level {one.level}", "bold blue"), f"  {span}  ", (clean(about), "dim")), one.text, "")
