@@ -167,7 +167,7 @@ def test_the_package_itself_runs_the_command_line():
         (["attachment", "notes", "nowhere"], "palaver attachments"),
         (["keys", "revoke", "nowhere"], "palaver keys list"),
         (["append", "notes", "user", "x", "--expected-seq", "7"], "read it again"),
-        (["--db", "postgresql://127.0.0.1:9/chats", "ls"], "is it running, is the address right?"),
+        (["--db", "postgresql://127.0.0.1:9/chats", "ls"], "is it running, and is the address right?"),
         (["--db", "mysql://host/chats", "ls"], "memory:"),
     ],
     ids=lambda one: one if isinstance(one, str) else " ".join(one),
