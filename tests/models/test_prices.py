@@ -45,5 +45,5 @@ def test_a_price_that_is_none_is_refused_when_the_model_is_opened(given: Any) ->
 
 def test_a_name_that_stands_for_itself_has_none() -> None:
     book = ModelRegistry(names={"a": "b", "b": "a"})
-    with pytest.raises(InvalidInput, match="stands for itself"):
+    with pytest.raises(InvalidInput, match="refers to itself"):
         book.price("a")

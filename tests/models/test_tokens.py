@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palaver.models import tokens
-from palaver.models.tokens import BpeCounter, CharCounter, MarginCounter, _table, counter_for, is_dense
+from palaver.models.tokens import BpeCounter, CharCounter, MarginCounter, _load_table, counter_for, is_dense
 
 PROSE = "We could meet on Thursday at the little café near the station, if the weather holds, and talk it all over."
 CODE = "def add(a, b):\n    return {'sum': a + b, 'args': [a, b]}\n\nfor _ in range(3):\n    print(add(_, _ ** 2))\n"
@@ -88,12 +88,11 @@ PIECES = st.one_of(
 @example("1 2 345 6789 ٣ ٤", "cl100k_base")
 def test_words_that_were_seen_before_count_as_they_do_in_the_text(text: str, table: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    assert BpeCounter(table)(text) == BpeCounter(table)(text) == _table(table).count(text)
+    assert BpeCounter(table)(text) == BpeCounter(table)(text) == _load_table(table).count(text)
 
 
-def test_many_words_are_forgotten_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MOST_WORDS", 10)
-    words = tokens._Words(_table("o200k_base"), " ")
+def test_many_words_are_forgotten_again() -> None:
+    words = tokens._Words(_load_table("o200k_base"), " ", limit=10)
     assert [words[f"word{n}"] for n in range(100)] == [2] * 100
     assert len(words) <= 10
     assert words["x" * 33] > 1
@@ -123,7 +122,7 @@ def test_the_margin_is_rounded_up_and_exact_where_it_is_whole() -> None:
 
 
 @given(st.text())
-def test_a_margin_never_counts_less_than_the_table(text: str) -> None:
+def test_a_margin_never_counts_less_than_the_load_table(text: str) -> None:
     assert BpeCounter()(text) <= MarginCounter()(text) <= math.ceil(BpeCounter()(text) * 1.4)
 
 

@@ -530,9 +530,16 @@ def test_the_blocking_face_has_it_too(provider: LoopbackProvider, tmp_path: Any)
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "context"])
-async def test_what_is_no_option_of_generate_is_told_where_it_goes(opened: Opener, wrong: str) -> None:
+async def test_an_unknown_option_says_where_model_parameters_go(opened: Opener, wrong: str) -> None:
     async with opened() as store:
-        with pytest.raises(InvalidInput, match=r"those are .*token_budget.*goes into settings=") as refused:
+        match = rf"unknown option '{wrong}'; .*odel parameters go in settings=\{{'{wrong}': …\}}"
+        with pytest.raises(InvalidInput, match=match) as refused:
             await store.generate("x", "Hello", **{wrong: {}})
         assert refused.value.field == wrong
         assert (await store.stats()).turns == 0
+
+
+async def test_a_misspelt_option_names_the_nearest_one(opened: Opener) -> None:
+    async with opened() as store:
+        with pytest.raises(InvalidInput, match="unknown option 'token_buget'; did you mean 'token_budget'"):
+            await store.generate("x", "Hello", token_buget=100)

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ import pytest
 from palaver import Answered, ToolCall, ToolDone, ToolOutput, ToolsPlanned, tool
 from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import BudgetTooSmall, InvalidInput
-from palaver.generation.tools import Toolbox, shortened
+from palaver.generation.tools import Toolbox, shorten_result
 from palaver.testing import FakeClock, ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
 
@@ -474,13 +475,13 @@ def test_what_is_no_tool_is_refused() -> None:
             Toolbox.of([wrong], {})
     with pytest.raises(InvalidInput, match="two tools"):
         Toolbox.of([look_up, look_up], {})
-    with pytest.raises(InvalidInput, match="no name"):
+    with pytest.raises(InvalidInput, match="not a valid tool name"):
         tool(look_up, name="with spaces")
 
 
 def test_a_cut_result_is_never_longer_than_it_may_be() -> None:
     for most in (0, 10, 100, 4_000):
-        assert len(shortened("x" * 9_000, most, ", in attachment abc")) <= max(most, 0)
+        assert len(shorten_result("x" * 9_000, most, ", in attachment abc")) <= max(most, 0)
 
 
 async def test_tools_that_are_larger_than_the_budget_are_an_error(opened: Opener) -> None:
@@ -548,3 +549,12 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
             assert (await run_one(box, ToolCall("3", "read_attachment", {"attachment": wrong}))).is_error
         nothing = await run_one(box, ToolCall("4", "search_attachments", {"query": "zebra"}))
         assert nothing.content == "Nothing found."
+
+
+def test_a_function_without_a_name_says_how_to_name_it() -> None:
+    nameless = lambda: 1  # noqa: E731
+    with pytest.raises(InvalidInput, match=r"a tool needs a name: pass a named function or palaver\.tool\(f, name=…\)"):
+        tool(nameless)
+    assert tool(nameless, name="count").name == "count"
+    with pytest.raises(InvalidInput, match="not partial: wrap it in a named function"):
+        tool(partial(len, "abc"))

@@ -12,28 +12,28 @@ from palaver.ports.models import ReasoningDelta, TextDelta, Thought
 
 @dataclass(frozen=True, slots=True)
 class MessageStored:
-    """The message is on disk; now it is being answered."""
+    """The message is stored; the answer starts."""
 
     turn: Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """The context is built, and the model is being asked: what it was given, and why."""
+    """The context is built and sent to the model."""
 
     context: Context
 
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
-    """The turn that the next words of the answer go to."""
+    """A turn of the answer is open; the following text is stored in it."""
 
     turn: Turn
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsPlanned:
-    """The model wants these calls; they are stored, and about to run. Those for the client are not among them."""
+    """The model made these calls; they are stored and about to run. Calls for the client are not included."""
 
     turn: Turn
     calls: tuple[ToolCall, ...]
@@ -41,7 +41,7 @@ class ToolsPlanned:
 
 @dataclass(frozen=True, slots=True)
 class ToolDone:
-    """One call has ended. `content` is what it gave, before it is shortened."""
+    """A call has ended. `content` is its whole result."""
 
     call: ToolCall
     content: Any
@@ -50,7 +50,7 @@ class ToolDone:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The end: the answer, as it is stored. With calls, they are for the client to run."""
+    """The answer is complete and stored. Calls on its turn are for the client to run."""
 
     turn: Turn
 

@@ -14,14 +14,14 @@ from typing import Any, Self
 from palaver.errors import MissingExtra
 from palaver.generation.tools import Tool, ToolOutput
 
-MOST_PAGES = 100  # of a list of tools: one that never ends cannot hang us
+MAX_PAGES = 100  # of a list of tools, so that an endless list cannot hang the caller
 
 
 class MCPTools:
-    """The tools of one MCP server, for as long as the block lasts.
+    """The tools of one MCP server, connected for the duration of an `async with` block.
 
-    `server` is a URL, a command with its arguments, or an object of the SDK. `prefix` stands before each name, so that
-    two servers may have tools of the same name; `only` names the tools that are wanted.
+    `server` is a URL, a command with its arguments, or a server object of the SDK. `prefix` is put before each name,
+    so that two servers may have tools of the same name; `only` names the tools to include.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class MCPTools:
             raise MissingExtra("mcp", "Tools of an MCP server") from problem
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(Client(await self._target(stack)))
-            self.tools = [self._tool(client, one) for one in await _listed(client) if self._wants(one)]
+            self.tools = [self._make_tool(client, spec) for spec in await _list_tools(client) if self._wants(spec)]
             self._stack = stack.pop_all()
         return self
 
@@ -61,7 +61,7 @@ class MCPTools:
         await self._stack.aclose()
 
     async def _target(self, stack: AsyncExitStack) -> Any:
-        """What the SDK's client connects to."""
+        """Return what the SDK's client connects to: a URL, a transport, a command or a server object."""
         if isinstance(self._server, str):
             return await self._endpoint(stack, self._server) if self._headers else self._server
         if isinstance(self._server, Sequence):
@@ -78,44 +78,44 @@ class MCPTools:
         http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers))
         return streamable_http_client(url, http_client=http)
 
-    def _tool(self, client: Any, one: Any) -> Tool:
+    def _make_tool(self, client: Any, spec: Any) -> Tool:
         async def run(arguments: dict[str, Any]) -> ToolOutput:
-            result = await client.call_tool(one.name, arguments)
+            result = await client.call_tool(spec.name, arguments)
             return ToolOutput(content=_content(result), sources=_sources(result), is_error=bool(result.is_error))
 
         return Tool(
-            name=f"{self._prefix}{one.name}",
-            description=one.description or one.title or one.name,
-            parameters=one.input_schema,
+            name=f"{self._prefix}{spec.name}",
+            description=spec.description or spec.title or spec.name,
+            parameters=spec.input_schema,
             run=run,
             timeout=self._timeout,
         )
 
-    def _wants(self, one: Any) -> bool:
-        return self._only is None or one.name in self._only
+    def _wants(self, spec: Any) -> bool:
+        return self._only is None or spec.name in self._only
 
 
-async def _listed(client: Any) -> list[Any]:
-    found: list[Any] = []
+async def _list_tools(client: Any) -> list[Any]:
+    tools: list[Any] = []
     cursor = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return tools
 
 
 def _content(result: Any) -> Any:
-    """The text of a result; what is no text is named. A structured result without text is given as it is."""
-    pieces = [_piece(block) for block in result.content]
+    """Return the text of a result, with a placeholder for parts that are not text; or its structured content."""
+    pieces = [_describe(block) for block in result.content]
     if not pieces and result.structured_content is not None:
         return result.structured_content
     return "\n".join(pieces)
 
 
-def _piece(block: Any) -> str:
+def _describe(block: Any) -> str:
     if block.type == "text":
         return str(block.text)
     if block.type == "resource" and getattr(block.resource, "text", None) is not None:

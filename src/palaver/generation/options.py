@@ -1,7 +1,8 @@
-"""The options of `generate`, checked."""
+"""The options of `generate`: their types, and the checks."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
@@ -84,15 +85,15 @@ RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateArguments:
-    """The keywords of one call of `generate`, checked."""
+    """The options of one call of `generate`, checked. `context` holds those that are passed on to `build_context`."""
 
     message: Any = None
-    question: Turn | None = None  # the message, where it is stored already
+    question: Turn | None = None  # a stored message to answer, instead of a new one
     model: str | None = None
     agent: str | None = None
-    actor: str | None = None  # who says the message
+    actor: str | None = None  # the author of the message
     tools: Sequence[Any] | None = None
-    client_tools: Sequence[ToolSpec] = ()  # run by whoever asks: a call of one ends the answer
+    client_tools: Sequence[ToolSpec] = ()  # run by the caller: a call of one ends the answer
     tool_choice: ToolChoice = "auto"
     instructions: str | None = None
     history: Sequence[Mapping[str, Any]] | None = None
@@ -125,7 +126,7 @@ OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name no
 
 
 def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateArguments:
-    """What belongs to `build_context` is passed on to it, and checked there."""
+    """Check the options of one call, before anything is stored. Raises InvalidInput."""
     keywords = _with_new_names(keywords)
     own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
     if "tool_choice" in own:
@@ -138,22 +139,25 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
     if message is None and any(own.get(name) for name in with_message):
         raise InvalidInput("message", "is needed with history, attachments or an idempotency_key")
     if message is not None and own.get("question") is not None:
-        raise InvalidInput("question", "is a message that is stored already: give that or a new message")
+        raise InvalidInput("question", "is a stored message: pass either that or a new message")
     rest = {name: value for name, value in keywords.items() if name not in own}
     for name in sorted(rest):
         if name in DECIDED:
             raise InvalidInput(name, "is decided by generate and its agents")
         if name not in CONTEXT_OPTIONS:
-            known = ", ".join([*OWN_OPTIONS, *sorted(CONTEXT_OPTIONS - DECIDED - set(OWN_OPTIONS))])
-            raise InvalidInput(
-                name, f"is no option of generate; those are {known}. What the model's own API takes goes into settings="
-            )
-    parse_options(token_budget=own.get("token_budget"), **rest)  # refused before anything is stored
+            raise InvalidInput(name, _describe_unknown(name))
+    parse_options(token_budget=own.get("token_budget"), **rest)
     return GenerateArguments(message=message, context=rest, **own)
 
 
+def _describe_unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, {*OWN_OPTIONS, *CONTEXT_OPTIONS} - DECIDED, 1)
+    hint = f"did you mean {near[0]!r}? Model" if near else "model"
+    return f"unknown option {name!r}; {hint} parameters go in settings={{{name!r}: …}}"
+
+
 def tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
-    """The choice that these two flags stand for."""
+    """Return the choice that these two flags stand for."""
     if not may_call:
         return "none"
     if isinstance(must_call, str):
@@ -162,7 +166,7 @@ def tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
 
 
 def _with_new_names(keywords: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keywords with deprecated names replaced, each with a warning."""
+    """Replace deprecated option names, each with a warning."""
     given = dict(keywords)
     for old, new in RENAMED.items():
         if old in given:

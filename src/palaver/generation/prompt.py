@@ -166,7 +166,7 @@ async def _inline_images(thread: Thread, message: dict[str, Any]) -> dict[str, A
 
 
 async def _find_quotes(plan: AnswerPlan, progress: Progress) -> tuple[Quote, ...]:
-    """Find the turns that fit the question best, for a model that answers with quotations."""
+    """Find the turns that fit the question best, for a model that quotes them."""
     question, bound = progress.question, progress.bound
     if not getattr(plan.model, "quotes", False) or question is None or not question.text.strip():
         return ()

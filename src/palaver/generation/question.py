@@ -58,7 +58,7 @@ async def find_stored_answer(thread: Thread, question: Turn) -> Turn | None:
 
 
 def _is_answer(turn: Turn, question: Turn) -> bool:
-    """Tell an answer from a step on the way to it. Calls that the client runs end an answer."""
+    """Return whether a turn is the answer, not a step on the way to it. Calls that the client runs end an answer."""
     is_reply = turn.role == "assistant" and turn.status == "complete" and (not turn.tool_calls or client_calls(turn))
     return bool(is_reply) and turn.metadata.get("answers") == question.id
 

@@ -1,4 +1,4 @@
-"""What answers are made with: the settings of `generate`, the agents, and what the answers of a store share."""
+"""The settings of `generate`, the agents, and the state that all answers of an open store share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T", "Agent", "GenerateSettings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """Somebody who answers: with instructions, a model, tools, and a view of the thread of its own.
+    """An assistant with its own instructions, model, tools and view of the thread.
 
-    `sees` are the actors whose turns it is shown; None: everybody's.
+    `sees` are the actors whose turns are in its context; None means all of them.
     """
 
     instructions: str | None = None
@@ -35,20 +35,20 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateSettings:
-    """The limits of `generate`. A call may set its own token_budget, continuity, instructions and tools."""
+    """Defaults and limits of `generate`. A call may set its own token_budget, continuity, instructions and tools."""
 
     instructions: str | None = None
-    token_budget: int | None = None  # None: follows the model
+    token_budget: int | None = None  # None: depends on the model
     continuity: Continuity = "auto"
-    history_messages: int = 20  # of a history that a client hands in
+    history_messages: int = 20  # of the history that a client sends
     tools: Sequence[Any] = ()
     tool_rounds: int = 5
-    tool_timeout: float = 30.0  # seconds, for one call
-    tool_characters: int = 4_000  # of one result; the whole is kept as an attachment
+    tool_timeout: float = 30.0  # seconds per call
+    tool_characters: int = 4_000  # of one result; a longer one is shortened and stored as an attachment
     retries: int = 2
     retry_pause: float = 0.5  # seconds before the first retry; doubles with each
     longest_pause: float = 30.0
-    request_bodies: int | None = 1_000  # newest bodies that are kept per conversation; None: all
+    request_bodies: int | None = 1_000  # newest request bodies that are kept per conversation; None: all
     titles: bool = True
 
     def __post_init__(self) -> None:
@@ -56,9 +56,9 @@ class GenerateSettings:
         for name in ("history_messages", "tool_rounds", "tool_characters", "retries"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidInput(f"generate.{name}", "must be a whole number, zero or more")
+                raise InvalidInput(f"generate.{name}", "must be a whole number, 0 or more")
         if not self.tool_timeout > 0:
-            raise InvalidInput("generate.tool_timeout", "must be seconds, more than 0")
+            raise InvalidInput("generate.tool_timeout", "must be a number of seconds above 0")
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -73,7 +73,7 @@ class RunningAnswer(Protocol):
 
 @dataclass(slots=True)
 class GenerationContext:
-    """What all answers of one open store share. `running` is by tenant and conversation."""
+    """The state that all answers of one open store share. `running` is by tenant and conversation."""
 
     models: ModelRegistry
     settings: GenerateSettings
@@ -107,31 +107,31 @@ def open_generation_context(
     settings: GenerateSettings | Mapping[str, Any] | None,
     telemetry: Any,
 ) -> GenerationContext:
-    """From the keywords of `palaver.open`, checked."""
-    known = {clean_name("agents", name): _agent(name, one) for name, one in (agents or {}).items()}
-    book = ModelRegistry(
+    """Check the arguments of `palaver.open` that concern answers."""
+    known = {clean_name("agents", name): _make_agent(name, given) for name, given in (agents or {}).items()}
+    registry = ModelRegistry(
         default=model or OFFLINE,
         names=dict(models or {}),
         agents={name: agent.model for name, agent in known.items() if agent.model},
         workspaces=dict(workspaces or {}),
     )
     if not isinstance(settings, GenerateSettings):
-        settings = _value("generate", GenerateSettings, settings or {})
-    return GenerationContext(book, settings, known, TokenRatios(engine), open_telemetry(telemetry))
+        settings = _make_from_mapping("generate", GenerateSettings, settings or {})
+    return GenerationContext(registry, settings, known, TokenRatios(engine), open_telemetry(telemetry))
 
 
-def _agent(name: str, given: Any) -> Agent:
-    agent = given if isinstance(given, Agent) else _value(f"agents.{name}", Agent, given)
+def _make_agent(name: str, given: object) -> Agent:
+    agent = given if isinstance(given, Agent) else _make_from_mapping(f"agents.{name}", Agent, given)
     if agent.instructions is not None:
         clean_text(f"agents.{name}.instructions", agent.instructions)
     return agent
 
 
-def _value(field: str, kind: type[T], given: Any) -> T:
+def _make_from_mapping(field: str, kind: type[T], given: object) -> T:
     if not isinstance(given, Mapping):
         raise InvalidInput(field, "must be a mapping")
     known = [one.name for one in fields(kind)]
     unknown = given.keys() - set(known)
     if unknown:
-        raise InvalidInput(f"{field}.{sorted(unknown)[0]}", f"is not known; there are {', '.join(known)}")
+        raise InvalidInput(f"{field}.{sorted(unknown)[0]}", f"unknown; the options are {', '.join(known)}")
     return kind(**given)

@@ -1,4 +1,4 @@
-"""Tool calls on stored turns: who runs them, until when, and whether whoever ran them is gone."""
+"""Tool calls on stored turns: who runs them, their deadline, and whether they were interrupted."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def is_abandoned(turn: Turn, now: datetime) -> bool:
     until, process = turn.metadata.get(TOOLS_UNTIL), turn.metadata.get(TOOLS_IN)
     try:
         is_over = isinstance(until, str) and datetime.fromisoformat(until) < now
-    except (ValueError, TypeError):  # metadata that somebody else wrote
+    except (ValueError, TypeError):  # metadata that another program wrote
         is_over = False
     return is_over or (isinstance(process, str) and is_gone(process))

@@ -13,7 +13,7 @@ from palaver.generation.events import ToolDone, ToolsPlanned
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
 from palaver.generation.tool_calls import client_calls_metadata, lease_metadata, server_calls
-from palaver.generation.tools import CallOutcome, shortened, text_of
+from palaver.generation.tools import CallOutcome, shorten_result, text_of
 from palaver.model import Attachment, ToolCall, ToolResult, Turn
 
 STOPPED_CALL = "This call was stopped by the user before there was a result."
@@ -92,7 +92,7 @@ async def _make_result(plan: AnswerPlan, outcome: CallOutcome) -> tuple[ToolResu
         return ToolResult(outcome.call.id, outcome.content, outcome.is_error), []
     text = plan.services.redact_content(text)
     file = await plan.thread.attach(text.encode(), filename=f"{outcome.call.name}.txt", media_type="text/plain")
-    cut = shortened(text, limit, f", all of them in attachment {file.id}")
+    cut = shorten_result(text, limit, f", all of them in attachment {file.id}")
     return ToolResult(outcome.call.id, cut, outcome.is_error), [file]
 
 

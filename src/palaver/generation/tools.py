@@ -1,6 +1,6 @@
-"""Tools: Python functions that a model may call, made from their type hints and docstrings, and the running of them.
+"""Tools that a model may call: made from Python functions, and run side by side.
 
-A tool returns text or any JSON value; with `ToolOutput` also the sources that it used, which are stored on the answer.
+A tool returns text or any JSON value, or a `ToolOutput` with the sources that it used, which are stored on the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palaver.errors import InvalidInput, TooLarge
 from palaver.model import ToolCall
 from palaver.ports.models import ToolSpec
 
-MAX_ERROR = 500  # characters of an exception that the model gets to see
+MAX_ERROR = 500  # characters of an exception that the model sees
 _NAME = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
@@ -29,7 +29,7 @@ _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
-    """What a tool found, and where: each source is an object such as {"url": …} or {"turn": …}."""
+    """The result of a tool, with its sources: objects such as {"url": …} or {"turn": …}."""
 
     content: Any
     sources: Sequence[Mapping[str, Any]] = ()
@@ -38,9 +38,10 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool: what the model is told of it, and what runs. `timeout` is in seconds; None: the settings' own.
+    """A tool: its description for the model, and the function that runs.
 
-    With `alone`, it never runs beside another call of the same round.
+    `timeout` is in seconds; None means that of the settings. With `alone`, it never runs at the same time as another
+    call of the same round.
     """
 
     name: str
@@ -52,7 +53,9 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise InvalidInput("tools", f"{self.name[:80]!r} is no name for a tool: letters, digits, _ and -, up to 64")
+            raise InvalidInput(
+                "tools", f"{self.name[:80]!r} is not a valid tool name: use up to 64 letters, digits, _ and -"
+            )
 
     @property
     def spec(self) -> ToolSpec:
@@ -68,7 +71,7 @@ class ToolSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """How a call ended: what the model gets, whether it is an error, and the sources."""
+    """The outcome of a call: the result for the model, whether it is an error, and the sources."""
 
     call: ToolCall
     content: Any
@@ -86,25 +89,26 @@ def tool(
     timeout: float | None = None,
     alone: bool = False,
 ) -> Any:
-    """A tool from a function, as a decorator or by hand.
+    """Make a tool from a function: `@tool`, `@tool(timeout=5)` or `tool(function)`.
 
     The schema comes from the type hints, the description from the docstring; a section "Args:" describes the arguments.
     A plain function runs in a thread, an async one on the event loop.
     """
     if function is None:
         return lambda wrapped: tool(wrapped, name=name, timeout=timeout, alone=alone)
-    described, arguments = _read_docstring(function)
-    model = _arguments_of(function, arguments)
+    name = name or _name_of(function)
+    description, arguments = _read_docstring(function)
+    model = _make_arguments_type(function, arguments)
 
     async def run(given: dict[str, Any]) -> Any:
         values = msgspec.structs.asdict(msgspec.convert(given, model, strict=False))
         if inspect.iscoroutinefunction(function):
             return await function(**values)
-        return await asyncio.to_thread(_called, function, values)
+        return await asyncio.to_thread(_call, function, values)
 
     return Tool(
-        name=name or function.__name__,
-        description=described,
+        name=name,
+        description=description,
         parameters=_schema(model),
         run=run,
         timeout=timeout,
@@ -112,24 +116,35 @@ def tool(
     )
 
 
-def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+def _name_of(function: Callable[..., object]) -> str:
+    name = getattr(function, "__name__", None)
+    if name is None:  # such as functools.partial, which has no type hints either
+        raise InvalidInput("tools", f"must be a function, not {type(function).__name__}: wrap it in a named function")
+    if name == "<lambda>":
+        raise InvalidInput("tools", "a tool needs a name: pass a named function or palaver.tool(f, name=…)")
+    return str(name)
+
+
+def _call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     try:
         return function(**values)
-    except StopIteration:  # no future takes one: whoever waits for it would wait for ever
+    except StopIteration:  # a future cannot hold one: awaiting it would never end
         raise RuntimeError("StopIteration") from None
 
 
-def _arguments_of(function: Callable[..., Any], described: Mapping[str, str]) -> type[msgspec.Struct]:
-    """The arguments of a function as a type that checks them."""
+def _make_arguments_type(function: Callable[..., Any], described: Mapping[str, str]) -> type[msgspec.Struct]:
+    """Make a struct type that validates the arguments of a function."""
     called = getattr(function, "__name__", "function")
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as problem:
-        raise InvalidInput("tools", f"{called}: the type {problem.name!r} cannot be found") from None
+        raise InvalidInput("tools", f"{called}: the type {problem.name!r} is not defined") from None
     fields: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidInput("tools", f"{called} takes *args, **kwargs or positional-only arguments: name them all")
+            raise InvalidInput(
+                "tools", f"{called} has *args, **kwargs or positional-only parameters: use named parameters only"
+            )
         kind = hints.get(parameter.name, Any)
         if parameter.name in described:
             kind = Annotated[kind, msgspec.Meta(description=described[parameter.name])]
@@ -150,7 +165,7 @@ def _schema(model: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """What it does, and what its arguments mean."""
+    """Return the description of a function and of its arguments."""
     text = inspect.getdoc(function) or ""
     before, *after = _SECTION.split(text, maxsplit=1)
     found = (_ARGUMENT.match(line) for line in after[0].splitlines()) if after else ()
@@ -163,17 +178,17 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The tools that may be called for one answer, by name."""
+    """The tools of one answer, by name."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Iterable[Any], built_in: Mapping[str, Tool]) -> Toolbox:
-        """From tools, functions, names of built-in tools, and whatever has a list `tools` of its own."""
+    def of(cls, given: Iterable[object], built_in: Mapping[str, Tool]) -> Toolbox:
+        """Collect tools, functions, names of built-in tools, and objects with a list `tools`."""
         found: dict[str, Tool] = {}
-        for one in _flat(given, built_in):
+        for one in _resolve_tools(given, built_in):
             if one.name in found:
-                raise InvalidInput("tools", f"there are two tools called {one.name!r}")
+                raise InvalidInput("tools", f"two tools have the name {one.name!r}")
             found[one.name] = one
         return cls(found)
 
@@ -190,22 +205,22 @@ class Toolbox:
     async def run(
         self, calls: Sequence[ToolCall], seconds: float, done: Callable[[CallOutcome], None]
     ) -> list[CallOutcome]:
-        """Run the calls, side by side where they may, and answer in their order. None of them can fail the round."""
+        """Run the calls concurrently where they may, and return the outcomes in order. An error becomes an outcome."""
 
-        async def one(call: ToolCall) -> CallOutcome:
-            ran = await self._run(call, self._timeout(call, seconds))
-            done(ran)
-            return ran
+        async def run_one(call: ToolCall) -> CallOutcome:
+            outcome = await self._run(call, self._timeout(call, seconds))
+            done(outcome)
+            return outcome
 
         together = [call for call in calls if not self._is_alone(call)]
-        results = dict(zip([c.id for c in together], await asyncio.gather(*map(one, together)), strict=True))
+        results = dict(zip([c.id for c in together], await asyncio.gather(*map(run_one, together)), strict=True))
         for call in calls:
             if call.id not in results:
-                results[call.id] = await one(call)
+                results[call.id] = await run_one(call)
         return [results[call.id] for call in calls]
 
     def longest(self, calls: Sequence[ToolCall], seconds: float) -> float:
-        """How many seconds a round of these calls may take."""
+        """Return how many seconds a round of these calls may take."""
         each = [(self._is_alone(call), self._timeout(call, seconds)) for call in calls]
         return max((t for alone, t in each if not alone), default=0.0) + sum(t for alone, t in each if alone)
 
@@ -225,40 +240,42 @@ class Toolbox:
             return CallOutcome(call, "The arguments are not a JSON object.", is_error=True)
         try:
             async with asyncio.timeout(seconds) as clock:
-                return _ran(call, await wanted.run(dict(call.arguments)))
+                return _make_outcome(call, await wanted.run(dict(call.arguments)))
         except TimeoutError as problem:
-            if not clock.expired():  # its own, of something inside of it
-                return _failed(call, problem)
+            if not clock.expired():  # raised by the tool itself
+                return _make_failure(call, problem)
             return CallOutcome(call, f"The tool took longer than {seconds:g} s and was stopped.", is_error=True)
         except msgspec.ValidationError as problem:
             return CallOutcome(call, f"The arguments are not valid: {str(problem)[:MAX_ERROR]}", is_error=True)
         except asyncio.CancelledError as problem:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # this call is being stopped, and not something inside of it
+            if task is not None and task.cancelling():  # the answer is being stopped, not a task inside the tool
                 raise
-            return _failed(call, problem)
-        except (Exception, SystemExit) as problem:  # whatever a tool does, the model hears of it, and it goes on
-            return _failed(call, problem)
+            return _make_failure(call, problem)
+        except (Exception, SystemExit) as problem:  # any error of a tool goes to the model, and the answer goes on
+            return _make_failure(call, problem)
 
 
-def _flat(given: Iterable[Any], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
+def _resolve_tools(given: Iterable[object], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
     for one in given:
         if isinstance(one, Tool):
             yield one
         elif isinstance(one, str):
             if one not in built_in:
-                raise InvalidInput("tools", f"{one!r} is not built in; those are {', '.join(built_in)}")
+                raise InvalidInput("tools", f"{one!r} is not a built-in tool; those are {', '.join(built_in)}")
             yield built_in[one]
         elif hasattr(one, "tools"):
-            yield from _flat(one.tools, built_in)
+            yield from _resolve_tools(one.tools, built_in)
         elif callable(one):
             yield tool(one)
         else:
-            raise InvalidInput("tools", f"must be functions, tools or names of built-in ones, not {type(one).__name__}")
+            raise InvalidInput(
+                "tools", f"must be functions, tools or names of built-in tools, not {type(one).__name__}"
+            )
 
 
-def _ran(call: ToolCall, value: Any) -> CallOutcome:
-    """What cannot be stored, such as what is no JSON, is an error of the tool, and becomes one here."""
+def _make_outcome(call: ToolCall, value: object) -> CallOutcome:
+    """Check the result of a tool. Raises InvalidInput or TooLarge if it cannot be stored."""
     output = value if isinstance(value, ToolOutput) else ToolOutput(content=value)
     content = output.content
     if isinstance(content, str):
@@ -272,16 +289,16 @@ def _ran(call: ToolCall, value: Any) -> CallOutcome:
     return CallOutcome(call, content, output.is_error, tuple(output.sources))
 
 
-def _failed(call: ToolCall, problem: BaseException) -> CallOutcome:
+def _make_failure(call: ToolCall, problem: BaseException) -> CallOutcome:
     words = replace_unstorable(str(problem)[:MAX_ERROR])
     return CallOutcome(call, f"The tool failed: {type(problem).__name__}: {words}", is_error=True)
 
 
-def text_of(content: Any) -> str:
+def text_of(content: object) -> str:
     return content if isinstance(content, str) else canonical_json(content)
 
 
-def shortened(text: str, most: int, where: str) -> str:
-    """The beginning of a result, with a mark that says how much there is and where. Never over `most`."""
+def shorten_result(text: str, most: int, where: str) -> str:
+    """Cut a result to `most` characters, with a note that says how long it is and where the whole of it is."""
     mark = f"\n[… cut here: {len(text):,} characters in all{where} …]"
     return text[: max(0, most - len(mark))] + mark[:most]

@@ -1,4 +1,4 @@
-"""Anthropic Messages."""
+"""The chat model for Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ except ImportError as problem:
     raise MissingExtra("anthropic", "The Anthropic client") from problem
 
 PATH = "/v1/messages"
-WORTH_A_CACHE = 8_000  # characters: the service caches nothing shorter than some thousand tokens
+MIN_CACHED = 8_000  # characters: the service caches nothing shorter than a few thousand tokens
 EPHEMERAL = {"type": "ephemeral"}
-NONE = {"type": "none"}  # of tools
-MAX_TOKENS = 4_096  # of the answer; the service wants a number
+NO_TOOLS = {"type": "none"}
+MAX_TOKENS = 4_096  # of the answer: the service requires a limit
 REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
     "refusal": "content_filter",
@@ -88,7 +88,7 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
             body["tools"] = [_tool(tool) for tool in request.tools]
             body["tool_choice"] = _choice(request)
         settings = dict(request.settings)
-        if settings.pop("parallel_tool_calls", True) is False and body.get("tool_choice", NONE) != NONE:
+        if settings.pop("parallel_tool_calls", True) is False and body.get("tool_choice", NO_TOOLS) != NO_TOOLS:
             body["tool_choice"]["disable_parallel_tool_use"] = True
         return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
 
@@ -107,15 +107,15 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
         yield Finished(REASONS.get(reason, reason), answer.get("stop_sequence"))
 
     async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        """The events of the stream. As plain JSON: the SDK's own types cost more than all the rest, for each token."""
-        heard = _Heard()
+        """Read the events as plain JSON: making the SDK's own types costs more than everything else, for each token."""
+        parser = _StreamParser()
         kind = anthropic.AsyncStream[object]
         stream: Any = await self._clients.get().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
         async with stream:
             async for event in stream:
-                for one in heard.take(event):
+                for one in parser.parse(event):
                     yield one
-        if not heard.over:
+        if not parser.over:
             raise BadModelResponse(self.name, "ended in the middle of its response")
 
     def _translate_error(self, error: Exception) -> ModelError:
@@ -153,8 +153,8 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What a stream has said so far."""
+class _StreamParser:
+    """The state of a stream: turns its events into ours."""
 
     over: bool = False
     reason: str = "stop"
@@ -162,10 +162,10 @@ class _Heard:
     usage: Any = None
     blocks: dict[int, _Block] = field(default_factory=dict)
 
-    def take(self, event: Any) -> list[ModelEvent]:
+    def parse(self, event: Any) -> list[ModelEvent]:
         kind = event["type"]
         if kind == "content_block_delta":
-            return self._delta(self.blocks[event["index"]], event["delta"])
+            return self._parse_delta(self.blocks[event["index"]], event["delta"])
         if kind == "message_start":
             self.usage = event["message"]["usage"]
             return [Started(event["message"].get("id"), event["message"].get("model"))]
@@ -174,7 +174,7 @@ class _Heard:
             self.blocks[event["index"]] = _Block(block["type"], block)
             return [TextDelta(block["text"])] if block["type"] == "text" and block["text"] else []
         if kind == "content_block_stop":
-            return _finished(self.blocks[event["index"]])
+            return _finish_block(self.blocks[event["index"]])
         if kind == "message_delta":
             self.reason = event["delta"].get("stop_reason") or self.reason
             self.sequence = event["delta"].get("stop_sequence")
@@ -184,7 +184,7 @@ class _Heard:
             return [Finished(REASONS.get(self.reason, self.reason), self.sequence)]
         return []
 
-    def _delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
+    def _parse_delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
         if delta["type"] == "text_delta":
             return [TextDelta(delta["text"])]
         if delta["type"] == "input_json_delta":
@@ -197,7 +197,7 @@ class _Heard:
         return []
 
 
-def _finished(block: _Block) -> list[ModelEvent]:
+def _finish_block(block: _Block) -> list[ModelEvent]:
     if block.kind == "tool_use":
         return [CallReady(call_of(block.start.get("id"), block.start.get("name"), "".join(block.pieces)))]
     if block.kind == "thinking":
@@ -207,32 +207,32 @@ def _finished(block: _Block) -> list[ModelEvent]:
 
 
 def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
-    """Tell the service up to where the prompt will be the same next time; it caches nothing by itself.
+    """Mark the part of the prompt that will be the same next time, because the service caches only what is marked.
 
-    During a tool loop also where it ends now: the next round only adds to it.
+    During a tool loop, mark the end too: the next round only adds to it.
     """
     prefix = to_anthropic(request.messages[: request.stable])
     weight = len(prefix["system"]) + sum(len(str(turn["content"])) for turn in prefix["messages"])
-    if not request.stable or weight < WORTH_A_CACHE:
+    if not request.stable or weight < MIN_CACHED:
         return
     messages = body["messages"]
     if prefix["messages"]:
         turn, end = len(prefix["messages"]) - 1, len(prefix["messages"][-1]["content"]) - 1
-        messages[turn] = _marked(messages[turn], end)
+        messages[turn] = _mark_block(messages[turn], end)
     else:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": EPHEMERAL}]
     if request.messages[-1]["role"] == "tool":
-        messages[-1] = _marked(messages[-1], len(messages[-1]["content"]) - 1)
+        messages[-1] = _mark_block(messages[-1], len(messages[-1]["content"]) - 1)
 
 
-def _marked(message: dict[str, Any], place: int) -> dict[str, Any]:
+def _mark_block(message: dict[str, Any], place: int) -> dict[str, Any]:
     blocks = list(message["content"])
     blocks[place] = {**blocks[place], "cache_control": EPHEMERAL}
     return {**message, "content": blocks}
 
 
 def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model thought before its calls stands before them again, or it does not go on."""
+    """Put the model's reasoning before its calls again: the service requires it."""
     for block in message["content"] if thoughts else ():
         if block["type"] == "tool_use" and block["id"] in thoughts:
             return {**message, "content": [*map(dict, thoughts[block["id"]]), *message["content"]]}
@@ -251,7 +251,7 @@ def _choice(request: ModelRequest) -> dict[str, Any]:
 
 
 def _usage(start: Any, end: Any) -> Usage:
-    """The service counts what it read from its cache, and what it put there, beside the rest."""
+    """Add up the input tokens: the service reports those read from and written to its cache separately."""
     cached = start.get("cache_read_input_tokens") or 0
     prompt = (start.get("input_tokens") or 0) + cached + (start.get("cache_creation_input_tokens") or 0)
     return Usage(prompt=prompt, completion=end.get("output_tokens"), cached=cached)

@@ -1,4 +1,4 @@
-"""How many tokens a model reads, by its name, and the budget that follows from it. Pure."""
+"""The context window of a model by its name, and the default token budget for it. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from palaver.context.options import DEFAULT_BUDGET
 
-# The first that fits. A model that is not here gets the default budget: small enough for any server.
+# The first match counts. A model that is not listed gets the default budget, which is small enough for any server.
 _WINDOWS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), window)
     for pattern, window in (
@@ -21,8 +21,8 @@ _WINDOWS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"claude", 200_000),
     )
 )
-MOST = 32_000  # tokens: a default that everybody can pay for; a larger budget is a choice
-SHARE = 0.75  # of the window: the rest is for the answer, and for what a count may be off by
+MAX_DEFAULT = 32_000  # tokens: an affordable default; a larger budget has to be chosen
+WINDOW_SHARE = 0.75  # the rest is for the answer, and for errors of counting
 
 
 def window_of(model: str) -> int | None:
@@ -31,5 +31,5 @@ def window_of(model: str) -> int | None:
 
 
 def default_budget(window: int | None) -> int:
-    """The budget of a context for a model that reads `window` tokens."""
-    return DEFAULT_BUDGET if window is None else min(MOST, max(1, int(window * SHARE)))
+    """Return the default budget of a context for a model with a window of `window` tokens."""
+    return DEFAULT_BUDGET if window is None else min(MAX_DEFAULT, max(1, int(window * WINDOW_SHARE)))

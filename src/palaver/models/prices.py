@@ -1,10 +1,9 @@
-"""What a call cost, where the settings say what tokens cost. Pure."""
+"""The cost of a call, for models whose price is in the settings. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.ports.models import Usage
@@ -14,7 +13,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for a million tokens. Without a price of their own, cached tokens cost what others do."""
+    """Dollars per million tokens. `cached` is the price of cached input tokens; by default that of `input`."""
 
     input: float
     output: float
@@ -26,11 +25,11 @@ class Price:
         if not isinstance(given, Mapping) or given.keys() - known or not {"input", "output"} <= given.keys():
             raise InvalidInput(f"models.{called}.price", "needs input and output, and may have cached")
         if not all(_is_amount(value) for value in given.values()):
-            raise InvalidInput(f"models.{called}.price", "must be dollars for a million tokens")
+            raise InvalidInput(f"models.{called}.price", "must be dollars per million tokens")
         return cls(**given)
 
     def cost(self, usage: Usage) -> float | None:
-        """Dollars; None when the provider did not say how much was used."""
+        """Return the cost in dollars, or None if the provider did not report usage."""
         if usage.prompt is None and usage.completion is None:
             return None
         cached = min(usage.cached or 0, usage.prompt or 0)
@@ -39,5 +38,5 @@ class Price:
         return (fresh * self.input + cached * rate + (usage.completion or 0) * self.output) / MILLION
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

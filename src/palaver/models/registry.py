@@ -1,4 +1,4 @@
-"""Models by name: "openai:MODEL", "responses:MODEL", "anthropic:MODEL", "offline", or a name of the application."""
+"""Models by name: "openai:MODEL", "responses:MODEL", "anthropic:MODEL", "offline", or the application's own names."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Named = str | Mapping[str, Any] | ChatModel
 
 @dataclass(slots=True)
 class ModelRegistry:
-    """Which models there are, and which one answers.
+    """The models of one store, and the rules that choose one.
 
-    `names` are the application's own: each stands for another name, for a mapping (model, base_url, api_key, timeout,
-    window, price) or for a model that is handed in. "fast" is such a name. `default` is the settings' choice.
+    `names` are the application's own: each maps to another name, to options (model, base_url, api_key, timeout,
+    window, price) or to a model object. "fast" is such a name. `default` is the model of the settings.
     """
 
     default: str = OFFLINE
@@ -33,7 +33,7 @@ class ModelRegistry:
     _open: dict[str, ChatModel] = field(default_factory=dict)
 
     def choose(self, info: ConversationInfo, *, call: str | None = None, agent: str | None = None) -> str:
-        """The name of the model that answers here: by call, conversation, agent, workspace, settings, in that order."""
+        """Return the name of the model for an answer: that of the call, conversation, agent, workspace or settings."""
         return (
             call
             or info.model
@@ -44,56 +44,56 @@ class ModelRegistry:
 
     @property
     def fast(self) -> str | None:
-        """The name "fast", where it stands for something."""
+        """The name "fast", if the application has defined it."""
         return "fast" if "fast" in self.names else None
 
     def chat(self, name: str) -> ChatModel:
-        """The model of that name, opened once. Raises InvalidInput, or MissingExtra."""
+        """Return the model of that name; it is opened once. Raises InvalidInput or MissingExtra."""
         if name not in self._open:
-            self._open[name] = self._opened(name)
+            self._open[name] = self._open_named(name)
         return self._open[name]
 
     def price(self, name: str) -> Price | None:
-        """What the model of that name costs, where the settings say it."""
-        _, known = self._meant(name)
+        """Return the price of the model of that name, if it is configured."""
+        _, known = self._resolve(name)
         return Price.of(name, known["price"]) if isinstance(known, Mapping) and "price" in known else None
 
-    def _opened(self, called: str) -> ChatModel:
-        name, known = self._meant(called)
+    def _open_named(self, called: str) -> ChatModel:
+        name, known = self._resolve(called)
         if isinstance(known, Mapping):
-            return _with_options(called, known)
+            return _open_with_options(called, known)
         return open_model(name) if known is None else known
 
-    def _meant(self, called: str) -> tuple[str, Mapping[str, Any] | ChatModel | None]:
-        """The last of the names that stand for each other, and what that one stands for."""
+    def _resolve(self, called: str) -> tuple[str, Mapping[str, Any] | ChatModel | None]:
+        """Follow a name to the last one, and return that with its options or its model object."""
         name, seen = called, set[str]()
         while isinstance(known := self.names.get(name), str):
             if name in seen:
-                raise InvalidInput("model", f"{called!r} stands for itself")
+                raise InvalidInput("model", f"{called!r} refers to itself")
             seen.add(name)
             name = known
         return name, known
 
     async def aclose(self) -> None:
-        """Close what was opened here; a model that was handed in is closed by its maker."""
+        """Close the models that were opened here, but not the objects that the application passed in."""
         for model in self._open.values():
             if not any(model is named for named in self.names.values()) and hasattr(model, "aclose"):
                 await model.aclose()
 
 
-def _with_options(called: str, given: Mapping[str, Any]) -> ChatModel:
+def _open_with_options(called: str, given: Mapping[str, Any]) -> ChatModel:
     unknown = given.keys() - set(OPTIONS)
     if unknown or not isinstance(given.get("model"), str):
-        problem = f"{sorted(unknown)[0]!r} is not known" if unknown else "needs a model"
-        raise InvalidInput(f"models.{called}", f"{problem}; there are {', '.join(OPTIONS)}")
+        problem = f"unknown option {sorted(unknown)[0]!r}" if unknown else "needs a model"
+        raise InvalidInput(f"models.{called}", f"{problem}; the options are {', '.join(OPTIONS)}")
     if "price" in given:
-        Price.of(called, given["price"])  # refused at once, not at the end of an answer
+        Price.of(called, given["price"])  # so that an invalid price is rejected now, not at the end of an answer
     rest = {name: value for name, value in given.items() if name not in ("model", "price")}
     return open_model(given["model"], **rest)
 
 
 def open_model(name: str, **options: Any) -> ChatModel:
-    """The model of that name. Keys come from the environment, or from `api_key`."""
+    """Open a model by its name. Keys come from the environment, or from `api_key`."""
     kind, colon, model = name.partition(":")
     if name == OFFLINE:
         from palaver.models.offline.chat import OfflineChat
@@ -101,7 +101,7 @@ def open_model(name: str, **options: Any) -> ChatModel:
         return OfflineChat()
     if kind not in KINDS or not colon or not model.strip():
         ways = ", ".join(f"{one}:MODEL" for one in KINDS)
-        raise InvalidInput("model", f"{name!r} is not known: use {ways}, {OFFLINE} or a name from models=")
+        raise InvalidInput("model", f"unknown model {name!r}: use {ways}, {OFFLINE} or a name from models=")
     if kind == "openai":
         from palaver.models.openai.chat import OpenAIChat
 

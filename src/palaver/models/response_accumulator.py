@@ -1,4 +1,4 @@
-"""What a model has said in one call, taken in event by event."""
+"""The response of one model call, accumulated event by event."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from palaver.model import ToolCall
 from palaver.ports.models import CallReady, Cited, Finished, ModelEvent, Started, Thought, Usage
 
 STOPPED = "stopped"
-STOP_SEQUENCE = "stop_sequence"  # in the metadata of an answer: what the model was told to stop at, and did
+STOP_SEQUENCE = "stop_sequence"  # metadata of an answer: the stop sequence at which the model stopped
 
 
 @dataclass(slots=True)
 class ModelResponse:
-    """What the model has said so far."""
+    """The response so far: ids, tool calls, sources, reasoning, usage and times. The text is stored elsewhere."""
 
     began: float = field(default_factory=time.perf_counter)
     first: float | None = None
@@ -37,7 +37,7 @@ class ModelResponse:
         if isinstance(event, Started):
             self.id, self.model = event.id, event.model
         elif isinstance(event, CallReady):
-            self.calls.append(self._distinct(event.call))
+            self.calls.append(self._with_unique_id(event.call))
         elif isinstance(event, Cited):
             self.sources.append(event.source)
         elif isinstance(event, Thought):
@@ -47,19 +47,19 @@ class ModelResponse:
         elif isinstance(event, Finished):
             self.finish, self.sequence = event.reason, event.sequence
 
-    def _distinct(self, call: ToolCall) -> ToolCall:
-        """Some servers give the calls of one answer the same id: then each result would be everybody's."""
+    def _with_unique_id(self, call: ToolCall) -> ToolCall:
+        """Give a call a new id if its own is taken: some servers repeat one id, and results are matched by id."""
         taken = {one.id for one in self.calls}
         return replace(call, id=f"call_{new_id()}") if call.id in taken else call
 
     @property
     def reason(self) -> str:
-        """Calls that were not allowed any more are not made; what remains is an end like any other."""
+        """The finish reason of a reply without calls. If calls were dropped because none were allowed, it is "stop"."""
         return "stop" if self.finish is None or self.finish == "tool_calls" else self.finish
 
     @property
     def end_metadata(self) -> dict[str, str]:
-        """What of the end is kept with the turn, beside the reason."""
+        """Metadata about the end of the response, for the stored turn."""
         return {} if self.sequence is None else {STOP_SEQUENCE: self.sequence}
 
     def timings(self) -> dict[str, float | None]:
@@ -67,7 +67,7 @@ class ModelResponse:
         return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
 
     def to_record(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
-        """What came back, without a word of it."""
+        """Return how the call ended, without any of its text."""
         usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
         status = getattr(problem, "status", None)
         return {

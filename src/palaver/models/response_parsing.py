@@ -1,4 +1,4 @@
-"""What the chat models share: settings that go into a body, arguments of calls, seconds to wait. Pure."""
+"""Parts of requests and responses that the chat models share: settings, tool calls, retry delays. Pure."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from palaver.model import ToolCall
 
 
 def with_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with the caller's settings. What Palaver decides itself cannot be set."""
+    """Return the body with the caller's settings. Fields that Palaver sets itself are rejected."""
     taken = (body.keys() | {"stream"}) & settings.keys()
     if taken:
-        raise InvalidInput(f"settings.{sorted(taken)[0]}", "is decided by generate and cannot be set")
+        raise InvalidInput(f"settings.{sorted(taken)[0]}", "is set by generate and cannot be overridden")
     return {**body, **settings}
 
 
 def call_of(id: str | None, name: str | None, arguments: str) -> ToolCall:
-    """A call as the model wrote it; its own string where that is no JSON object. Some servers give no id."""
+    """Return a call as the model wrote it. Arguments that are not a JSON object stay text; a missing id is made."""
     value: Any = arguments
     try:
         value = msgspec.json.decode(arguments) if arguments.strip() else {}
     except msgspec.DecodeError:
-        pass  # whoever runs the call says what is wrong with it
+        pass  # the tool runner reports invalid arguments to the model
     return ToolCall(id or f"call_{new_id()}", name or "unnamed", value if isinstance(value, dict) else arguments)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """How long the service wants to be left alone, in seconds."""
+    """Return how many seconds the service asks to wait before the next request, if it says so."""
     try:
         if "retry-after-ms" in headers:
             return max(0.0, float(headers["retry-after-ms"]) / 1000)

@@ -1,4 +1,4 @@
-"""Asking again: when the service is busy or fails before its first word, a few times, and every time on record."""
+"""Retries of a request that fails before any output, each of them recorded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from palaver.ports.models import ChatModel, ModelEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, and how long to wait: twice as long each time, or as long as the service asks for.
+    """How often to retry, and how long to wait: twice as long each time, or as long as the service asks for.
 
-    A service that wants to be left alone for longer than `longest` seconds is not waited for.
+    If the service asks for more than `longest` seconds, the request fails at once.
     """
 
     most: int = 2
@@ -24,19 +24,19 @@ class RetryPolicy:
     longest: float = 30.0
 
     def pause(self, attempt: int, problem: ModelUnavailable) -> float | None:
-        """Seconds to wait before the next try; None: give up."""
+        """Return the seconds to wait before the next attempt, or None to give up."""
         if attempt >= self.most:
             return None
-        asked = problem.retry_after if isinstance(problem, RateLimited) else None
-        if asked is not None:
-            return asked if asked <= self.longest else None
+        requested = problem.retry_after if isinstance(problem, RateLimited) else None
+        if requested is not None:
+            return requested if requested <= self.longest else None
         return min(self.longest, self.first * float(2**attempt) * random.uniform(0.8, 1.2))
 
 
 async def stream_with_retries(
     model: ChatModel, body: dict[str, Any], retries: RetryPolicy, record: list[dict[str, Any]]
 ) -> AsyncGenerator[ModelEvent]:
-    """The events of the first try that gets an answer. `record` gets one entry for each that did not."""
+    """Yield the events of the first attempt that succeeds. `record` gets an entry for each that failed."""
     attempt = 0
     while True:
         begun = False

@@ -1,4 +1,4 @@
-"""Counting that learns: what a provider says a prompt weighed, against our own count, per model."""
+"""The ratio between a provider's token counts and ours, learned per model from the usage that it reports."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from palaver.model import Scope
 from palaver.ports.engine import RequestStore
 from palaver.ports.models import CounterBound
 
-FEWEST = 64  # tokens: in a shorter prompt the fixed costs of a message are most of it
-LOWEST, HIGHEST = 0.25, 4.0  # beyond that, somebody counts something else
-SLOWLY = 0.05  # of the way down, for each answer that weighed less than the bound
+MIN_TOKENS = 64  # in a shorter prompt, the fixed cost per message outweighs the text
+MIN_RATIO, MAX_RATIO = 0.25, 4.0  # a ratio beyond these means that the provider counts something else
+DECAY = 0.05  # share of the distance by which the ratio falls after a lower count
 
 
 @dataclass(slots=True)
 class TokenRatios:
-    """The bounds of one open store. A bound goes up at once, and comes down slowly."""
+    """The ratios of one open store. A ratio rises at once and falls slowly, so that prompts stay within the budget."""
 
     engine: RequestStore
     _known: dict[tuple[str, str], CounterBound | None] = field(default_factory=dict)
 
     async def ratio(self, scope: Scope, model: str) -> float:
-        """By how much to mistrust our count of a text for this model: 1, or more."""
+        """Return how many tokens the provider counts for one of ours, at least 1."""
         key = (scope.tenant, model)
         if key not in self._known:
             self._known[key] = await self.engine.counter_bound(scope, model)
@@ -29,19 +29,19 @@ class TokenRatios:
         return 1.0 if bound is None else max(1.0, bound.ratio)
 
     async def learn(self, scope: Scope, model: str, *, counted: int, reported: int) -> None:
-        """Take note of one prompt."""
-        if counted < FEWEST or reported <= 0:
+        """Update the ratio from one prompt: our count, and the count that the provider reported."""
+        if counted < MIN_TOKENS or reported <= 0:
             return
         await self.ratio(scope, model)
         before = self._known[scope.tenant, model]
-        after = _moved(before, model, min(HIGHEST, max(LOWEST, reported / counted)))
+        after = _update(before, model, min(MAX_RATIO, max(MIN_RATIO, reported / counted)))
         self._known[scope.tenant, model] = after
         if before is None or abs(after.ratio - before.ratio) > 0.001:
             await self.engine.put_counter_bound(scope, after)
 
 
-def _moved(before: CounterBound | None, model: str, seen: float) -> CounterBound:
+def _update(before: CounterBound | None, model: str, seen: float) -> CounterBound:
     if before is None:
         return CounterBound(model=model, ratio=seen, samples=1)
-    down = before.ratio - (before.ratio - seen) * SLOWLY
+    down = before.ratio - (before.ratio - seen) * DECAY
     return CounterBound(model=model, ratio=max(seen, down), samples=before.samples + 1)

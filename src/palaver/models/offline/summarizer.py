@@ -1,7 +1,7 @@
-"""A summary without a model: the sentences that carry the most, word for word. Pure.
+"""Extractive summaries without a model: the most informative sentences, word for word. Pure.
 
-Centrality picks pleasantries in dialogue, so sentences are weighed by cues instead: numbers, dates, names, what people
-say of themselves, decisions, plans, preferences, changes. What was said is cut, never reworded.
+Centrality picks pleasantries in dialogue, so sentences are scored by cues instead: numbers, dates, names, statements
+about oneself, decisions, plans, preferences, changes. Sentences are cut, never reworded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
@@ -32,7 +31,7 @@ Count = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence and where it belongs: `group` is its turn, `order` its place in the whole."""
+    """A sentence with its place: `group` is its turn, `order` its position in the whole."""
 
     order: int
     group: int
@@ -43,26 +42,26 @@ class _Sentence:
 
 
 def summarize(turns: Sequence[Turn], *, budget: int, count: Count, pause: Pause = no_pause) -> str:
-    """The most telling sentences of `turns` as dated, attributed lines, oldest first; never more than `budget`.
+    """Return the most informative sentences of `turns` as dated, attributed lines, oldest first, within `budget`.
 
-    Every line is `[date] actor: sentences`; a tool's result is `(tool name → beginning of it)`. Greetings and thanks
-    are left out even where there is room. Empty when there is nothing to say or no room for a word of it.
+    Every line is `[date] actor: sentences`; a tool's result is `(tool name → its beginning)`. Greetings and thanks are
+    left out even if there is room. Empty if there is nothing to say or no room for a word.
     """
-    return _write(_weigh(_said(turns), pause), budget, count)
+    return _write(_weigh(_sentences_of_turns(turns), pause), budget, count)
 
 
 def merge(
     texts: Sequence[tuple[str, datetime | None] | Summary], *, budget: int, count: Count, pause: Pause = no_pause
 ) -> str:
-    """One summary of several, in the order given: all of their lines when they fit, otherwise the most telling.
+    """Merge summaries in the order given: all of their lines if they fit, otherwise the most informative ones.
 
-    Lines keep their own date and speaker. A line without a date gets that of its text, where one is given.
+    Lines keep their own date and speaker. A line without a date gets that of its text, if there is one.
     """
     lines = list(dict.fromkeys(line for text in texts for line in _lines(text)))
     whole = "\n".join(prefix + body for prefix, body in lines)
     if count(whole) <= budget:
         return whole
-    return _write(_weigh(_resaid(lines), pause), budget, count)
+    return _write(_weigh(_sentences_of_lines(lines), pause), budget, count)
 
 
 # ---- sentences -----------------------------------------------------------------------------------------------------
@@ -73,7 +72,7 @@ _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？।؟]+|\n+")
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|approx|inc|jr|sr)|\b[a-z])\.$", re.I)
 _SPACE = re.compile(r"\s+")
 _DATED = re.compile(r"(\[\d{4}-\d{2}-\d{2}\] (?:[^:\n]{1,80}: )?)(.*)", re.S)
-# What people say before they say something.
+# Words that open a sentence and say nothing.
 _OPENING = re.compile(
     r"^(?:(?:hey|hi|hello|oh|well|so|yeah|yes|yep|yup|wow|ah|aw+|haha|lol|ok|okay|sure|thanks|thank you|anyway|btw"
     r"|by the way|honestly|actually|absolutely|definitely|exactly|totally|gotcha|hmm+|um+|and|but)"
@@ -82,18 +81,18 @@ _OPENING = re.compile(
 )
 
 
-def _said(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str, float]]:
-    """Group, prefix, sentence and weight of the speaker, for all that was said."""
+def _sentences_of_turns(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str, float]]:
+    """Yield the group, prefix, text and speaker weight of every sentence."""
     names = {call.id: call.name for turn in turns for call in turn.tool_calls}
     answered = {result.id for turn in turns for result in turn.tool_results}
     asked = False
     for group, turn in enumerate(turns):
         prefix = f"[{turn.created:%Y-%m-%d}] {_flat(turn.actor) or turn.role}: "
         for result in turn.tool_results:
-            yield group, prefix, _tool(names.get(result.id, "call"), result.content), 1.0
+            yield group, prefix, _describe_tool_result(names.get(result.id, "call"), result.content), 1.0
         for call in turn.tool_calls:
             if call.id not in answered:
-                yield group, prefix, _tool(call.name, ELLIPSIS), 1.0
+                yield group, prefix, _describe_tool_result(call.name, ELLIPSIS), 1.0
         found = list(_sentences(turn.text)) if turn.role != "tool" or not turn.tool_results else []
         for n, sentence in enumerate(found):
             answers = 1.25 if asked and n == 0 else 1.0
@@ -101,13 +100,13 @@ def _said(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str, float]]:
         asked = bool(found) and found[-1].endswith(("?", "？", "؟"))
 
 
-def _tool(name: str, content: Any) -> str:
+def _describe_tool_result(name: str, content: object) -> str:
     text = _flat(content if isinstance(content, str) else canonical_json(content))
     return f"(tool {name} → {text if len(text) <= MAX_RESULT else text[: MAX_RESULT - 1] + ELLIPSIS})"
 
 
 def _lines(text: tuple[str, datetime | None] | Summary) -> Iterator[tuple[str, str]]:
-    """The lines of a summary, each as its prefix and its body."""
+    """Yield the lines of a summary, each as its prefix and its body."""
     body, date = (text.text, None) if isinstance(text, Summary) else text
     default = f"[{date:%Y-%m-%d}] " if date else ""
     for line in body.splitlines():
@@ -117,14 +116,14 @@ def _lines(text: tuple[str, datetime | None] | Summary) -> Iterator[tuple[str, s
             yield prefix, said
 
 
-def _resaid(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str, float]]:
+def _sentences_of_lines(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str, float]]:
     for group, (prefix, body) in enumerate(lines):
         for sentence in [body] if body.startswith("(tool ") else _sentences(body):
             yield group, prefix, sentence, 1.0
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of `text` on one line each, without markup, openings and code (unless there is nothing else)."""
+    """Yield the sentences of `text` on one line each, without markup, openings and code (unless it is all code)."""
     if len(text) > MAX_READ:
         text = text[: MAX_READ // 2] + "\n" + text[-MAX_READ // 2 :]
     text = _FENCE.sub("\n", text) if _FENCE.sub("", text).strip() else text
@@ -149,7 +148,7 @@ def _flat(text: str) -> str:
 
 
 def _middle_out(text: str, keep: int) -> str:
-    """At most `keep` characters of `text`: its beginning and its end, with a visible cut between."""
+    """Return at most `keep` characters of `text`: its beginning and its end, with an ellipsis between."""
     if len(text) <= keep:
         return text
     head = math.ceil((keep - 1) * 2 / 3)
@@ -159,16 +158,16 @@ def _middle_out(text: str, keep: int) -> str:
 
 # ---- worth ---------------------------------------------------------------------------------------------------------
 
-_NOTHING = -10.0  # what a sentence is worth that only opens the talk, or has no word
+_NOTHING = -10.0  # the score of a sentence that is only an opening, or has no word
 _SPEAKER = {"user": 1.0, "assistant": 0.7, "system": 0.5, "tool": 0.8}
 
 
 def _words(text: str) -> str:
-    """One of these words, in any case; an underscore stands for the space inside an expression."""
+    """Return a pattern for one of these words, in any case; an underscore stands for a space."""
     return r"(?i:\b(?:" + "|".join(word.replace("_", " ") for word in text.split()) + r")\b)"
 
 
-# How much it tells that a sentence has this, once; a second and a third time tell less.
+# The weight of a cue that occurs once; the second and third occurrence count less.
 _CUES = tuple(
     (re.compile(pattern), weight)
     for pattern, weight in (
@@ -189,10 +188,10 @@ _CUES = tuple(
             1.0,
         ),
         (_words("two three four five six seven eight nine ten dozen twice first second third"), 0.4),
-        # names: a capital inside the sentence, and what stands in quotation marks
+        # names: a capital inside the sentence, and text in quotation marks
         (r"(?<=[a-z,;:] )(?!I\b|I')[A-Z][\w'’-]+", 0.9),
         (r"[\"“][^\"”]{2,60}[\"”]", 0.6),
-        # what people say of themselves
+        # statements about oneself
         (_words("i i'm i've i'll i'd my we we're we've we'll our"), 0.5),
         (
             r"(?i:\bmy (?:\w+ )?)"
@@ -202,7 +201,7 @@ _CUES = tuple(
             ),
             0.7,
         ),
-        # what was decided, planned, done or changed
+        # decisions, plans, actions, changes
         (
             _words(
                 "decided? decision agreed? chose choose settled?_on go(?:ing)?_with conclu\\w+ approved? confirmed?"
@@ -226,7 +225,7 @@ _CUES = tuple(
             ),
             0.8,
         ),
-        # what is liked, needed, forbidden, corrected
+        # likes, needs, prohibitions, corrections
         (
             _words(
                 """prefer\\w* favou?rite allergic vegetarian vegan always never hates? loves? enjoy\\w* into fan_of
@@ -252,7 +251,7 @@ _QUESTION = re.compile(r"[?？؟][\"'”’)\]]*$")
 
 
 def _weigh(said: Iterable[tuple[int, str, str, float]], pause: Pause) -> list[_Sentence]:
-    """Every sentence with its worth: its cues, and how rare its words are here."""
+    """Score every sentence: by its cues, and by how rare its words are here."""
     found = [(*one, terms(one[2])) for one in iterate_with_pauses(said, pause)]
     frequency = Counter(stem for *_, stems in found for stem in set(stems))
     return [
@@ -282,7 +281,7 @@ def _write(found: Sequence[_Sentence], budget: int, count: Count) -> str:
     if budget <= 0 or not found:
         return ""
     chosen = _choose(found, budget, count)
-    while chosen:  # a tokenizer may count the whole higher than its parts
+    while chosen:  # a tokenizer may count more for the whole than for its parts
         text = _render(chosen)
         if count(text) <= budget:
             return text
@@ -292,9 +291,9 @@ def _write(found: Sequence[_Sentence], budget: int, count: Count) -> str:
 
 
 def _choose(found: Sequence[_Sentence], budget: int, count: Count) -> list[_Sentence]:
-    """Greedily the most worth per token, where words that are already covered count for little.
+    """Choose greedily by score per token, where words that are already covered count for little.
 
-    What is covered only grows, so a gain only falls: the top of the heap is right when its gain is up to date.
+    The covered words only grow, so a gain only falls: the top of the heap is right if its gain is up to date.
     """
     costs = {sentence.order: max(1, count(" " + sentence.text)) for sentence in found if sentence.worth > 0}
     prefixes = {sentence.prefix: count("\n" + sentence.prefix.rstrip()) for sentence in found}
@@ -327,7 +326,7 @@ def _choose(found: Sequence[_Sentence], budget: int, count: Count) -> list[_Sent
 
 
 def _is_repeated(sentence: _Sentence, chosen: Sequence[_Sentence], covered: set[str]) -> bool:
-    """Whether one chosen sentence says nearly all of it already."""
+    """Return whether one chosen sentence contains nearly all of its words."""
     if not sentence.stems <= covered:
         return False
     return any(len(sentence.stems & other.stems) >= 0.9 * len(sentence.stems) for other in chosen)
@@ -346,7 +345,7 @@ def _render(chosen: Sequence[_Sentence]) -> str:
 
 
 def _cut(sentence: _Sentence, budget: int, count: Count) -> str:
-    """As much of one sentence as fits, cut in its middle; without its prefix where there is no room for both."""
+    """Return as much of one sentence as fits, cut in its middle; without its prefix if there is no room for both."""
     for prefix in (sentence.prefix, ""):
         low, high = 0, len(sentence.text)
         while low < high:

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, and every server that speaks it: Ollama, vLLM, LM Studio and so on by their base URL."""
+"""The chat model for OpenAI Chat Completions and compatible servers (Ollama, vLLM, LM Studio …) by their base URL."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class OpenAIChat(OpenAIClient):
         yield Finished("tool_calls" if calls else choice.get("finish_reason") or "stop")
 
     async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        heard = _Heard()
+        parser = _ChunkParser()
         async with self._post_stream(PATH, body) as chunks:
             async for chunk in chunks:
-                for event in heard.take(chunk):
+                for event in parser.parse(chunk):
                     yield event
-        if heard.reason is None:
+        if parser.reason is None:
             raise BadModelResponse(self.name, "ended in the middle of its response")
-        for call in heard.calls.values():
+        for call in parser.calls.values():
             yield CallReady(call_of(call.id, call.name, "".join(call.arguments)))
-        yield Finished("tool_calls" if heard.calls else heard.reason)
+        yield Finished("tool_calls" if parser.calls else parser.reason)
 
 
 @dataclass(slots=True)
@@ -73,38 +73,38 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What a stream has said so far."""
+class _ChunkParser:
+    """The state of a stream: turns its chunks into our events."""
 
     started: bool = False
     reason: str | None = None
     calls: dict[int, _Call] = field(default_factory=dict)
 
-    def take(self, chunk: Any) -> list[ModelEvent]:
+    def parse(self, chunk: Any) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         if not self.started:
             self.started = True
             events.append(Started(chunk.get("id"), chunk.get("model")))
         for choice in chunk.get("choices") or ():
-            events += self._choice(choice)
+            events += self._parse_choice(choice)
         if chunk.get("usage"):
             events.append(_usage(chunk["usage"]))
         return events
 
-    def _choice(self, choice: Any) -> list[ModelEvent]:
+    def _parse_choice(self, choice: Any) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         delta = choice.get("delta") or {}
-        # What DeepSeek, vLLM and others call what a model thinks aloud; OpenAI has no name for it here.
+        # The names that DeepSeek, vLLM and others use for reasoning; OpenAI has none in this API.
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):
             events.append(ReasoningDelta(str(thought)))
         if text := delta.get("content"):
             events.append(TextDelta(text))
         for piece in delta.get("tool_calls") or ():
-            self._call(piece)
+            self._add_call(piece)
         self.reason = choice.get("finish_reason") or self.reason
         return events
 
-    def _call(self, piece: Any) -> None:
+    def _add_call(self, piece: Any) -> None:
         index = piece.get("index")
         call = self.calls.setdefault(len(self.calls) if index is None else index, _Call())
         function = piece.get("function") or {}

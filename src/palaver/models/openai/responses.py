@@ -1,4 +1,4 @@
-"""OpenAI Responses. The service may keep its answers, and then continues one by its id."""
+"""The chat model for OpenAI Responses. The service can keep its responses and continue one by its id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from palaver.ports.models import (
 
 PATH = "/responses"
 TEXTS = ("response.output_text.delta", "response.refusal.delta")
-THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -34,7 +34,7 @@ class OpenAIResponses(OpenAIClient):
     remembers = True
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        """The system's text goes into `instructions`: the service does not carry those from one answer to the next."""
+        """Return the request. System messages go into `instructions`, which the service does not carry over."""
         lead = 0
         while lead < len(request.messages) and request.messages[lead]["role"] == "system":
             lead += 1
@@ -69,7 +69,7 @@ class OpenAIResponses(OpenAIClient):
                 kind = event["type"]
                 if kind in TEXTS:
                     yield TextDelta(event["delta"])
-                elif kind in THOUGHTS:
+                elif kind in REASONING:
                     yield ReasoningDelta(event["delta"])
                 elif kind == "response.created":
                     yield Started(event["response"]["id"], event["response"].get("model"))
@@ -82,7 +82,7 @@ class OpenAIResponses(OpenAIClient):
         raise BadModelResponse(self.name, "ended in the middle of its response")
 
     def _end(self, answer: Any) -> list[ModelEvent]:
-        """The calls, the sources and the usage are read from the whole answer: there they are complete."""
+        """Return the last events. Calls, sources and usage are complete only in the whole response."""
         if answer.get("status") == "failed":
             error = answer.get("error") or {}
             raise self._refusal(error.get("code"), error.get("message"))
