@@ -8,10 +8,10 @@
     ├── NotFound (LookupError)         also what another tenant's id looks like
     │   ├── ConversationNotFound
     │   ├── TurnNotFound
-    │   └── AttachmentNotFound
-    ├── Gone (LookupError)             was here, was deleted for good, will not come back
-    │   ├── ConversationGone
-    │   └── TurnGone
+    │   ├── AttachmentNotFound
+    │   └── Gone                       was here, was deleted for good, will not come back
+    │       ├── ConversationGone
+    │       └── TurnGone
     ├── Conflict                       somebody else moved the thread on; read again, then decide
     │   ├── AppendConflict             expected one sequence number, found another
     │   ├── UpdateConflict             the conversation has changed since it was read
@@ -84,9 +84,9 @@ class NotFound(PalaverError, LookupError):
 
 
 class ConversationNotFound(NotFound):
-    def __init__(self, conversation: str) -> None:
+    def __init__(self, conversation: str, hint: str = "") -> None:
         self.conversation = conversation
-        super().__init__(f"no conversation {conversation!r}")
+        super().__init__(f"no conversation {conversation!r}" + (f": {hint}" if hint else ""))
 
 
 class TurnNotFound(NotFound):
@@ -101,8 +101,8 @@ class AttachmentNotFound(NotFound):
         super().__init__(f"no attachment {attachment!r} in this conversation")
 
 
-class Gone(PalaverError, LookupError):
-    """Deleted for good."""
+class Gone(NotFound):
+    """Deleted for good. Over HTTP this is 410, not 404."""
 
 
 class ConversationGone(Gone):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from palaver import Conversation
+import palaver
+from palaver import Conversation, Scope
 from palaver.conversations.contexts import Contexts
 from palaver.errors import ModelRefused
 from palaver.testing.providers import Fail, LoopbackProvider, Say, previous_missing, too_long
@@ -198,3 +199,17 @@ async def test_two_conversations_do_not_share_an_answer(opened: Opener, provider
         assert answers
         await store.generate("c", "One.")
     assert previous(provider) == [None, None, None]
+
+
+@pytest.mark.parametrize("verb", ["forget", "reset"])
+async def test_a_deletion_that_is_refused_leaves_the_thread_at_the_service(
+    opened: Opener, provider: LoopbackProvider, verb: str
+) -> None:
+    async with opened(model="responses") as store:
+        talk = await store.conversation("x", participants=["bob"])
+        await talk.generate("One.")
+        bob = await store.scoped(Scope(store.scope.tenant, "bob")).get(talk.id)
+        with pytest.raises(palaver.PermissionDenied):
+            await getattr(bob, verb)()
+        await talk.generate("Two.")
+        assert previous(provider) == [None, "resp_1"]

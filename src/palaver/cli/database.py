@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.opening import open as open_store
-from palaver.errors import ConversationNotFound, EngineError, Gone, InvalidInput, NotFound, RowUnreadable
+from palaver.errors import ConversationNotFound, EngineError, InvalidInput, NotFound, RowUnreadable
 from palaver.model import ConversationInfo
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
         for tip in tips:
             try:
                 yield await _even_damaged(store, store.get(tip.conversation))
-            except (NotFound, Gone):
+            except NotFound:
                 continue  # of those that were deleted, the end of the log is still there
         after = tips[-1].conversation
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.details import clean_changes, clean_owner
+from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, clean_text, optional_name
@@ -64,7 +65,13 @@ class Directory:
 
     async def get(self, id: str) -> ConversationInfo:
         require_right(self.scope, READ)
-        return await self.engine.conversation(self.scope, clean_name("id", id))
+        id = clean_name("id", id)
+        try:
+            return await self.engine.conversation(self.scope, id)
+        except ConversationNotFound:
+            if is_id(id):
+                raise
+            raise ConversationNotFound(id, "get takes an id, use find(key)") from None
 
     async def get_or_find(self, id_or_key: str) -> ConversationInfo:
         try:

@@ -16,7 +16,6 @@ from palaver.errors import (
     BadModelResponse,
     ContextTooLong,
     EngineError,
-    Gone,
     InvalidInput,
     ModelError,
     NotFound,
@@ -188,7 +187,7 @@ class ModelCall:
         if self.plan.price is not None:
             record["cost"] = self.plan.price.cost(self.response.usage)
         # A busy database or a deleted conversation must neither fail an answer that is stored nor hide why one failed.
-        with suppress(EngineError, Gone, NotFound):
+        with suppress(EngineError, NotFound):
             await self.attempt.recorder.finish(record, None if turn is None else turn.id)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
-from palaver.errors import Gone, ModelUnavailable, NotFound
+from palaver.errors import ModelUnavailable, NotFound
 from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.generation.tool_calls import is_abandoned, server_calls
 from palaver.model import Turn
@@ -79,7 +79,7 @@ class Exchange:
         turns = [self.input, *(one.turn for one in events if isinstance(one, ToolsPlanned | Answered))]
         try:
             return any([(await self.talk.turn(turn)).status == "forgotten" for turn in turns])
-        except (NotFound, Gone):
+        except NotFound:
             return True
 
     async def wait_for_output(self, seconds: float) -> None:

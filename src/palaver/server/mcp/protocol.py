@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 import palaver
 from palaver.conversations.store import Store
-from palaver.errors import EngineError, Gone, NotFound, PalaverError
+from palaver.errors import EngineError, NotFound, PalaverError
 from palaver.model import SYSTEM
 from palaver.server import wire
 from palaver.server.live.channel import ChannelHub
@@ -124,7 +124,7 @@ async def _translate_errors(ctx: Context, call_next: Any) -> Any:
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
-    except (NotFound, Gone) as problem:
+    except NotFound as problem:
         code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else NOT_FOUND
         raise MCPError(code, str(problem)) from None
     except PalaverError as problem:
@@ -333,7 +333,7 @@ async def _find_readable(store: Store, uris: list[str]) -> dict[str, Any]:
         if address is not None:
             try:
                 found[uri] = await store.get(address.conversation)
-            except (NotFound, Gone):
+            except NotFound:
                 pass  # not promised
     return found
 

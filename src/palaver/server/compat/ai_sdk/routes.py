@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
-from palaver.errors import Gone, NotFound, PermissionDenied
+from palaver.errors import NotFound, PermissionDenied
 from palaver.model import Turn
 from palaver.server.compat import responses
 from palaver.server.compat.ai_sdk import format as ai_sdk
@@ -102,7 +102,7 @@ async def _explanation(exchange: Exchange) -> Mapping[str, Any] | None:
 async def _describe_recalled(store: Store, score: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         turn = await (await store.get(score["conversation"])).turn(score["turn"])
-    except (NotFound, Gone):
+    except NotFound:
         return None
     shown = {"turn": turn.id, "conversation": turn.conversation, "role": turn.role, "actor": turn.actor}
     return {**shown, "created": turn.created, "text": turn.text[:EXCERPT], "score": score["score"]}
