@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.core.branches import Node, Path, apply, switch
+from palaver.core.branches import LoggedTree, Node, apply_switch, switch
 from palaver.core.pagination import decode_cursor, encode_cursor, group_by_date
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo
@@ -27,20 +27,20 @@ steps = st.lists(
 edits = st.lists(st.tuples(st.sampled_from(["add", "edit", "regenerate", "switch"]), st.integers(0, 99)), max_size=25)
 
 
-def run(program: list[Step]) -> Path:
+def run(program: list[Step]) -> LoggedTree:
     """A tree that grew by a random program; a step that makes no sense where it stands is left out."""
-    path = Path()
+    path = LoggedTree()
     for verb, pick in program:
         STEPS[verb](path, pick)
     return path
 
 
-def _add(path: Path, pick: int) -> None:
+def _add(path: LoggedTree, pick: int) -> None:
     path.add(f"t{path.next_seq}", replaces=None, discard_after=False, status="complete")
 
 
-def _replace(discard_after: bool) -> Callable[[Path, int], None]:
-    def step(path: Path, pick: int) -> None:
+def _replace(discard_after: bool) -> Callable[[LoggedTree, int], None]:
+    def step(path: LoggedTree, pick: int) -> None:
         if path.active:
             old = path.active[pick % len(path.active)]
             path.add(f"t{path.next_seq}", replaces=old.id, discard_after=discard_after, status="complete")
@@ -48,23 +48,23 @@ def _replace(discard_after: bool) -> Callable[[Path, int], None]:
     return step
 
 
-def _switch(path: Path, pick: int) -> None:
+def _switch(path: LoggedTree, pick: int) -> None:
     usable = [node for node in path.nodes.values() if node.usable]
     if usable:
         path.switch(usable[pick % len(usable)].id)
 
 
-def _abort(path: Path, pick: int) -> None:
+def _abort(path: LoggedTree, pick: int) -> None:
     path.add(f"t{path.next_seq}", replaces=None, discard_after=False, status="pending")
     path.abort(f"t{path.next_seq - 1}")
 
 
-def _forget(path: Path, pick: int) -> None:
+def _forget(path: LoggedTree, pick: int) -> None:
     if path.nodes:
         path.forget(f"t{pick % path.next_seq}")
 
 
-STEPS: dict[str, Callable[[Path, int], None]] = {
+STEPS: dict[str, Callable[[LoggedTree, int], None]] = {
     "add": _add,
     "edit": _replace(False),
     "regenerate": _replace(True),
@@ -156,11 +156,11 @@ def test_a_switch_flips_two_disjoint_sets_above_one_place(program: list[Step]) -
     path = run(program)
     for target in [node for node in path.nodes.values() if node.usable]:
         nodes: list[Node] = deepcopy(list(path.nodes.values()))
-        flip = switch(nodes, next(node for node in nodes if node.id == target.id))
-        assert not {node.id for node in flip.on} & {node.id for node in flip.off}
-        assert all(node.active for node in flip.off)
-        assert not any(node.active for node in flip.on)
-        apply(flip)
+        change = switch(nodes, next(node for node in nodes if node.id == target.id))
+        assert not {node.id for node in change.on} & {node.id for node in change.off}
+        assert all(node.active for node in change.off)
+        assert not any(node.active for node in change.on)
+        apply_switch(change)
         shown = [node.position for node in nodes if node.active]
         assert len(shown) == len(set(shown))
 

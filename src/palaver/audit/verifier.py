@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from palaver.core.branches import Node, Path
+from palaver.core.branches import LoggedTree, Node
 from palaver.core.identity import CONVERSATION_TAG, digest, event_hash, from_json, genesis
 from palaver.core.turn_draft import TurnDraft, chunk_hash, content_hash, decode_content, preview, stub_hash, words
 from palaver.errors import VerificationFailed
@@ -61,7 +61,7 @@ class _Reset:
 
 class Verifier:
     def __init__(self) -> None:
-        self.path = Path()
+        self.path = LoggedTree()
         self.hashes: dict[str, bytes] = {}  # turn id → the content hash that the log gives it
         self.openings: dict[str, bytes] = {}  # pending turn → what it was opened with
         self.lengths: dict[str, int] = {}  # pending turn → characters so far, by its chunk events

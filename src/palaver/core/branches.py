@@ -1,4 +1,4 @@
-"""The tree of turns: positions, versions and branches. Pure.
+"""The tree of turns: positions, versions and branches.
 
 Every turn has a *slot*: its own id, or, when it replaced another turn in place, the id of that turn's slot. `parent` is
 the slot of the turn before it. So the versions of one message share what follows, and "edit and regenerate" starts a
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Node:
-    """The shape of a turn: where it stands, without what it says."""
+    """The place of a turn in the tree, without its content."""
 
     id: str
     seq: int
@@ -35,17 +35,17 @@ class Node:
 
 
 @dataclass(slots=True)
-class Flip:
-    """What a switch changes: `off` leaves the path, displaced by `by`; `on` joins it."""
+class BranchSwitch:
+    """The changes of a switch: `off` leaves the path, displaced by `by`; `on` joins it."""
 
     off: list[Node] = field(default_factory=list)
     on: list[Node] = field(default_factory=list)
     by: str = ""
-    outdone: list[tuple[Node, str]] = field(default_factory=list)  # off the path before, and now by a sibling's doing
+    displaced: list[tuple[Node, str]] = field(default_factory=list)  # already off the path; now displaced by a sibling
 
 
-def switch(nodes: Sequence[Node], target: Node) -> Flip:
-    """How to make the active path lead through `target`.
+def switch(nodes: Sequence[Node], target: Node) -> BranchSwitch:
+    """Compute how to make the active path lead through `target`.
 
     `nodes` must hold every turn from the position where the path of `target` leaves the active one.
     """
@@ -53,11 +53,11 @@ def switch(nodes: Sequence[Node], target: Node) -> Flip:
     above, divergence = tree.above(target)
     path = [*above, target, *tree.below(target)]
     wanted = {node.id for node in path}
-    flip = Flip(by=path[0].id)
-    flip.off = [node for node in nodes if node.active and node.id not in wanted and node.position >= divergence]
-    flip.on = [node for node in path if not node.active]
-    flip.outdone = [(rival, node.id) for node in flip.on for rival in tree.last_shown_rivals(node)]
-    return flip
+    change = BranchSwitch(by=path[0].id)
+    change.off = [node for node in nodes if node.active and node.id not in wanted and node.position >= divergence]
+    change.on = [node for node in path if not node.active]
+    change.displaced = [(sibling, node.id) for node in change.on for sibling in tree.undisplaced_siblings(node)]
+    return change
 
 
 class _Tree:
@@ -69,27 +69,27 @@ class _Tree:
             self.children.setdefault(node.parent, []).append(node)
 
     def above(self, node: Node) -> tuple[list[Node], int]:
-        """The inactive turns that lead to `node`, from the active path downwards, and where they leave it.
+        """Return the inactive turns that lead from the active path to `node`, and the position where they leave it.
 
-        A slot of which nothing is left (forgotten, aborted) is passed through: it still leads to what is above it.
+        A slot without a usable turn (forgotten, aborted) is skipped: it still connects its neighbours.
         """
         path: list[Node] = []
         divergence, slot = node.position, node.parent
         while slot is not None and slot in self.slots:
             versions = self.slots[slot]
             if any(node.active for node in (*versions, *self.children.get(slot, ()))):
-                break  # the active path leads through here, also when what stood here was forgotten
+                break  # the active path leads through here, even if the turn itself was forgotten
             if (version := self._version(slot)) is not None:
                 path.append(version)
             divergence, slot = versions[0].position, versions[0].parent
         return path[::-1], divergence
 
     def below(self, node: Node) -> list[Node]:
-        """What follows `node`: at each step the child that was on the path last."""
+        """Return the turns that follow `node`: at each step the child that was on the path last."""
         path: list[Node] = []
         slot: str | None = node.slot
         while slot is not None:
-            slot = self._favourite(self.children.get(slot, ()))
+            slot = self._preferred_slot(self.children.get(slot, ()))
             if slot is None:
                 break
             version = self._version(slot)
@@ -97,22 +97,22 @@ class _Tree:
                 path.append(version)
         return path
 
-    def last_shown_rivals(self, node: Node) -> list[Node]:
-        """Turns at the place of `node` that no sibling has displaced so far; `node` does so now."""
+    def undisplaced_siblings(self, node: Node) -> list[Node]:
+        """Return the siblings of `node` that no sibling has displaced so far; `node` displaces them now."""
         siblings = [one for one in self.children.get(node.parent, ()) if one.position == node.position]
         ids = {one.id for one in siblings}
-        rivals = [one for one in siblings if one is not node and one.usable and not one.active]
-        return [one for one in rivals if one.superseded_by not in ids]
+        others = [one for one in siblings if one is not node and one.usable and not one.active]
+        return [one for one in others if one.superseded_by not in ids]
 
     def _version(self, slot: str) -> Node | None:
-        """The version of a slot that is active, or was last."""
-        return _last_shown([node for node in self.slots[slot] if node.usable or node.active])
+        """Return the version of a slot that is active, or was last."""
+        return _latest_active([node for node in self.slots[slot] if node.usable or node.active])
 
-    def _favourite(self, children: Iterable[Node]) -> str | None:
-        """The slot, among siblings, that is on the path or was last."""
+    def _preferred_slot(self, children: Iterable[Node]) -> str | None:
+        """Return the slot, among siblings, that is on the path or was last."""
         siblings = list(children)
         usable = [node for node in siblings if node.usable or node.active]
-        best = _last_shown(usable, among=siblings) if usable else (max(siblings, key=_seq) if siblings else None)
+        best = _latest_active(usable, among=siblings) if usable else (max(siblings, key=_seq) if siblings else None)
         return best.slot if best else None
 
 
@@ -120,16 +120,16 @@ def _seq(node: Node) -> int:
     return node.seq
 
 
-def _last_shown(nodes: Sequence[Node], among: Sequence[Node] | None = None) -> Node | None:
+def _latest_active(nodes: Sequence[Node], among: Sequence[Node] | None = None) -> Node | None:
     if not nodes:
         return None
-    rivals = {node.id for node in (among or nodes)}
-    shown = [node for node in nodes if node.active] or [node for node in nodes if node.superseded_by not in rivals]
+    siblings = {node.id for node in (among or nodes)}
+    shown = [node for node in nodes if node.active] or [node for node in nodes if node.superseded_by not in siblings]
     return max(shown or nodes, key=_seq)
 
 
-class Path:
-    """The tree, built from the log alone: what `verify` compares the rows with."""
+class LoggedTree:
+    """The tree of turns, rebuilt from the log alone. `verify` compares the rows with it."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -148,8 +148,8 @@ class Path:
         node = self._node(id, old.position, old.parent, None if discard_after else old.slot, status)
         at = bisect_left(self.active, old.position, key=lambda n: n.position)
         end = len(self.active) if discard_after else at + (at < len(self.active) and self.active[at] is old)
-        for loser in self.active[at:end]:
-            loser.active, loser.superseded_by = False, id
+        for displaced in self.active[at:end]:
+            displaced.active, displaced.superseded_by = False, id
         if old.status == "aborted":
             old.superseded_by = id
         self.active[at:end] = [node]
@@ -176,11 +176,11 @@ class Path:
         self._drop(node)
 
     def switch(self, id: str) -> None:
-        flip = switch(list(self.nodes.values()), self.nodes[id])
-        apply(flip)
-        gone = {node.id for node in flip.off}
+        change = switch(list(self.nodes.values()), self.nodes[id])
+        apply_switch(change)
+        gone = {node.id for node in change.off}
         kept = [node for node in self.active if node.id not in gone]
-        self.active = sorted([*kept, *flip.on], key=lambda n: n.position)
+        self.active = sorted([*kept, *change.on], key=lambda n: n.position)
 
     def _drop(self, node: Node) -> None:
         if node.active:
@@ -188,10 +188,10 @@ class Path:
             del self.active[bisect_left(self.active, node.position, key=lambda n: n.position)]
 
 
-def apply(flip: Flip) -> None:
-    for node in flip.off:
-        node.active, node.superseded_by = False, flip.by
-    for node in flip.on:
+def apply_switch(change: BranchSwitch) -> None:
+    for node in change.off:
+        node.active, node.superseded_by = False, change.by
+    for node in change.on:
         node.active, node.superseded_by = True, None
-    for node, by in flip.outdone:
+    for node, by in change.displaced:
         node.superseded_by = by

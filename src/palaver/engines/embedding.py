@@ -1,4 +1,4 @@
-"""From rows to passages that are to be embedded: which of them are worth a vector, whatever database they come from."""
+"""From rows to passages that are to be embedded, for both engines: which of them are worth a vector."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from palaver.ports.recall import ToEmbed
 from palaver.recall.terms import segments, terms
 
 EMBED_PARTS = {"user": 3, "assistant": 2}  # how many passages of a turn are worth a vector
-EMBED_FILE_PARTS = 24  # and of each of its files: about two thousand words
-MAX_PARTS_READ = 24  # passages of a turn in which a standing instruction is looked for
+EMBED_FILE_PARTS = 24  # the same for each of its files: about two thousand words
+MAX_PARTS_READ = 24  # the first passages of a turn are searched for standing instructions
 
 
 def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) -> list[ToEmbed]:
-    """From (pid, part, tid, turn, role, is_parts, content, metadata), in order."""
+    """Make passages from rows of (pid, part, tid, turn, role, is_parts, content, metadata), in order."""
     found = []
     pieces: dict[int, list[str]] = {}
     for pid, part, tid, turn, role, is_parts, content, metadata in rows:
         if part >= FILE_PARTS:
-            found.append(_of_file(pid, part, tid, turn, content or "", place))
+            found.append(_file_passage(pid, part, tid, turn, content or "", place))
             continue
         if content is not None and tid not in pieces:
             pieces[tid] = _passages(words(decode_content(content, bool(is_parts))))
@@ -44,8 +44,8 @@ def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) 
     return found
 
 
-def _of_file(pid: int, part: int, tid: int | None, turn: str | None, text: str, place: tuple[str, int]) -> ToEmbed:
-    """A piece of a file. Nothing in it is anybody's own word here."""
+def _file_passage(pid: int, part: int, tid: int | None, turn: str | None, text: str, place: tuple[str, int]) -> ToEmbed:
+    """Make a passage of a file. It never contains a standing instruction: it is not what a participant said."""
     worth = bool(text) and part % FILE_PARTS < EMBED_FILE_PARTS
     return ToEmbed(
         pid=pid, tid=tid or 0, turn=turn, part=part, text=text, worth_a_vector=worth, own_words=False, place=place
@@ -53,5 +53,5 @@ def _of_file(pid: int, part: int, tid: int | None, turn: str | None, text: str, 
 
 
 def _passages(text: str) -> list[str]:
-    """The first passages of a text, as the index counts them: one without a word has no number."""
+    """Return the first passages of a text, numbered as in the index, which skips those without a word."""
     return list(islice((piece for piece in segments(text) if terms(piece)), MAX_PARTS_READ))

@@ -1,4 +1,4 @@
-"""The words of a file in the pieces that an index holds, whatever database it is."""
+"""The text of a file, split into the passages that both engines index."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 from palaver.recall.terms import segments, terms
 
-FILE_PARTS = 100_000  # passages of one file, at most; below that are the turn's own words
+FILE_PARTS = 100_000  # the most passages of one file; smaller part numbers are passages of the turn itself
 
 
-class FilePiece(NamedTuple):
+class FilePassage(NamedTuple):
     text: str
-    stems: str  # nothing where there is no word
+    stems: str  # empty for a passage without a word
 
 
-def pieces_of(text: str) -> list[FilePiece]:
-    """Together they are the text."""
-    return [FilePiece(piece, " ".join(terms(piece))) for piece in segments(text)][:FILE_PARTS]
+def split_into_passages(text: str) -> list[FilePassage]:
+    """Split a text into passages that together are the whole text."""
+    return [FilePassage(piece, " ".join(terms(piece))) for piece in segments(text)][:FILE_PARTS]
 
 
-def place(nth: int) -> int:
-    """The number of the first piece of a turn's nth file."""
+def first_part(nth: int) -> int:
+    """Return the part number of the first passage of a turn's nth file."""
     return FILE_PARTS * (nth + 1)

@@ -1,4 +1,4 @@
-"""Numbered migrations, read from a package. Each is applied once, under the engine's lock."""
+"""Numbered migrations, read from a package. An engine applies each once, under its lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Migration:
 
 
 def migrations(package: str) -> list[Migration]:
-    """The migrations that this version ships, in order."""
+    """Return the migrations of this version, in order."""
     found = []
     for file in files(package).iterdir():
         if match := _NAME.match(file.name):

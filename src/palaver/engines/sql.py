@@ -1,4 +1,4 @@
-"""Named queries from a `.sql` file: `-- name: one line that says why`, then the statement."""
+"""Named statements from a `.sql` file: `-- name: one line that says why`, then the statement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _INCLUDE = re.compile(r"\{([a-z_]+)\}")
 
 
 class Queries:
-    """The statements of one file, as attributes. `{name}` inside a statement stands for another one."""
+    """The statements of one file, as attributes. `{name}` inside a statement includes another one."""
 
     def __init__(self, package: str, file: str = "queries.sql") -> None:
         text = files(package).joinpath(file).read_text()
         pieces = _HEADER.split(text)[1:]
         names = pieces[::2]
-        if len(set(names)) < len(names):  # the later one would silently replace the other
+        if len(set(names)) < len(names):  # the later one would silently replace the first
             raise ValueError(f"{file} has two queries of one name: {sorted({n for n in names if names.count(n) > 1})}")
         raw = {name: body.strip().removesuffix(";") for name, body in zip(names, pieces[1::2], strict=True)}
         self._statements = {name: _expand(body, raw) for name, body in raw.items()}

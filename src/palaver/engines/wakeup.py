@@ -54,7 +54,7 @@ class WakeupHub(ABC):
 
     @asynccontextmanager
     async def watch(self, conversation: str) -> AsyncIterator[Waker]:
-        """Subscribe to a conversation. Subscribers of `JOBS` hear only of commits of this process."""
+        """Subscribe to a conversation. Subscribers of `JOBS` are woken only by commits of this process."""
         if self._closed:
             raise StoreClosed
         waker, name = Waker(), self._name(conversation)

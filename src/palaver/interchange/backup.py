@@ -65,14 +65,14 @@ async def back_up_file(source: Path, files: Path | None, target: Path, advance: 
 
 
 def _back_up_file(source: Path, files: Path | None, target: Path, advance: Advance) -> Backup:
-    from palaver.engines.sqlite.backup import copy_database, files_of, schema_of
+    from palaver.engines.sqlite.backup import attachment_paths, copy_database, schema_of
 
     with _appearing(target) as part:
         copy, before = part / DATABASE, None
         for _ in range(TRIES):
             copy.unlink(missing_ok=True)
             copy_database(source, copy, advance)
-            named = files_of(copy) if files is not None else set()
+            named = attachment_paths(copy) if files is not None else set()
             missing = named - {name for name in named if _copied(files, part / FILES, name, advance)}
             # A file that was forgotten meanwhile is in no later moment; one that is simply lost is in each of them.
             if not missing or missing == before:
@@ -254,7 +254,7 @@ def _fetch(backup: Path, part: Path) -> None:
 
 async def _verified(part: Path, key: bytes | None, advance: Advance) -> tuple[int, int, list[PalaverError]]:
     """Every conversation of every tenant: how many, with how many turns, and what is wrong."""
-    from palaver.engines.sqlite.backup import make_whole
+    from palaver.engines.sqlite.backup import merge_wal
 
     conversations, turns = 0, 0
     problems: list[PalaverError] = []
@@ -270,7 +270,7 @@ async def _verified(part: Path, key: bytes | None, advance: Advance) -> tuple[in
                 except (VerificationFailed, AttachmentNotFound) as problem:
                     problems.append(problem)
                 advance(1)
-    await asyncio.to_thread(make_whole, part / DATABASE)
+    await asyncio.to_thread(merge_wal, part / DATABASE)
     return conversations, turns, problems
 
 
@@ -286,10 +286,10 @@ async def _everything(store: Store) -> AsyncIterator[palaver.Conversation]:
 
 def _take_place(part: Path, target: Path, files: Path) -> Path | None:
     """The files first: a database without them would not verify. Answers where that is now which was there before."""
-    from palaver.engines.sqlite.backup import make_whole
+    from palaver.engines.sqlite.backup import merge_wal
 
     if target.exists():
-        make_whole(target)
+        merge_wal(target)
     aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     moved = [_moved(files, aside.with_name(aside.name + "-files"))]
     if (part / FILES).exists():

@@ -7,7 +7,7 @@ from typing import Any
 
 from palaver.core.identity import from_json
 from palaver.core.turn_draft import TurnDraft, decode_content, preview, words
-from palaver.engines.file_passages import pieces_of
+from palaver.engines.file_passages import split_into_passages
 from palaver.engines.postgres.transports import Row, unhex
 from palaver.engines.rows import TurnRow, conversation_info, event_from_row
 from palaver.model import ConversationInfo, Event, Turn
@@ -115,7 +115,9 @@ def index_words(text: str) -> list[tuple[int, str]]:
 
 def file_words(text: str) -> list[tuple[str, int, str | None]]:
     """Return the pieces of a file's text, each with its number of stems and its tsvector (None without stems)."""
-    return [(piece, *(_tsvector(stems.split(" ")) if stems else (0, None))) for piece, stems in pieces_of(text)]
+    return [
+        (piece, *(_tsvector(stems.split(" ")) if stems else (0, None))) for piece, stems in split_into_passages(text)
+    ]
 
 
 def title_words(title: str | None) -> tuple[int, str | None]:

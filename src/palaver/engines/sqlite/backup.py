@@ -1,4 +1,4 @@
-"""A copy of an SQLite file while others write to it, and what its place needs when one is put back."""
+"""Copying an SQLite file while others write to it, and preparing a file to be replaced by a copy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_
 from palaver.engines.sqlite.page_scrubbing import clear_gaps
 from palaver.errors import DatabaseCorrupt, EngineUnavailable
 
-PAGES = 1_024  # at a time
+PAGES = 1_024  # copied in one step
 Advance = Callable[[int], object]
 
 
 def copy_database(source: Path, target: Path, advance: Advance) -> None:
-    """Copy one moment of the file, page by page, and tell how many bytes were copied each time. Nobody is held up.
+    """Copy a snapshot of the file in steps, and call `advance` with the number of bytes of each. Blocks no writer.
 
-    The read transaction holds that moment: what is written meanwhile is not in the copy, and does not begin it anew.
+    The read transaction keeps the snapshot: writes during the copy are not in it, and do not restart it.
     """
     with translate_errors(source):
         reading = connect(SQLiteAddress(source), readonly=True)
@@ -35,18 +35,18 @@ def copy_database(source: Path, target: Path, advance: Advance) -> None:
             _check(writing, source)
             writing.execute("PRAGMA journal_mode = WAL").fetchall()
         finally:
-            writing.close()  # and with it the WAL: the copy is one file
+            writing.close()  # removes the WAL: the copy is one file
             reading.close()
-    clear_gaps(str(target))  # words of turns that were forgotten may stand between the cells of a page
+    clear_gaps(str(target))  # words of forgotten turns may be left between the cells of a page
 
 
 def _check(db: apsw.Connection, source: Path) -> None:
     if db.execute("PRAGMA quick_check(1)").fetchall()[0][0] != "ok":
-        raise DatabaseCorrupt(f"{source} is damaged: what was copied is not sound")
+        raise DatabaseCorrupt(f"{source} is damaged, and so is the copy")
 
 
-def files_of(path: Path) -> set[str]:
-    """Where the attachments are that a file names."""
+def attachment_paths(path: Path) -> set[str]:
+    """Return the paths of the attachments of a database file."""
     with translate_errors(path):
         db = connect(SQLiteAddress(path), readonly=True)
         try:
@@ -64,12 +64,12 @@ def schema_of(path: Path) -> int:
             db.close()
 
 
-def make_whole(path: Path) -> None:
-    """Bring everything into the one file, so that it can be moved. Raises when somebody else has it open."""
+def merge_wal(path: Path) -> None:
+    """Move the WAL into the file, so that it can be moved. Raises when another process has it open."""
     with translate_errors(path):
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            for mode in ("DELETE", "WAL"):  # the first needs the file for itself
+            for mode in ("DELETE", "WAL"):  # leaving WAL mode needs exclusive access
                 db.execute(f"PRAGMA journal_mode = {mode}").fetchall()
         except apsw.BusyError:
             raise EngineUnavailable(f"{path} is open elsewhere: stop what uses it, then try again") from None

@@ -14,7 +14,7 @@ import apsw
 
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import micros, moment
-from palaver.engines.file_passages import pieces_of
+from palaver.engines.file_passages import split_into_passages
 from palaver.engines.sqlite import (
     conversations,
     deletion,
@@ -117,7 +117,7 @@ class SQLiteEngine:
         self.writer = Writer(
             address,
             clock,
-            setup=text_index.check,
+            setup=text_index.rebuild_if_outdated,
             chores=text_index.index_batch,
             committed=self.hub.wake,
             tuning=tuning,
@@ -259,23 +259,23 @@ class SQLiteEngine:
         return await self.readers.run(lambda tx: files.attachments(tx, scope, conversation, before, limit))
 
     async def drop_loose_files(self, scope: Scope, before: int) -> int:
-        return await self.writer.submit(lambda tx: files.drop_loose(tx, scope, before))
+        return await self.writer.submit(lambda tx: files.drop_loose_files(tx, scope, before))
 
     async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
         return await self.readers.run(lambda tx: files.orphans(tx, scope, paths))
 
     async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
-        return await self.readers.run(lambda tx: files.unread(tx, scope, conversation, limit))
+        return await self.readers.run(lambda tx: files.unread_files(tx, scope, conversation, limit))
 
     async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool:
-        pieces = await asyncio.to_thread(pieces_of, text.text)
-        return await self.writer.submit(lambda tx: files.put_text(tx, scope, conversation, text, pieces))
+        pieces = await asyncio.to_thread(split_into_passages, text.text)
+        return await self.writer.submit(lambda tx: files.put_file_text(tx, scope, conversation, text, pieces))
 
     async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
-        return await self.readers.run(lambda tx: files.text(tx, scope, conversation, id))
+        return await self.readers.run(lambda tx: files.file_text(tx, scope, conversation, id))
 
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
-        return await self.readers.run(lambda tx: files.quotes(tx, scope, tids, stems))
+        return await self.readers.run(lambda tx: files.file_quotes(tx, scope, tids, stems))
 
     async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         return None

@@ -1,4 +1,4 @@
-"""Whole conversations, row by row: for verify, export and import; and the counts."""
+"""Whole conversations, row by row: for verify, export and import."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from palaver.memory import working_memory
 from palaver.model import ConversationInfo, Scope
 from palaver.ports.queries import Record, RecordKind
 
-PAGE = 1_000
-# Numbers of one file, and how far its index and its summaries have come: meaningless in another.
+PAGE_ROWS = 1_000
+# Columns that mean something only in this file: row numbers, and the progress of its index and its summaries.
 LOCAL = frozenset(
     {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
-    | {"characters", "problem"}  # of files: they are read again
+    | {"characters", "problem"}  # of attachments: the text is extracted again after an import
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )
 FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
 
 def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
-    """What is stored of a conversation, in the order that `Verifier` wants; then what cannot be derived from it."""
+    """Read the rows of a conversation in the order that `Verifier` needs, then notes and facts."""
     cid = require_cid(tx, scope, conversation)
     sources: list[tuple[RecordKind, str]] = [
         ("conversation", Q.conversation_record),
@@ -49,7 +49,7 @@ def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
 
 
 def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record]]:
-    """Also the rows before one that cannot be read: one of them may be wrong as well, and is the first then."""
+    """Read the rows of one kind. The rows before an unreadable one come first, as one of them may be wrong as well."""
     cursor = tx.db.execute(sql, {"cid": cid})
     page: list[Record] = []
     problem = None
@@ -57,7 +57,7 @@ def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record
         for row in cursor:
             names = [column[0] for column in cursor.description]
             page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
-            if len(page) == PAGE:
+            if len(page) == PAGE_ROWS:
                 yield page
                 page = []
     except UnicodeDecodeError:
@@ -72,11 +72,11 @@ def _portable(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in LOCAL}
 
 
-# ---- bringing one in -----------------------------------------------------------------------------------------------
+# ---- import --------------------------------------------------------------------------------------------------------
 
 
 def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
-    """Store a conversation exactly as it was exported. None when it is here already, the same to the last event."""
+    """Store a conversation exactly as it was exported. None when it is stored already, with the same last event."""
     row = _portable(records[0].row)
     known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
     if known is not None:
@@ -127,11 +127,11 @@ def _restore_row(conv: OpenConversation, record: Record, turns: dict[str, int]) 
 
 
 def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:
-    """An imported row. Column names come from our own schema, never from the file."""
+    """Insert an imported row. Column names come from our own schema, never from the file."""
     known = [column[1] for column in tx.all(f"PRAGMA table_info({table})")]
     names = [name for name in known if name in row]
     sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})"
     try:
         return tx.insert(sql, **row)
     except (apsw.ConstraintError, TypeError, OverflowError):
-        raise InvalidInput("file", f"a row for {table} is not as an export writes it") from None
+        raise InvalidInput("file", f"a row for {table} does not have the form that an export writes") from None

@@ -15,11 +15,11 @@ from palaver.model import Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
-MANY = 10_000  # turns in one reading, whatever the budget
+MAX_TURNS = 10_000  # read for one context, whatever the budget
 
 
 def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
-    """The end of the thread, up to the limit, with the current message and what memory says of the rest."""
+    """Read the latest turns up to the budget, the current message, and what memory says of the rest."""
     cid = require_cid(tx, scope, conversation)
     revision, position, summarized, _ = _head(tx, cid)
     tail = _tail(tx, cid, conversation, limits, position)
@@ -39,8 +39,11 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
 
 
 def _tail(tx: Tx, cid: int, conversation: str, limits: ReadBudget, summarized: int) -> list[Turn]:
-    """Read backwards until the budget is full. No row is read that could not be used, but the one that is too much; and
-    when that is a tool's result, what leads to its call: the round can be shortened, and half of it is no use."""
+    """Read backwards until the budget is used up, including the first turn that exceeds it.
+
+    If that one is a tool's result, read on to its call: a round of tool calls can be shortened, but half of one cannot
+    be used.
+    """
     turns: list[Turn] = []
     left = limits.budget
     end = -1 if limits.summarised is None else summarized
@@ -52,7 +55,7 @@ def _tail(tx: Tx, cid: int, conversation: str, limits: ReadBudget, summarized: i
             left, end = min(left, limits.summarised or 0), -1
         turns.append(turn.turn(conversation))
         left -= 1 + (_characters(turn) if limits.in_characters else turn.token_count)
-        if (left < 0 and turn.role != "tool") or len(turns) >= MANY:
+        if (left < 0 and turn.role != "tool") or len(turns) >= MAX_TURNS:
             break
     turns.reverse()
     return turns
@@ -113,7 +116,7 @@ def _fact(row: Row) -> Fact:
 
 
 def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
-    """What comes after the last summary, up to `tokens` and never past a pending turn."""
+    """Read the turns after the last summary, up to `tokens` and never past a pending turn."""
     cid = require_cid(tx, scope, conversation)
     revision, position, *_ = _head(tx, cid)
     memory = tx.one(Q.working_memory, cid=cid)
@@ -156,7 +159,7 @@ def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summa
 
 
 def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
-    """Store it, unless what it stands for has changed since it was read. False then."""
+    """Store a summary. False when the turns that it covers have changed since they were read."""
     conv = open_conversation(tx, scope, conversation)
     revision, position, *_ = _head(tx, conv.cid)
     first_time = draft.level == 0 and draft.from_seq >= position
@@ -175,7 +178,7 @@ def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) ->
 
 
 def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> None:
-    """Its sources are gone, so it stays gone."""
+    """Delete a summary that cannot be written again, because its turns are deleted."""
     conv = open_conversation(tx, scope, conversation)
     tx.run(Q.drop_summary, cid=conv.cid, level=summary.level, from_seq=summary.from_seq)
     memory_invalidation.recount_summarized(conv)
@@ -185,10 +188,10 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
 
 
 def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
-    """Store it, unless somebody else wrote meanwhile, or the turns that were read have changed. False then."""
+    """Replace the working memory. False when it, or the turns that were read, changed since."""
     conv = open_conversation(tx, scope, conversation)
     stored = tx.one(Q.working_memory, cid=conv.cid)
-    if (stored[0] if stored else None) != draft.before or not _still(tx, conv.cid, draft.revision):
+    if (stored[0] if stored else None) != draft.before or not _is_unchanged(tx, conv.cid, draft.revision):
         return False
     values = {"memory": draft.memory, "through_seq": draft.through_seq}
     tx.run(Q.save_working_memory, cid=conv.cid, updated=conv.tick(), **values)
@@ -197,7 +200,7 @@ def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDra
     return True
 
 
-def _still(tx: Tx, cid: int, revision: int | None) -> bool:
+def _is_unchanged(tx: Tx, cid: int, revision: int | None) -> bool:
     return revision is None or _head(tx, cid)[0] == revision
 
 
@@ -217,12 +220,12 @@ def fact_vectors(tx: Tx, scope: Scope, where: RecallScope, model: str) -> dict[s
 
 
 def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
-    """Add facts, mark the ones that they replace, and answer with those that are new.
+    """Add facts and mark the ones that they replace. Returns those that are new.
 
-    None when the turns that were read have changed since: then nothing is stored.
+    Returns None and stores nothing when the turns that were read have changed since.
     """
     conv = open_conversation(tx, scope, conversation)
-    if not _still(tx, conv.cid, draft.revision):
+    if not _is_unchanged(tx, conv.cid, draft.revision):
         return None
     at = conv.tick()
     new = [fact for fact in draft.new if _add_fact(conv, fact, at)]

@@ -1,8 +1,8 @@
-"""Old bytes that SQLite leaves between the cells of a page, in spite of `secure_delete`.
+"""Removing old bytes that SQLite leaves between the cells of a page, in spite of `secure_delete`.
 
-When a page of a B-tree is rebuilt, cells that moved to a neighbour stay behind in the unused space between the page's
-header and its cells. What is deleted later is wiped where it is, not where it once was: of turns forgotten in a busy
-file, about one in a hundred left words in such a gap.
+When a page of a B-tree is rebuilt, copies of cells that moved to a neighbour remain in the unused space between the
+page's header and its cells. A later deletion overwrites the cell, not those copies: of turns forgotten in a busy file,
+about one in a hundred left words in such a gap.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import apsw
 
 PAGES_AT_ONCE = 256
 FILE_HEADER = 100
-# Kind of page; the first free block, the number of cells, where the cells start.
+# The kind of page, the first free block, the number of cells, and where the cells start.
 _PAGE_HEADER = Struct(">BHHH")
 _HEADER_SIZES = {2: 12, 5: 12, 10: 8, 13: 8}  # by kind: interior index, interior table, leaf index, leaf table
 _ZEROS = bytes(65_536)
 
 
 def clear_gaps(path: str) -> int:
-    """Overwrite with zeros what is in no cell of the file, and answer on how many pages that was needed.
+    """Overwrite the gaps of all pages with zeros. Returns how many pages had something in a gap.
 
-    Only for one who holds the write lock over an empty WAL. Readers may go on: a gap is a place where they never look.
-    The file is opened through SQLite, because closing it in any other way would drop this process's locks on it.
+    The caller holds the write lock and the WAL is empty. Readers may continue, because they never read a gap. The file
+    is opened through SQLite, because closing it in any other way would drop this process's locks on it.
     """
     file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
     try:
@@ -40,7 +40,7 @@ def clear_gaps(path: str) -> int:
 
 
 def _gaps(file: apsw.VFSFile) -> Iterator[tuple[int, int]]:
-    """Where in the file there is something in a gap, and how much."""
+    """Yield the offset and the size of each gap that is not zero."""
     header, end = file.xRead(FILE_HEADER, 0), file.xFileSize()
     if len(header) < FILE_HEADER:
         return
@@ -60,11 +60,11 @@ def _gap(data: bytes, base: int, header: int, usable: int) -> tuple[int, int] | 
     kind, _, cells, content = _PAGE_HEADER.unpack_from(data, base + header)
     size = _HEADER_SIZES.get(kind)
     if size is None:
-        return None  # a free page, or one that holds the rest of a long row: those are wiped as a whole
+        return None  # a free page, or an overflow page of a long row: secure_delete overwrites those completely
     start, end = base + header + size + 2 * cells, base + (content or 65_536)
     if start >= end or end > base + usable or _ZEROS.startswith(data[start:end]):
         return None
-    # The rest of a long row starts with a page number, which in a file of many terabytes could look like a kind.
+    # An overflow page starts with a page number, which in a file of many terabytes could look like a kind of page.
     pointers = data[start - 2 * cells : start]
     inside = all(content <= int.from_bytes(pointers[i : i + 2], "big") < usable for i in range(0, 2 * cells, 2))
     return (start, end) if inside else None

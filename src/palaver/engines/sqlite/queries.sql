@@ -1,6 +1,6 @@
--- Every statement of the SQLite engine, by name. {name} stands for another statement of this file.
+-- The statements of the SQLite engine, by name. {name} includes another statement of this file.
 
--- allowed: who may see a conversation `c`; the only place that says so
+-- allowed: the predicate for who may see a conversation `c`; it is defined only here
 c.tenant = :tenant AND (
   :sight = 'tenant'
   OR c.owner = :user
@@ -8,53 +8,53 @@ c.tenant = :tenant AND (
   OR EXISTS (SELECT 1 FROM participants p WHERE p.actor = :user AND p.cid = c.cid)
 )
 
--- visible: allowed, and still there
+-- visible: allowed, and neither deleted nor expired
 {allowed} AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now)
 
--- conversation_columns: what a ConversationInfo is made of
+-- conversation_columns: the columns of a ConversationInfo
 c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
 c.settings, c.turn_count, c.token_count, c.next_seq, c.next_n - 1, c.ttl, c.expires_at, c.created, c.updated
 
--- turn_columns: what a Turn is made of
+-- turn_columns: the columns of a Turn
 t.tid, t.id, t.seq, t.position, t.parent, t.slot, t.active, t.superseded_by, t.status, t.role, t.actor, t.is_parts,
 t.content, t.tool_calls, t.tool_results, t.attachments, t.sources, t.prompt_tokens, t.completion_tokens, t.token_count,
 t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.content_hash, t.created
 
--- node_columns: the shape of a turn, without what it says
+-- node_columns: the place of a turn in the tree, without its content
 t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
 
--- open_columns: what a write needs to know of a conversation
+-- open_columns: the columns that a write needs to know of a conversation
 c.cid, c.id, c.owner, c.next_seq, c.next_n, c.tip_hash, c.tip_position, c.tip_slot, c.updated, c.minute, c.turn_count,
 c.token_count, c.preview, c.ttl
 
 -- find: a conversation by its id
 SELECT {open_columns} FROM conversations c WHERE c.id = :id AND {visible}
 
--- find_gone: whether an id that was not found was deleted here
+-- find_gone: check whether an id that was not found belongs to a deleted conversation
 SELECT 1 FROM conversations c
 WHERE c.id = :id AND {allowed} AND (c.gone IS NOT NULL OR c.expires_at <= :now)
 
--- find_any: a conversation for its log, also after its end
+-- find_any: find a conversation for its log, which remains after deletion
 SELECT c.cid FROM conversations c WHERE c.id = :id AND {allowed}
 
--- find_key: a conversation by the app's own name, expired ones included
+-- find_key: find a conversation by the application's key, expired ones included
 SELECT c.cid, c.id, c.expires_at FROM conversations c
 WHERE c.tenant = :tenant AND c.owner = :owner AND c.key = :key AND c.gone IS NULL
 
--- conversation: what is known of one
+-- conversation: read the fields of one conversation
 SELECT {conversation_columns} FROM conversations c WHERE c.cid = :cid
 
--- conversation_record: the same, whole, for export and verify; and who may see it for taking part
+-- conversation_record: read the whole row for export and verify, with the actors of its participant rows
 SELECT c.*, (SELECT json_group_array(CAST(p.actor AS TEXT)) FROM participants p WHERE p.cid = c.cid) AS members
 FROM conversations c WHERE c.cid = :cid
 
--- create: a new conversation
+-- create: insert a conversation
 INSERT INTO conversations (tenant, id, owner, key, workspace, agent, model, title, participants, metadata, settings, ttl,
   expires_at, tip_hash, salt, content_hash, created, updated, minute)
 VALUES (:tenant, :id, :owner, :key, :workspace, :agent, :model, :title, :participants, :metadata, :settings, :ttl,
   :expires_at, :tip_hash, :salt, :content_hash, :created, :created, :created / 60000000)
 
--- list: newest first, from a cursor on
+-- list: list conversations, newest first, starting at a cursor
 SELECT {conversation_columns} FROM conversations c
 WHERE {visible}
   AND (:owner IS NULL OR c.owner = :owner)
@@ -64,190 +64,190 @@ WHERE {visible}
   AND c.minute <= :before_minute
 ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT :limit
 
--- details: the fields that an update event covers
+-- details: read the fields that an update event covers
 SELECT c.id, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.participants, c.metadata, c.settings, c.ttl,
   c.title_pid
 FROM conversations c WHERE c.cid = :cid
 
--- save_details: those fields, after a change
+-- save_details: store those fields after a change
 UPDATE conversations SET workspace = :workspace, agent = :agent, model = :model, title = :title, title_pid = :title_pid,
   participants = :participants, metadata = :metadata, settings = :settings, ttl = :ttl, salt = :salt,
   content_hash = :content_hash
 WHERE cid = :cid
 
--- save_title_pid: where the title stands in the text index
+-- save_title_pid: remember the title's passage in the text index
 UPDATE conversations SET title_pid = :title_pid WHERE cid = :cid
 
--- save_conversation: what every write changes, once per transaction
+-- save_conversation: store what every write changes, once per transaction
 UPDATE conversations SET next_seq = ?, next_n = ?, tip_hash = ?, tip_position = ?, tip_slot = ?, updated = ?,
   turn_count = ?, token_count = ?, preview = ?
 WHERE cid = ?
 
--- save_minute: when the list's coarse clock has moved on
+-- save_minute: move the coarse time that lists are sorted by
 UPDATE conversations SET minute = :minute WHERE cid = :cid
 
--- save_expiry: when it has a time to live
+-- save_expiry: extend the time to live
 UPDATE conversations SET expires_at = :expires_at WHERE cid = :cid
 
--- add_participant: one row each, for the predicate
+-- add_participant: add one participant, for the predicate `allowed`
 INSERT OR IGNORE INTO participants (actor, cid) VALUES (:actor, :cid)
 
--- drop_participants: before they are written anew, and when the conversation goes
+-- drop_participants: remove them before they are replaced, and with the conversation
 DELETE FROM participants WHERE cid = :cid
 
--- log: one event
+-- log: insert one event
 INSERT INTO events (cid, n, kind, turn, actor, at, payload, content_hash, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- tip: the last turn of the active view
+-- tip: find the last turn of the active view
 SELECT t.position, coalesce(t.slot, t.id) FROM turns t WHERE t.cid = :cid AND t.active = 1
 ORDER BY t.position DESC LIMIT 1
 
--- add_turn: one turn; by place, as names cost more than the row
+-- add_turn: insert a turn; positional parameters, because naming them takes longer than the insert
 INSERT INTO turns (cid, id, seq, position, parent, slot, active, status, role, actor, is_parts, content, tool_calls,
   tool_results, attachments, sources, prompt_tokens, completion_tokens, token_count, model, adapter, finish_reason,
   metadata, idempotency_key, salt, content_hash, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- turn: by its id
+-- turn: read a turn by its id
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
 
--- turn_by_key: what a retry finds; the second form is what forgetting leaves of a key
+-- turn_by_key: find the turn that an earlier try stored; the hashed key is what remains of a forgotten turn's key
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.idempotency_key IN (:key, :hashed)
 
--- active_at: who holds a place in the view
+-- active_at: find the active turn at a position
 SELECT t.id FROM turns t WHERE t.cid = :cid AND t.position = :position AND t.active = 1
 
--- active_from: the suffix that an edit discards
+-- active_from: read the turns that an edit discards
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position AND t.active = 1 ORDER BY t.position
 
--- deactivate: out of the active view, displaced by another turn
+-- deactivate: take a turn out of the active view, displaced by another
 UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND seq = :seq AND active = 1 RETURNING token_count
 
--- activate: back into the active view
+-- activate: put a turn back into the active view
 UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND seq = :seq AND active = 0 RETURNING token_count
 
--- displace: an aborted turn, by its retry
+-- displace: record which retry replaced an aborted turn
 UPDATE turns SET superseded_by = :by WHERE cid = :cid AND seq = :seq
 
--- said_by_users: where the preview comes from
+-- said_by_users: read user turns in order, for the preview
 SELECT t.is_parts, t.content FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position
 
--- nodes_from: the shape of the tree from a position on
+-- nodes_from: read the tree from a position on
 SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 AND t.position >= :position
 UNION ALL
 SELECT {node_columns} FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position
 
--- slot_nodes: the versions in one slot
+-- slot_nodes: read the versions in one slot
 SELECT {node_columns} FROM ({turns_at}) t WHERE coalesce(t.slot, t.id) = :slot
 
--- versions: the alternatives at one place, below one parent
+-- versions: read the alternatives at one position, below one parent
 SELECT {turn_columns} FROM ({turns_at}) t WHERE t.parent IS :parent AND t.status IN ('complete', 'pending')
 ORDER BY t.seq
 
--- turns_at: every turn at one position, through the two partial indexes
+-- turns_at: read every turn at one position, through the two partial indexes
 SELECT * FROM turns WHERE cid = :cid AND active = 1 AND position = :position
 UNION ALL
 SELECT * FROM turns WHERE cid = :cid AND active = 0 AND position = :position
 
--- branch_places: the places with a turn that is off the path
+-- branch_places: find the positions that have a turn outside the active path
 SELECT DISTINCT t.position, t.parent FROM turns t
 WHERE t.cid = :cid AND t.active = 0 AND t.status IN ('complete', 'pending') ORDER BY t.position
 
--- cursor: where a turn stands
+-- cursor: find the place of a turn
 SELECT t.position, t.seq FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
 
--- history_active: the active view, backwards
+-- history_active: read the active view, backwards
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
 ORDER BY t.position DESC LIMIT :limit
 
--- history_active_forwards: the active view from a cursor on
+-- history_active_forwards: read the active view from a cursor on
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
 ORDER BY t.position LIMIT :limit
 
--- history_all: everything that was ever said, in order of arrival
+-- history_all: read every turn ever stored, latest first
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.seq < :before AND t.seq > :after AND t.status != 'forgotten' AND {history_filter}
 ORDER BY t.seq DESC LIMIT :limit
 
--- history_all_forwards: the same from a cursor on
+-- history_all_forwards: read the same from a cursor on
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.seq < :before AND t.seq > :after AND t.status != 'forgotten' AND {history_filter}
 ORDER BY t.seq LIMIT :limit
 
--- history_filter: what narrows a history
+-- history_filter: the optional conditions of a history
 (:since IS NULL OR t.created >= :since) AND (:until IS NULL OR t.created < :until)
 AND (:roles IS NULL OR t.role IN (SELECT value FROM json_each(:roles)))
 AND (:actors IS NULL OR t.actor IN (SELECT value FROM json_each(:actors)))
 
--- open_stream: the lease of a pending turn
+-- open_stream: insert the lease of a pending turn
 INSERT INTO streams (tid, cid, lease_until, length) VALUES (:tid, :cid, :lease_until, :length)
 
--- stream: what is known of a pending turn's writer
+-- stream: read the progress of a pending turn
 SELECT s.next_chunk, s.length FROM streams s WHERE s.tid = :tid
 
--- extend_stream: one chunk, and a sign of life
+-- extend_stream: count one chunk and renew the lease
 UPDATE streams SET next_chunk = :next_chunk, length = :length, lease_until = max(lease_until, :lease_until)
 WHERE tid = :tid
 
--- renew_stream: a sign of life
+-- renew_stream: renew the lease
 UPDATE streams SET lease_until = max(lease_until, :lease_until) WHERE tid = :tid
 
--- close_stream: it has ended
+-- close_stream: remove the lease
 DELETE FROM streams WHERE tid = :tid
 
--- extend_turn: the text so far
+-- extend_turn: append text to a pending turn
 UPDATE turns SET content = content || :text WHERE tid = :tid
 
--- commit_turn: a pending turn becomes complete
+-- commit_turn: make a pending turn complete
 UPDATE turns SET status = 'complete', tool_calls = :tool_calls, sources = :sources, prompt_tokens = :prompt_tokens,
   completion_tokens = :completion_tokens, token_count = :token_count, model = :model, adapter = :adapter,
   finish_reason = :finish_reason, metadata = :metadata, content_hash = :content_hash
 WHERE tid = :tid
 
--- abort_turn: a pending turn is cut; its text stays for the record
+-- abort_turn: make a pending turn aborted; its text stays for the record
 UPDATE turns SET status = 'aborted', active = 0, superseded_by = CASE WHEN active = 1 THEN id ELSE superseded_by END,
   content_hash = :content_hash
 WHERE tid = :tid
 
--- expired_streams: whose writer has been silent for too long
+-- expired_streams: find streams whose lease has ended
 SELECT s.tid, c.tenant, c.id FROM streams s JOIN conversations c ON c.cid = s.cid
 WHERE s.lease_until <= :now AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now) LIMIT 100
 
--- pending_turn: a pending turn by its number
+-- pending_turn: read a pending turn by its row number
 SELECT {turn_columns} FROM turns t WHERE t.tid = :tid
 
--- next_lease_end: when the next writer may be taken for dead
+-- next_lease_end: find when the next lease ends
 SELECT min(lease_until) FROM streams
 
--- last_pid: passages are numbered one after another
+-- last_pid: find the last passage number; passages are numbered consecutively
 SELECT coalesce(max(pid), 0) FROM passages
 
--- add_passage: what the index will hold
+-- add_passage: insert the row that describes an indexed passage
 INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (?, ?, ?, ?, ?, ?)
 
--- index_passage: the index itself
+-- index_passage: insert the passage into the index itself
 INSERT INTO text_index (rowid, scope, terms) VALUES (?, ?, ?)
 
--- passages_of: the passages of one turn
+-- passages_of: read the passages of one turn
 SELECT pid, part, terms, size FROM passages WHERE tid = :tid
 
--- title_passage: the passage of a title
+-- title_passage: read the passage of a title
 SELECT pid, part, terms, size FROM passages WHERE pid = :pid
 
--- unindex_passage: FTS5 wants to hear the very words
+-- unindex_passage: remove a passage; FTS5 needs exactly the words that were indexed
 INSERT INTO text_index (text_index, rowid, scope, terms) VALUES ('delete', :pid, :scope, :terms)
 
--- drop_passage: beside the index
+-- drop_passage: delete the row that describes a passage
 DELETE FROM passages WHERE pid = :pid
 
--- flush_index: FTS5 puts off what it is told until the commit, or until it is asked
+-- flush_index: make FTS5 write its pending changes, which it otherwise keeps until the commit
 INSERT INTO text_index (text_index) VALUES ('flush')
 
--- separators: per segment of the index, the one that leads to a term, where it may have been made from it
+-- separators: per segment of the index, find the separator that leads to a removed term and was made from it
 WITH RECURSIVE segments (id) AS (
   SELECT min(segid) FROM text_index_idx
   UNION ALL
@@ -258,44 +258,44 @@ WHERE x.segid = s.id AND length(x.term) > 1
   AND x.term = (SELECT max(term) FROM text_index_idx WHERE segid = s.id AND term <= w.term)
   AND x.term = substr(w.term, 1, length(x.term))
 
--- leaf: a page of the text index
+-- leaf: read a page of the text index
 SELECT block FROM text_index_data WHERE id = :id
 
--- save_separator: what a leaf begins with now
+-- save_separator: replace a separator by the term that its leaf begins with now
 UPDATE text_index_idx SET term = :first WHERE segid = :segid AND term = :term
 
--- backlog: how far the text index is behind
+-- backlog: count how many turns the text index is behind, at most
 SELECT coalesce((SELECT max(tid) FROM turns), 0) - (SELECT value FROM meta WHERE name = 'indexed_tid')
 
--- indexed_tid: up to which turn the text index goes
+-- indexed_tid: read how far the text index has come
 SELECT value FROM meta WHERE name = 'indexed_tid'
 
--- save_indexed_tid: after a batch
+-- save_indexed_tid: store how far it has come, after a batch
 UPDATE meta SET value = :tid WHERE name = 'indexed_tid'
 
--- lower_indexed_tid: after turns were deleted, whose numbers may be given out again
+-- lower_indexed_tid: lower it after turns were deleted, because their numbers may be used again
 UPDATE meta SET value = min(value, (SELECT coalesce(max(tid), 0) FROM turns)) WHERE name = 'indexed_tid'
 
--- analyzer: which rules the words in the index were made by
+-- analyzer: read the version of the rules that the indexed words were made by
 SELECT value FROM meta WHERE name = 'analyzer'
 
--- save_analyzer: from now on these
+-- save_analyzer: store that version
 INSERT OR REPLACE INTO meta (name, value) VALUES ('analyzer', :analyzer)
 
--- empty_index: before it is built anew
+-- empty_index: empty the index before it is rebuilt
 INSERT INTO text_index (text_index) VALUES ('delete-all')
 
--- empty_passages: beside it
+-- empty_passages: delete the rows that describe its passages
 DELETE FROM passages
 
--- titles: to be indexed anew
+-- titles: read the titles, to index them again
 SELECT c.cid, c.tenant, c.owner, c.title FROM conversations c WHERE c.title IS NOT NULL
 
--- to_index: the next turns that the text index does not know
+-- to_index: read the next turns that are not indexed
 SELECT t.tid, t.cid, t.status, t.is_parts, t.content, c.tenant, c.owner FROM turns t
 JOIN conversations c ON c.cid = t.cid WHERE t.tid > :tid ORDER BY t.tid LIMIT :limit
 
--- search: passages that match, the newest first, inside what the scope may see
+-- search: find matching passages that the scope may see, newest first
 SELECT p.cid, p.tid FROM text_index x
 JOIN passages p ON p.pid = x.rowid
 JOIN conversations c ON c.cid = p.cid
@@ -303,38 +303,38 @@ LEFT JOIN turns t ON t.tid = p.tid
 WHERE x.text_index MATCH :match AND {visible} AND (p.tid IS NULL OR t.active = 1)
 ORDER BY x.rowid DESC LIMIT :limit
 
--- turn_by_tid: by the number inside this file
+-- turn_by_tid: read a turn by its row number
 SELECT {turn_columns}, c.id FROM turns t JOIN conversations c ON c.cid = t.cid WHERE t.tid = :tid
 
--- tool_turns_after: where the results of a call may be, and where its id was used again
+-- tool_turns_after: read later turns with tool results, and with calls that may use an id again
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.seq > :seq AND (t.tool_results IS NOT NULL OR t.tool_calls IS NOT NULL) ORDER BY t.seq
 
--- remembered: every turn that still says something
+-- remembered: read every turn that still has content
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.status != 'forgotten' ORDER BY t.seq
 
--- stub: what remains of a forgotten turn
+-- stub: remove everything of a turn but id, role, actor, time and the hash of its key
 UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
   attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
   adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL
 WHERE tid = :tid
 
--- retire: the words go, the proof stays
+-- retire: remove the same, but keep the salt if the content must remain provable
 UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
   attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
   adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key,
   salt = CASE WHEN :keep_salt THEN salt END
 WHERE tid = :tid
 
--- before_position: turns that a summary stands for, whatever branch they are on
+-- before_position: read summarised turns, on every branch
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.position < :position AND t.status IN ('complete', 'aborted') ORDER BY t.seq LIMIT :limit
 
--- older_than: turns of conversations that the scope may see, from before a moment
+-- older_than: find turns from before a time, in conversations that the scope may see
 SELECT c.id, t.id FROM turns t JOIN conversations c ON c.cid = t.cid
 WHERE {visible} AND t.created < :before AND t.status IN ('complete', 'aborted') LIMIT :limit
 
--- retired_and_older: turns whose words are gone already, while a summary still speaks of them
+-- retired_and_older: find retired turns from before a time that a summary still covers
 SELECT c.id, t.id FROM summaries s JOIN conversations c ON c.cid = s.cid
 JOIN turns t ON t.cid = s.cid AND t.active = 0 AND t.position >= s.from_seq AND t.position < s.through_seq
 WHERE {visible} AND s.level = 0 AND s.stale = 0 AND t.status = 'forgotten' AND t.created < :before
@@ -342,128 +342,128 @@ WHERE {visible} AND s.level = 0 AND s.stale = 0 AND t.status = 'forgotten' AND t
     WHERE k.cid = s.cid AND k.active = 1 AND k.position >= s.from_seq AND k.position < s.through_seq)
 LIMIT :limit
 
--- forgotten_by: whether a turn was forgotten, and not only retired
+-- forgotten_by: check whether a turn was forgotten, and not only retired
 SELECT 1 FROM events e WHERE e.cid = :cid AND e.turn = :turn AND e.kind = 'forget' LIMIT 1
 
--- unsalt: then its hash proves nothing any more
+-- unsalt: remove the salt, so that the turn's hash proves nothing any more
 UPDATE turns SET salt = NULL WHERE tid = :tid
 
--- unsalt_all: the same for every turn
+-- unsalt_all: remove the salts of all forgotten turns
 UPDATE turns SET salt = NULL WHERE cid = :cid AND status = 'forgotten'
 
--- doom_turn_blobs: the files of a turn, to be removed after the commit
+-- doom_turn_blobs: list the files of a turn for deletion after the commit
 INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid AND tid = :tid
 
--- drop_turn_attachments: their rows
+-- drop_turn_attachments: delete the rows of those files
 DELETE FROM attachments WHERE cid = :cid AND tid = :tid
 
--- doom_blobs: every file of a conversation
+-- doom_blobs: list every file of a conversation for deletion
 INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid
 
--- drop_attachments: their rows
+-- drop_attachments: delete the rows of those files
 DELETE FROM attachments WHERE cid = :cid
 
--- drop_streams: nobody may write to them any more
+-- drop_streams: end all streams of a conversation
 DELETE FROM streams WHERE cid = :cid
 
--- drop_turns: with the whole conversation
+-- drop_turns: delete all turns of a conversation
 DELETE FROM turns WHERE cid = :cid
 
--- leave_tombstone: what remains of a deleted conversation beside its log
+-- leave_tombstone: clear the fields of a deleted conversation; its row and its log remain
 UPDATE conversations SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, title_pid = NULL,
   preview = NULL, participants = '[]', metadata = NULL, settings = NULL, ttl = NULL, expires_at = NULL, salt = NULL,
   content_hash = NULL, turn_count = 0, token_count = 0, tip_position = -1, tip_slot = NULL, gone = :at
 WHERE cid = :cid
 
--- expired: conversations past their time, inside what the scope may see
+-- expired: find expired conversations that the scope may see
 SELECT c.id FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expires_at <= :now LIMIT :limit
 
--- find_expired: one of them, for deletion
+-- find_expired: find one of them, for deletion
 SELECT {open_columns} FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
 
--- mark_unscrubbed: old bytes may be in the WAL until it is truncated
+-- mark_unscrubbed: remember that old bytes may be in the WAL until it is truncated
 INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 1)
 
--- blobs_to_delete: files to remove
+-- blobs_to_delete: read the files that are to be deleted
 SELECT path FROM doomed_blobs LIMIT :limit
 
--- blob_deleted: a file that is removed
+-- blob_deleted: remove a deleted file from that list
 DELETE FROM doomed_blobs WHERE path = :path
 
--- add_attachment: a stored file
+-- add_attachment: insert a stored file
 INSERT INTO attachments (cid, tid, id, owner, filename, media_type, bytes, sha256, path, created)
 VALUES (:cid, :tid, :id, :owner, :filename, :media_type, :bytes, :sha256, :path, :created)
 
--- attachment: by its id
+-- attachment: read a file by its id
 SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
 LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.id = :id
 
--- attachments: the newest files of a conversation
+-- attachments: list the newest files of a conversation
 SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
 LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid
   AND (:before IS NULL OR a.aid < (SELECT aid FROM attachments WHERE cid = :cid AND id = :before))
 ORDER BY a.aid DESC LIMIT :limit
 
--- loose_files: those that no turn has taken for long
+-- loose_files: find files that were never attached to a turn
 SELECT c.id, a.aid, a.id, a.path FROM attachments a JOIN conversations c ON c.cid = a.cid
 WHERE a.tid IS NULL AND a.created < :before AND {visible} LIMIT :limit
 
--- doom_blob: one of them, to be removed after the commit
+-- doom_blob: list one of them for deletion after the commit
 INSERT OR IGNORE INTO doomed_blobs (path) VALUES (:path)
 
--- drop_attachment: its row
+-- drop_attachment: delete its row
 DELETE FROM attachments WHERE aid = :aid
 
--- orphans: paths in the folder of a conversation that the scope may see, also after its end, which no row names
+-- orphans: find paths in the folder of a conversation, even a deleted one, that belong to no row
 SELECT p.path FROM (
   SELECT value AS path, substr(value, instr(value, '/') + 1) AS inside FROM json_each(:paths)
 ) p JOIN conversations c ON c.id = substr(p.inside, 1, instr(p.inside, '/') - 1) AND {allowed}
 WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.cid = c.cid AND a.path = p.path)
   AND NOT EXISTS (SELECT 1 FROM doomed_blobs d WHERE d.path = p.path)
 
--- unread_files: files of turns that nobody has tried to read; what a tool had to say in full is no part of the talk
+-- unread_files: find attached files whose text was not extracted; full results of tools are not searched
 SELECT a.id, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.owner, t.id FROM attachments a
 JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid AND a.characters IS NULL AND t.role != 'tool'
 ORDER BY a.aid LIMIT :limit
 
--- file_to_read: one of them, and which of its turn's files it is
+-- file_to_read: find one of them, and its place among the files of its turn
 SELECT a.aid, a.tid, (SELECT count(*) FROM attachments b WHERE b.cid = a.cid AND b.tid = a.tid AND b.aid < a.aid)
 FROM attachments a WHERE a.cid = :cid AND a.id = :id AND a.tid IS NOT NULL AND a.characters IS NULL
 
--- save_read: somebody has tried
+-- save_read: store that a file was read, and with what result
 UPDATE attachments SET characters = :characters, problem = :problem WHERE aid = :aid
 
--- unread_all: the index is built anew
+-- unread_all: make all files unread, because the index is rebuilt
 UPDATE attachments SET characters = NULL, problem = NULL WHERE characters IS NOT NULL
 
--- drop_file_passages: with it
+-- drop_file_passages: delete all extracted text, because the index is rebuilt
 DELETE FROM file_passages
 
--- read_all_again: and all files are read anew
+-- read_all_again: enqueue the reading of all files
 INSERT INTO jobs (cid, kind, run_at, created) SELECT DISTINCT cid, 'files', :now, :now FROM attachments
 WHERE tid IS NOT NULL ON CONFLICT (cid, kind) DO UPDATE SET created = max(jobs.created + 1, excluded.created), dead = 0
 
--- add_file_passage: a piece of what it says
+-- add_file_passage: insert a passage of extracted text
 INSERT INTO file_passages (aid, tid, part, text) VALUES (:aid, :tid, :part, :text)
 
--- file_read: whether it was read
+-- file_read: read whether a file was read
 SELECT a.aid, a.characters, a.problem FROM attachments a WHERE a.cid = :cid AND a.id = :id
 
--- file_passages: what it says
+-- file_passages: read the extracted text of a file
 SELECT f.text FROM file_passages f WHERE f.aid = :aid ORDER BY f.part
 
--- file_terms: the stems of each piece of the files of some turns
+-- file_terms: read the stems of each passage of the files of some turns
 SELECT p.tid, p.part, p.terms FROM json_each(:tids) j CROSS JOIN passages p ON p.tid = j.value
 WHERE p.part >= :first ORDER BY p.tid, p.part
 
--- file_quote: one piece, with whose it is
+-- file_quote: read one passage and its file
 SELECT a.id, a.filename, f.text FROM file_passages f JOIN attachments a ON a.aid = f.aid
 JOIN conversations c ON c.cid = a.cid WHERE f.tid = :tid AND f.part = :part AND {visible}
 
--- bind_attachment: a turn takes a file that no turn has
+-- bind_attachment: attach a file to a turn, unless it is attached already
 UPDATE attachments SET tid = :tid WHERE cid = :cid AND id = :id AND tid IS NULL RETURNING aid
 
--- events: the log, filtered
+-- events: read the log, filtered
 SELECT e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash FROM events e
 WHERE e.cid = :cid AND e.n > :after
   AND (:turn IS NULL OR e.turn = :turn)
@@ -472,65 +472,65 @@ WHERE e.cid = :cid AND e.n > :after
   AND (:actors IS NULL OR e.actor IN (SELECT value FROM json_each(:actors)))
 ORDER BY e.n LIMIT :limit
 
--- event_records: the log, as stored
+-- event_records: read the log as stored
 SELECT e.* FROM events e WHERE e.cid = :cid ORDER BY e.n
 
--- turn_records: the turns, as stored
+-- turn_records: read the turns as stored
 SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
 
--- attachment_records: the files, as recorded
+-- attachment_records: read the files as stored
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
 
--- working_memory_records: what was noted, as recorded
+-- working_memory_records: read the working memory as stored
 SELECT memory FROM working_memory WHERE cid = :cid
 
--- fact_records: what was learnt, as recorded
+-- fact_records: read the facts as stored
 SELECT {fact_columns} FROM facts f WHERE f.cid = :cid ORDER BY f.fid
 
--- known: whether a conversation id is taken in this tenant, and how far its log goes
+-- known: read whether a conversation id exists in this tenant, and how far its log goes
 SELECT next_n, tip_hash, gone FROM conversations WHERE tenant = :tenant AND id = :id
 
--- stats: counts inside what the scope may see
+-- stats: count conversations, turns, tokens and events that the scope may see
 SELECT count(*), coalesce(sum(c.turn_count), 0), coalesce(sum(c.token_count), 0), coalesce(sum(c.next_n - 1), 0)
 FROM conversations c WHERE {visible}
 
--- attachment_stats: the same for files
+-- attachment_stats: count files that the scope may see
 SELECT count(*), coalesce(sum(a.bytes), 0) FROM attachments a JOIN conversations c ON c.cid = a.cid WHERE {visible}
 
--- stream_stats: turns that are being written, inside what the scope may see
+-- stream_stats: count open streams that the scope may see
 SELECT count(*) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {visible}
 
--- file_stats: what the file holds that is not done yet
+-- file_stats: count unfinished deletions in this file
 SELECT (SELECT count(*) FROM doomed_blobs), (SELECT count(*) FROM meta WHERE name = 'scrub')
 
 -- ---- memory
 
--- bump: the view changed other than by an append
+-- bump: count a change of the view that is not an append
 UPDATE conversations SET revision = revision + 1 WHERE cid = :cid
 
--- memory_head: how far memory has come
+-- memory_head: read how far memory has come
 SELECT revision, summarized_position, summarized_turns, summarized_tokens FROM conversations WHERE cid = :cid
 
--- tail: the active view, backwards, for as long as the reader wants more
+-- tail: read the active view backwards; the reader stops when it has enough
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 ORDER BY t.position DESC
 
--- newest_user_turn: the current message
+-- newest_user_turn: find the current message
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.role = 'user' AND t.status = 'complete' ORDER BY t.position DESC LIMIT 1
 
--- newest_other_turn: the current message for one agent of several
+-- newest_other_turn: find the current message for one agent of several
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.status = 'complete' AND t.role IN ('user', 'assistant')
   AND t.actor != :viewer AND t.tool_calls IS NULL ORDER BY t.position DESC LIMIT 1
 
--- summary_columns: what a Summary is made of
+-- summary_columns: the columns of a Summary
 s.id, s.level, s.from_seq, s.through_seq, s.text, s.model, s.token_count, s.turns, s.created
 
--- all_summaries: those that may be shown
+-- all_summaries: read all valid summaries
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 0 ORDER BY s.from_seq, s.level
 
--- shown_summaries: the widest that end before a start, and every one behind it: a window may begin where any of them
--- ends. Few, however long the conversation is: read from the widest level down, and only where a wide one is no use
+-- shown_summaries: read the widest summaries that end before `start`, and all after it: a window may begin where
+-- any of those ends. Reads few rows in any conversation: narrower levels only where a wide summary is stale or too long
 WITH RECURSIVE levels (level, at) AS (
   SELECT max(s.level), 0 FROM summaries s WHERE s.cid = :cid
   UNION ALL
@@ -549,34 +549,34 @@ WITH RECURSIVE levels (level, at) AS (
 SELECT {summary_columns} FROM found f CROSS JOIN summaries s ON s.sid = f.sid WHERE f.stale = 0
 ORDER BY f.from_seq, f.through_seq DESC
 
--- stale_summaries: to be written anew
+-- stale_summaries: read the summaries that must be written again
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.stale = 1 ORDER BY s.level, s.from_seq
 
--- level: one level, in order
+-- level: read the summaries of one level, in order
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.level = :level AND s.stale = 0
   AND s.from_seq >= :from AND s.through_seq <= :through ORDER BY s.from_seq
 
--- uncovered: summaries of a level that no wider one covers
+-- uncovered: read the summaries of a level that no summary of the next level covers
 SELECT {summary_columns} FROM summaries s WHERE s.cid = :cid AND s.level = :level AND s.stale = 0
   AND s.from_seq >= (SELECT coalesce(max(w.through_seq), 0) FROM summaries w WHERE w.cid = :cid AND w.level = :level + 1)
 ORDER BY s.from_seq
 
--- add_summary: a new one, or the same span again
+-- add_summary: insert a summary, or replace the one of the same span
 INSERT INTO summaries (cid, id, level, from_seq, through_seq, turns, tokens, text, token_count, model, created)
 VALUES (:cid, :id, :level, :from_seq, :through_seq, :turns, :tokens, :text, :token_count, :model, :created)
 ON CONFLICT (cid, level, from_seq) DO UPDATE SET id = excluded.id, through_seq = excluded.through_seq,
   turns = excluded.turns, tokens = excluded.tokens, text = excluded.text, token_count = excluded.token_count,
   model = excluded.model, stale = 0, created = excluded.created
 
--- drop_summary: its sources are gone
+-- drop_summary: delete a summary whose turns are deleted
 DELETE FROM summaries WHERE cid = :cid AND level = :level AND from_seq = :from_seq
 
--- advance: where the next summary starts
+-- advance: move the position where the next summary starts
 UPDATE conversations SET summarized_position = :position, summarized_turns = summarized_turns + :turns,
   summarized_tokens = summarized_tokens + :tokens
 WHERE cid = :cid
 
--- recount_summarized: what is not behind the last summary is in one; the end of the thread is short, the rest is not
+-- recount_summarized: count what lies after the last summary; the rest is summarised. The end of a view is short
 UPDATE conversations SET
   summarized_turns = :turn_count - (SELECT count(*) FROM turns t
     WHERE t.cid = :cid AND t.active = 1 AND t.position >= summarized_position),
@@ -584,369 +584,369 @@ UPDATE conversations SET
     WHERE t.cid = :cid AND t.active = 1 AND t.position >= summarized_position)
 WHERE cid = :cid
 
--- spoil: what covers a position has changed
+-- spoil: make the summaries stale that cover a changed position
 UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE cid = :cid AND from_seq <= :position
   AND through_seq > :position RETURNING sid
 
--- drop_summaries_beyond: what they stood for is no longer in the view
+-- drop_summaries_beyond: delete summaries of turns that left the view
 DELETE FROM summaries WHERE cid = :cid AND through_seq > :position
 
--- reset_summarized: after that, from the summaries that are left
+-- reset_summarized: set the summarised position from the summaries that are left
 UPDATE conversations
 SET summarized_position = (SELECT coalesce(max(through_seq), 0) FROM summaries WHERE cid = :cid AND level = 0)
 WHERE cid = :cid
 
--- forget_summaries: with all turns
+-- forget_summaries: delete all summaries of a conversation
 DELETE FROM summaries WHERE cid = :cid
 
--- restart_memory: with all turns
+-- restart_memory: reset the summarised counts of a conversation
 UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summarized_tokens = 0 WHERE cid = :cid
 
--- span: the complete turns of the view in a span
+-- span: read the turns of the view in a span
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position >= :from AND t.position < :through ORDER BY t.position
 
--- working_memory: as it was stored last
+-- working_memory: read the working memory
 SELECT memory, through_seq FROM working_memory WHERE cid = :cid
 
--- save_working_memory: as it is now
+-- save_working_memory: store the working memory
 INSERT INTO working_memory (cid, memory, through_seq, updated) VALUES (:cid, :memory, :through_seq, :updated)
 ON CONFLICT (cid) DO UPDATE SET memory = excluded.memory, through_seq = excluded.through_seq, updated = excluded.updated
 
--- drop_working_memory: with the conversation
+-- drop_working_memory: delete it with the conversation
 DELETE FROM working_memory WHERE cid = :cid
 
--- fact_columns: what a Fact is made of
+-- fact_columns: the columns of a Fact
 f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f.invalidated_at, f.invalidated_by,
 f.by, f.created
 
--- facts: the valid ones, or all
+-- facts: read the valid facts, or all
 SELECT {fact_columns} FROM facts f WHERE f.cid = :cid AND (:all OR f.invalidated_at IS NULL) ORDER BY f.fid
 
--- recent_facts: the newest valid ones
+-- recent_facts: read the newest valid facts
 SELECT * FROM (
   SELECT {fact_columns}, f.fid FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL ORDER BY f.fid DESC LIMIT :limit)
 ORDER BY fid
 
--- facts_where: the valid ones of the conversations that a recall looks at
+-- facts_where: read the valid facts of the conversations that a recall searches
 SELECT {fact_columns} FROM facts f JOIN conversations c ON c.cid = f.cid WHERE {where} AND f.invalidated_at IS NULL
 ORDER BY f.fid
 
--- facts_to_embed: the valid ones without a vector of this embedder
+-- facts_to_embed: find valid facts without a vector of this embedder
 SELECT c.tenant, c.id, f.id, f.subject || ' ' || f.predicate || ' ' || f.object FROM facts f
 JOIN conversations c ON c.cid = f.cid
 WHERE f.invalidated_at IS NULL AND (f.model IS NULL OR f.model < :model OR f.model > :model) LIMIT :limit
 
--- put_fact_vector: beside its fact
+-- put_fact_vector: store the vector of a fact
 UPDATE facts SET model = :model, vector = :vector
 WHERE id = :id AND cid = (SELECT c.cid FROM conversations c WHERE c.tenant = :tenant AND c.id = :conversation)
 
--- fact_vectors: those of one embedder, of the conversations that a recall looks at
+-- fact_vectors: read the vectors of one embedder in the conversations that a recall searches
 SELECT f.id, f.vector FROM facts f JOIN conversations c ON c.cid = f.cid
 WHERE {where} AND f.invalidated_at IS NULL AND f.model = :model
 
--- add_fact: a new one, unless another hand has noted it meanwhile
+-- add_fact: insert a fact, unless the same one was stored since the caller read them
 INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
 SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created
 WHERE NOT EXISTS (SELECT 1 FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL
   AND f.subject = :subject AND f.predicate = :predicate AND f.object = :object)
 RETURNING id
 
--- invalidate_fact: another one took its place
+-- invalidate_fact: mark a fact as replaced
 UPDATE facts SET invalidated_at = :at, invalidated_by = :by WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
 
--- drop_fact: for good
+-- drop_fact: delete a fact
 DELETE FROM facts WHERE cid = :cid AND id = :id RETURNING id
 
--- drop_facts_of_turn: their source is forgotten
+-- drop_facts_of_turn: delete the facts whose source is forgotten
 DELETE FROM facts WHERE cid = :cid AND source_turn = :turn RETURNING id
 
--- drop_facts_out_of_view: their source is on another branch now
+-- drop_facts_out_of_view: delete the facts whose source is on another branch now
 DELETE FROM facts WHERE cid = :cid AND source_turn IN (
   SELECT t.id FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position AND t.status != 'forgotten')
 RETURNING id
 
--- revive_facts: what took their place is gone
+-- revive_facts: make facts valid again whose replacement is deleted
 UPDATE facts SET invalidated_at = NULL, invalidated_by = NULL
 WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 
--- drop_facts: with the conversation
+-- drop_facts: delete all facts of a conversation
 DELETE FROM facts WHERE cid = :cid
 
--- mark: a standing instruction or a preference
+-- mark: mark a turn as a standing instruction or a preference
 INSERT INTO marks (tid, standing) SELECT t.tid, :standing FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
 ON CONFLICT (tid) DO UPDATE SET standing = max(standing, excluded.standing)
 
--- bump_marked: so that cached profiles learn of the marks
+-- bump_marked: count new marks, so that cached profiles notice them
 UPDATE conversations SET marked = marked + 1
 WHERE cid IN (SELECT t.cid FROM turns t JOIN json_each(:tids) j ON t.tid = j.value)
 
--- unmark: its turn is forgotten
+-- unmark: delete the mark of a turn
 DELETE FROM marks WHERE tid = :tid
 
--- drop_marks: with the conversation
+-- drop_marks: delete all marks of a conversation
 DELETE FROM marks WHERE cid = :cid
 
--- drop_vectors_of_turn: its turn is forgotten
+-- drop_vectors_of_turn: delete the vectors of a turn
 DELETE FROM embeddings WHERE tid = :tid
 
--- drop_vectors: with the conversation
+-- drop_vectors: delete all vectors of a conversation
 DELETE FROM embeddings WHERE cid = :cid
 
--- count_passages: what the text index holds of a conversation
+-- count_passages: count what the text index holds of a conversation
 UPDATE conversations SET passage_count = passage_count + :count, passage_terms = passage_terms + :terms WHERE cid = :cid
 
--- forget_passage_counts: before the index is built anew
+-- forget_passage_counts: reset those counts before the index is rebuilt
 UPDATE conversations SET passage_count = 0, passage_terms = 0 WHERE passage_count != 0
 
 -- ---- recall
 
--- where: the conversations that a recall looks at
+-- where: the predicate for the conversations that a recall searches
 {visible} AND (:conversation IS NULL OR c.id = :conversation) AND (:owner IS NULL OR c.owner = :owner)
 
--- recall_stamp: what tells whether a cached profile still holds
+-- recall_stamp: compute the stamp that shows whether a cached profile is still valid
 SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
   count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid), 0), coalesce(sum(c.cid * c.cid), 0),
   coalesce(sum(c.marked), 0)
 FROM conversations c WHERE {where}
 
--- shape: what recall knows of a turn, without its words
+-- shape: the columns that recall knows of a turn, without its words
 t.tid, t.cid, t.position, t.created, max(t.token_count, t.attachments IS NOT NULL), t.role, t.actor,
   coalesce(m.standing, 0), t.status
 
--- profile: the shape of every turn
+-- profile: read the shape of every turn
 SELECT {shape} FROM turns t JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
 
--- profile_marked: the same of those with a mark, by their conversations, whatever the planner thinks
+-- profile_marked: read the shapes of marked turns, by conversation; CROSS JOIN fixes the order
 SELECT {shape} FROM conversations c CROSS JOIN marks m ON m.cid = c.cid CROSS JOIN turns t ON t.tid = m.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid <= :after
 
--- newest_turn: the last number that was given out
+-- newest_turn: read the highest row number of a turn
 SELECT coalesce(max(tid), 0) FROM turns
 
--- profile_news: the same of the newest in the file, whosever they are, for when they are few
+-- profile_news: read the shapes of the newest turns in the file, for when they are few
 SELECT {shape} FROM turns t NOT INDEXED CROSS JOIN conversations c ON c.cid = t.cid LEFT JOIN marks m ON m.tid = t.tid
 WHERE {where} AND t.active = 1 AND t.status = 'complete' AND t.tid > :after
 ORDER BY t.cid, t.position
 
--- first_pending: from the first turn that is still being written on, a profile is read again
+-- first_pending: find the first pending turn; from there on a profile must be read again
 SELECT coalesce(min(s.tid), :end) FROM streams s JOIN conversations c ON c.cid = s.cid WHERE {where}
 
--- postings: the passages that hold one stem, as two lists: thousands of rows would cost more than finding them
+-- postings: find the passages with one stem, as two joined lists: thousands of rows would cost more than finding them
 SELECT group_concat(tid), group_concat(size) FROM (
   SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid JOIN conversations c ON c.cid = p.cid
   WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
 )
 
--- conversation_postings: the same inside one conversation, whose word is in the match
+-- conversation_postings: find the same inside one conversation, whose word is part of the match
 SELECT group_concat(tid), group_concat(size) FROM (
   SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid
   WHERE x.text_index MATCH :match AND p.tid IS NOT NULL ORDER BY x.rowid DESC LIMIT :limit
 )
 
--- vector_stamp: how many vectors there are from a number on, and the newest; of all models, so that the index answers
+-- vector_stamp: count the vectors after a number, and find the newest; of all models, so that the index suffices
 SELECT count(*), coalesce(max(e.eid), 0) FROM embeddings e WHERE e.cid = :cid AND e.eid > :after
 
--- vectors: those of one conversation, from a number on
+-- vectors: read the vectors of one conversation after a number
 SELECT e.eid, e.tid, e.vector FROM embeddings e WHERE e.cid = :cid AND e.eid > :after AND e.model = :model ORDER BY e.eid
 
--- turns_by_number: some turns of the view, by their numbers in this file; read in this order, whatever the planner thinks
+-- turns_by_number: read turns of the view by row number; CROSS JOIN fixes the order
 SELECT {turn_columns}, c.id FROM json_each(:tids) j
 CROSS JOIN turns t ON t.tid = j.value CROSS JOIN conversations c ON c.cid = t.cid
 WHERE t.active = 1 AND t.status = 'complete' AND {visible}
 
--- conversations_where: their numbers, and how often something other than an append happened to them
+-- conversations_where: read the conversations of a recall, and how often their views changed other than by appends
 SELECT c.cid, c.revision FROM conversations c WHERE {where}
 
 -- ---- the outbox
 
--- to_embed: the next passages that a model has not seen; without the words where nobody will look at them
+-- to_embed: read the next passages that a model has not embedded; words only where they will be used
 SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
   CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < :most AND t.status = 'complete' THEN t.content END, t.metadata
 FROM passages p LEFT JOIN turns t ON t.tid = p.tid
 LEFT JOIN file_passages f ON p.part >= :files AND f.tid = p.tid AND f.part = p.part
 WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
 
--- passage_turns: whose passages these are now
+-- passage_turns: read which turns these passages belong to now
 SELECT p.pid, t.id FROM passages p LEFT JOIN turns t ON t.tid = p.tid WHERE p.pid BETWEEN :first AND :last
 
--- embedded_pid: how far a model has come
+-- embedded_pid: read how far a model has come
 SELECT value FROM meta WHERE name = :name
 
--- save_embedded_pid: so far
+-- save_embedded_pid: store how far it has come
 INSERT OR REPLACE INTO meta (name, value) VALUES (:name, :pid)
 
--- forget_other_embedders: they start again from the beginning
+-- forget_other_embedders: delete the progress of other embedders, so that they would start again
 DELETE FROM meta WHERE name LIKE 'embedded_pid/%' AND name != :name
 
--- lower_embedded_pids: after passages were deleted, whose numbers may be given out again
+-- lower_embedded_pids: lower their progress after passages were deleted, because their numbers may be used again
 UPDATE meta SET value = min(value, (SELECT coalesce(max(pid), 0) FROM passages)) WHERE name LIKE 'embedded_pid/%'
 
--- add_vector: one, when its turn is still there
+-- add_vector: insert a vector, if its turn still exists
 INSERT INTO embeddings (cid, tid, part, model, vector)
 SELECT t.cid, t.tid, :part, :model, :vector FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
   AND NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = :tid AND e.part = :part AND e.model = :model)
 
--- drop_other_vectors: those of the embedder before this one
+-- drop_other_vectors: delete vectors of other embedders
 DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING eid
 
--- drop_vectors_by: those of some embedders
+-- drop_vectors_by: delete vectors of these embedders
 DELETE FROM embeddings WHERE eid IN (
   SELECT eid FROM embeddings WHERE model IN (SELECT value FROM json_each(:models)) LIMIT :limit) RETURNING eid
 
--- restart_embedder: some of its vectors are gone
+-- restart_embedder: reset the progress of an embedder, some of whose vectors are deleted
 UPDATE meta SET value = 0 WHERE name = :name
 
--- forget_embedder: all of them are
+-- forget_embedder: delete the progress of an embedder without vectors
 DELETE FROM meta WHERE name = :name
 
--- add_job: once per conversation and kind; a smaller argument wins. `created` moves on, so that a worker who has the job
--- knows that there is more to do, and one that was put aside gets another try
+-- add_job: insert a job, once per conversation and kind; the smaller argument wins. `created` increases so that a worker
+-- that has the job sees that there is more to do. A job that was set aside is tried again
 INSERT INTO jobs (cid, kind, run_at, argument, created) VALUES (:cid, :kind, :now, :argument, :now)
 ON CONFLICT (cid, kind) DO UPDATE SET created = max(created + 1, excluded.created), dead = 0,
   argument = min(coalesce(argument, excluded.argument), coalesce(excluded.argument, argument))
 
--- claim_job: the job that has waited longest, with a lease
+-- claim_job: take the job that has waited longest, with a lease
 UPDATE jobs SET lease_until = :lease_until, attempts = attempts + 1 WHERE jid = (
   SELECT j.jid FROM jobs j WHERE {job_due} AND {job_known} ORDER BY j.run_at LIMIT 1)
 RETURNING jid, cid, kind, argument, attempts, created
 
--- job_due: its time has come and nobody has it; times further off than any that we write are from before the clock was
--- set back
+-- job_due: the predicate for jobs that are due and have no lease; times further ahead than any that we write are from
+-- before the clock was set back
 j.dead = 0 AND (j.run_at <= :now OR j.run_at > :farthest) AND (j.lease_until <= :now OR j.lease_until > :farthest)
 
 -- job_known: a job of another kind was enqueued by a newer version, and is left to its workers
 j.kind IN (SELECT value FROM json_each(:kinds))
 
--- claimed_conversation: whose job it is
+-- claimed_conversation: read the conversation of a job
 SELECT c.tenant, c.id FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
 
--- finish_job: done, unless more was asked for meanwhile, or another worker has it by now
+-- finish_job: delete a finished job, unless it was enqueued again or another worker has it now
 DELETE FROM jobs WHERE jid = :jid AND attempts = :attempts AND created = :asked
 
--- reopen_job: more was asked for meanwhile; it goes to the end of the queue
+-- reopen_job: make a job due again that was enqueued again while it ran; it goes to the end of the queue
 UPDATE jobs SET lease_until = 0, attempts = 0, run_at = :now WHERE jid = :jid AND attempts = :attempts
 
--- release_job: not done, and nobody's fault
+-- release_job: give a job back without counting the attempt
 UPDATE jobs SET lease_until = 0, attempts = attempts - 1 WHERE jid = :jid AND attempts = :attempts
 
--- renew_job: a sign of life from the worker who has it
+-- renew_job: renew the lease of a job
 UPDATE jobs SET lease_until = :lease_until WHERE jid = :jid AND attempts = :attempts
 
--- retry_job: later
+-- retry_job: run a failed job later, or set it aside
 UPDATE jobs SET run_at = :run_at, lease_until = 0, error = :error, dead = :dead
 WHERE jid = :jid AND attempts = :attempts
 
--- drop_job: of a conversation that is gone
+-- drop_job: delete a job of a deleted conversation
 DELETE FROM jobs WHERE jid = :jid
 
--- drop_jobs: with the conversation
+-- drop_jobs: delete all jobs of a conversation
 DELETE FROM jobs WHERE cid = :cid
 
--- next_job: when there is something to do again
+-- next_job: find when the next job is due
 SELECT min(CASE WHEN {job_due} THEN :now ELSE max(j.run_at, j.lease_until) END) FROM jobs j
 WHERE j.dead = 0 AND {job_known}
 
--- job_stats: the outbox at a glance
+-- job_stats: count jobs by kind
 SELECT kind, dead, count(*), min(run_at), max(attempts), max(error) FROM jobs GROUP BY kind, dead
 
--- health: which schema the file has, how much work waits or was put aside, and since when the oldest could be done; what
--- a migration asks for has no time
+-- health: read the schema version, count waiting jobs and those set aside, find when the oldest became due; jobs of a
+-- migration have no time
 SELECT (SELECT user_version FROM pragma_user_version), count(*) FILTER (WHERE j.dead = 0),
   count(*) FILTER (WHERE j.dead = 1), min(nullif(j.run_at, 0)) FILTER (WHERE {job_due} AND {job_known}) FROM jobs j
 
--- triggers: what decides about compaction
+-- triggers: read what decides about compaction
 SELECT turn_count - summarized_turns, token_count - summarized_tokens, settings FROM conversations WHERE cid = :cid
 
--- add_request: one call of a model; its end is added to it
+-- add_request: insert a request to a model, or add its response
 INSERT INTO requests (cid, id, turn, purpose, at, model, adapter, next_seq, body, explanation, response)
 VALUES (:cid, :id, :turn, :purpose, :at, :model, :adapter, :next_seq, :body, :explanation, :response)
 ON CONFLICT (cid, id) DO UPDATE SET turn = coalesce(excluded.turn, turn), response = excluded.response
 RETURNING rid
 
--- add_request_quote: a turn of another conversation that it quotes
+-- add_request_quote: record that a request quotes a turn of another conversation
 INSERT OR IGNORE INTO request_quotes (turn, rid) VALUES (:turn, :rid)
 
--- quotable: a turn by its conversation and its id, if its words are still there
+-- quotable: check that a turn still has its content
 SELECT 1 FROM turns t JOIN conversations c ON c.cid = t.cid
 WHERE c.tenant = :tenant AND c.id = :conversation AND c.gone IS NULL AND t.seq = :seq AND t.id = :turn
   AND t.status != 'forgotten'
 
--- latest_events: backwards, for one who looks only at the last ones
+-- latest_events: read the log backwards, for a reader that stops early
 SELECT kind, at FROM events WHERE cid = :cid ORDER BY n DESC
 
--- drop_old_bodies: only the newest ones stay
+-- drop_old_bodies: delete all but the newest bodies
 UPDATE requests SET body = NULL WHERE cid = :cid AND body IS NOT NULL AND rid <= (
   SELECT rid FROM requests WHERE cid = :cid AND body IS NOT NULL ORDER BY rid DESC LIMIT 1 OFFSET :bodies
 )
 
--- requests: the latest ones, of one turn or before another
+-- requests: read the latest requests, of one turn or before another request
 SELECT r.id, r.turn, r.purpose, r.at, r.model, r.adapter, r.body, r.explanation, r.response FROM requests r
 WHERE r.cid = :cid AND (:turn IS NULL OR r.turn = :turn)
   AND (:before IS NULL OR r.rid < (SELECT rid FROM requests WHERE cid = :cid AND id = :before))
 ORDER BY r.rid DESC LIMIT :limit
 
--- drop_bodies_after: they may hold the words of a turn that is being forgotten
+-- drop_bodies_after: delete bodies that may contain a forgotten turn
 UPDATE requests SET body = NULL WHERE cid = :cid AND next_seq > :seq AND body IS NOT NULL
 
--- drop_bodies_quoting: the same, in other conversations
+-- drop_bodies_quoting: delete bodies in other conversations that quote it
 UPDATE requests SET body = NULL WHERE rid IN (SELECT rid FROM request_quotes WHERE turn = :turn)
 
--- drop_bodies_quoting_any: the same, for all turns of a conversation
+-- drop_bodies_quoting_any: delete bodies in other conversations that quote any turn of this one
 UPDATE requests SET body = NULL
 WHERE rid IN (SELECT q.rid FROM request_quotes q JOIN turns t ON t.id = q.turn WHERE t.cid = :cid)
 
--- drop_request_quotes: before the requests themselves
+-- drop_request_quotes: delete the quotes of a conversation's requests, before the requests
 DELETE FROM request_quotes WHERE rid IN (SELECT rid FROM requests WHERE cid = :cid)
 
--- drop_requests: with all turns
+-- drop_requests: delete all requests of a conversation
 DELETE FROM requests WHERE cid = :cid
 
--- mark_title: who wrote it, a job (1) or somebody (0)
+-- mark_title: record whether a job (1) or a caller (0) wrote the title
 UPDATE conversations SET title_made = :made WHERE cid = :cid
 
--- title_made: whether there is a title that a job wrote
+-- title_made: check whether there is a title that a job wrote
 SELECT 1 FROM conversations WHERE cid = :cid AND title_made = 1 AND title IS NOT NULL
 
--- counter_bound: what is known of a model's tokenizer
+-- counter_bound: read what is known of a model's tokenizer
 SELECT model, ratio, samples FROM counter_bounds WHERE tenant = :tenant AND model = :model
 
--- save_counter_bound: after another answer
+-- save_counter_bound: store it after another answer
 INSERT INTO counter_bounds (tenant, model, ratio, samples, updated) VALUES (:tenant, :model, :ratio, :samples, :now)
 ON CONFLICT (tenant, model) DO UPDATE SET ratio = excluded.ratio, samples = excluded.samples, updated = excluded.updated
 
--- put_key: a new key of the server
+-- put_key: insert an API key
 INSERT INTO api_keys (tenant, hash, name, scope, created, expires_at)
 VALUES (:tenant, :hash, :name, :scope, :created, :expires_at)
 
--- api_key: the one that a caller shows
+-- api_key: read the key with this hash
 SELECT k.hash, k.name, k.scope, k.created, k.expires_at, k.revoked_at FROM api_keys k
 WHERE k.tenant = :tenant AND k.hash = :hash
 
--- api_keys: all of a tenant, oldest first
+-- api_keys: read all keys of a tenant, oldest first
 SELECT k.hash, k.name, k.scope, k.created, k.expires_at, k.revoked_at FROM api_keys k
 WHERE k.tenant = :tenant ORDER BY k.created, k.hash
 
--- has_key: whether anybody could call at all
+-- has_key: check whether any key is valid now
 SELECT 1 FROM api_keys k WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT 1
 
--- revoke_key: for good; the row stays, so that the log has a name for it
+-- revoke_key: revoke a key; the row stays, so that the log has a name for it
 UPDATE api_keys SET revoked_at = :now WHERE tenant = :tenant AND hash = :hash AND revoked_at IS NULL
 
--- last_key_event: what the next one is chained to
+-- last_key_event: read the event that the next one is chained to
 SELECT e.n, e.at, e.hash FROM key_events e WHERE e.tenant = :tenant ORDER BY e.n DESC LIMIT 1
 
--- log_key: one event of the keys' log
+-- log_key: insert one event of the keys' log
 INSERT INTO key_events (tenant, n, kind, key, actor, at, payload, hash)
 VALUES (:tenant, :n, :kind, :key, :actor, :at, :payload, :hash)
 
--- key_events: the keys' log, in order
+-- key_events: read the keys' log, in order
 SELECT e.n, e.kind, e.key, e.actor, e.at, e.payload, NULL, e.hash FROM key_events e
 WHERE e.tenant = :tenant AND e.n > :after ORDER BY e.n LIMIT :limit
 
--- usage: tokens by day, owner and model, of answers and of memory work
+-- usage: sum tokens by day, owner and model, of answers and of memory work
 SELECT date(u.at / 1000000, 'unixepoch') AS day, u.owner, u.model, count(*), sum(u.prompt), sum(u.completion)
 FROM (
   SELECT t.created AS at, c.owner AS owner, coalesce(t.model, '') AS model, coalesce(t.prompt_tokens, 0) AS prompt,
@@ -962,23 +962,23 @@ FROM (
 WHERE (:since IS NULL OR u.at >= :since) AND (:until IS NULL OR u.at < :until)
 GROUP BY day, u.owner, u.model ORDER BY day DESC, u.owner, u.model LIMIT :limit
 
--- tips: the ends of the logs, deleted conversations included
+-- tips: read the last event of every log, deleted conversations included
 SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
 WHERE {allowed} AND c.id > :after ORDER BY c.id LIMIT :limit
 
--- put_seal: a signed end of a log
+-- put_seal: insert a signature over the end of a log
 INSERT OR IGNORE INTO seals (tenant, conversation, n, tip, seal, at)
 VALUES (:tenant, :conversation, :n, :tip, :seal, :at)
 
--- seals: what was signed of one log
+-- seals: read the signatures over one log
 SELECT s.n, s.tip, s.seal, s.at FROM seals s
 WHERE s.tenant = :tenant AND s.conversation = :conversation ORDER BY s.n
 
--- unsealed: the ends of logs that are not signed yet
+-- unsealed: find the ends of logs that are not signed yet
 SELECT c.id, c.next_n - 1, c.tip_hash FROM conversations c
 WHERE c.tenant = :tenant AND NOT EXISTS (
   SELECT 1 FROM seals s WHERE s.tenant = c.tenant AND s.conversation = c.id AND s.n = c.next_n - 1)
 LIMIT :limit
 
--- tenants: whose conversations there are
+-- tenants: list the tenants that have conversations
 SELECT DISTINCT c.tenant FROM conversations c

@@ -1,4 +1,4 @@
-"""What recall asks of the database: shapes of turns, postings of stems, vectors. Each function is one transaction."""
+"""The data that recall ranks by: turn arrays, postings of stems, vectors. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 
-NEWS = 1_000  # turns of a file: so many are looked through, rather than all of a long conversation
+FEW_NEW_TURNS = 1_000  # up to this many new turns in the file, they are scanned instead of the conversations
 
 
 def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, Any]:
     if where.conversation is not None:
-        require_cid(tx, scope, where.conversation)  # not found is an error, not an empty answer
+        require_cid(tx, scope, where.conversation)  # a conversation that is not found is an error, not an empty result
     return {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
 def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
-    """The turns that came after `after`, and those with a mark when there are new marks; all of them when something
-    else changed since the stamp `known`."""
+    """Read the turns after `after`, and the marked ones if there are new marks.
+
+    Read all of them when anything else changed since the stamp `known`.
+    """
     params = _params(tx, scope, where)
     passages, terms, *rest, marked = tx.all(Q.recall_stamp, **params)[0]
     stamp = (*rest, marked)
     fresh = known is None or known[:-1] != stamp[:-1]
-    few = not fresh and tx.all(Q.newest_turn)[0][0] - after < NEWS
+    few = not fresh and tx.all(Q.newest_turn)[0][0] - after < FEW_NEW_TURNS
     rows = tx.all(Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
     newest = max((row[0] for row in rows), default=0 if fresh else after)
     if not fresh and known != stamp:
@@ -47,17 +49,19 @@ def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | N
 
 
 def postings(tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
-    """For each stem, the turn and the length of every passage that holds it; the newest `limit` of them."""
+    """Find, for each stem, the newest `limit` passages that contain it."""
     params = _params(tx, scope, where)
     if where.conversation is not None:
         cid = require_cid(tx, scope, where.conversation)
         word = f"c{cid}"
-        return {stem: _lists(tx.all(Q.conversation_postings, match=_match(word, stem), limit=limit)) for stem in stems}
+        return {
+            stem: _to_arrays(tx.all(Q.conversation_postings, match=_match(word, stem), limit=limit)) for stem in stems
+        }
     word = tenant_word(scope.tenant) if where.owner is None else owner_word(scope.tenant, where.owner)
-    return {stem: _lists(tx.all(Q.postings, match=_match(word, stem), limit=limit, **params)) for stem in stems}
+    return {stem: _to_arrays(tx.all(Q.postings, match=_match(word, stem), limit=limit, **params)) for stem in stems}
 
 
-def _lists(rows: list[Row]) -> Postings:
+def _to_arrays(rows: list[Row]) -> Postings:
     import numpy as np
 
     tids, sizes = (np.fromstring(text or "", np.int64, sep=",") for text in rows[0])
@@ -71,9 +75,9 @@ def _match(word: str, stem: str) -> str:
 def vectors(
     tx: Tx, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
 ) -> list[VectorRows]:
-    """Per conversation: the vectors that are not known yet, or all of them when some that were are gone.
+    """Read the vectors of each conversation that are not known yet, or all of them when known ones were deleted.
 
-    While nothing but appends happened to a conversation, none can be gone; they are counted only after something else.
+    Vectors are counted only when a conversation's revision changed: appends alone delete none.
     """
     found = []
     for cid, revision in tx.all(Q.conversations_where, **_params(tx, scope, where)):
@@ -90,9 +94,9 @@ def vectors(
 
 
 def turns_by_number(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
-    """Turns by their numbers in this file, as far as they are in the view and the scope may see them.
+    """Read turns by row number, as far as they are in the active view and the scope may see them.
 
-    A number is given out again after a deletion, so what it stands for may have changed since the caller learned it.
+    Row numbers are used again after a deletion, so a number may mean another turn than when the caller learned it.
     """
     params = {**scope_params(scope), "now": tx.now, "tids": canonical_json(list(tids))}
     found = {row[0]: TurnRow(*row[:-1]).turn(row[-1]) for row in tx.all(Q.turns_by_number, **params)}

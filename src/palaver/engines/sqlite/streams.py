@@ -1,4 +1,4 @@
-"""Turns that are stored while they are written. Each function is one transaction."""
+"""Turns that are stored while they are being written. Each function is one transaction."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch, lea
 
 
 def chunk(tx: Tx, scope: Scope, conversation: str, turn: str, piece: StreamChunk, lease: int) -> int:
-    """Add a piece, and answer with the number of the next one."""
+    """Append a piece of text. Returns the number that the next one must have."""
     conv = open_conversation(tx, scope, conversation)
-    row = _pending(conv, turn)
+    row = _require_pending_turn(conv, turn)
     expected = _extend(conv, row, piece, tx.now + lease)
     conv.save()
     return expected
@@ -60,7 +60,7 @@ def _extend(conv: OpenConversation, row: TurnRow, piece: StreamChunk, lease_unti
         raise InvalidInput("n", f"chunk {expected} has not arrived yet, so chunk {piece.n} cannot be stored")
     if piece.n < expected:
         return int(expected)
-    if not piece.text:  # nothing to store, but its number is used up, and the writer is alive
+    if not piece.text:  # nothing to store, but the number is used and the lease is renewed
         conv.tx.run(Q.extend_stream, tid=row.tid, next_chunk=expected + 1, length=length, lease_until=lease_until)
         return int(expected) + 1
     size = len((row.content or "").encode()) + len(piece.text.encode())
@@ -77,14 +77,14 @@ def _extend(conv: OpenConversation, row: TurnRow, piece: StreamChunk, lease_unti
 
 def renew(tx: Tx, scope: Scope, conversation: str, turn: str, lease: int) -> None:
     conv = open_conversation(tx, scope, conversation)
-    tx.run(Q.renew_stream, tid=_pending(conv, turn).tid, lease_until=tx.now + lease)
+    tx.run(Q.renew_stream, tid=_require_pending_turn(conv, turn).tid, lease_until=tx.now + lease)
 
 
 def commit(tx: Tx, scope: Scope, conversation: str, turn: str, end: StreamEnd) -> Turn:
     conv = open_conversation(tx, scope, conversation)
     row = conv.require_turn(turn)
     if row.status == "complete" and row.content == end.content:
-        return row.turn(conversation)  # the answer to an earlier try of this commit got lost
+        return row.turn(conversation)  # an earlier try of this commit succeeded, and its reply was lost
     _require_pending(row)
     if end.tail is not None:
         _extend(conv, row, end.tail, tx.now)
@@ -123,7 +123,7 @@ def _complete(conv: OpenConversation, row: TurnRow, end: StreamEnd) -> None:
         metadata=draft.metadata,
         content_hash=hash,
     )
-    text_index.catch_up_with(conv, row)
+    text_index.index_completed_turn(conv, row)
     conv.tx.run(Q.close_stream, tid=row.tid)
     conv.log("commit", conv.tick(), actor=row.actor, turn=row.id, content_hash=hash)
     if row.active:
@@ -140,31 +140,31 @@ def abort(tx: Tx, scope: Scope, conversation: str, turn: str, tail: StreamChunk 
     _require_pending(row)
     if tail is not None:
         _extend(conv, row, tail, tx.now)
-    _cut(conv, row)
+    _abort(conv, row)
     return conv.turn(turn).turn(conversation)
 
 
-def _cut(conv: OpenConversation, row: TurnRow) -> None:
+def _abort(conv: OpenConversation, row: TurnRow) -> None:
     turns.abort(conv, row)
     conv.save()
 
 
 def abort_expired_streams(tx: Tx) -> int:
-    """Cut the streams whose writer has been silent for longer than its lease, whoever's they are."""
-    sealed = 0
+    """Abort the streams of all tenants whose lease has ended. Returns how many there were."""
+    aborted = 0
     for tid, tenant, conversation in tx.all(Q.expired_streams, now=tx.now):
         scope = Scope(tenant, None, visibility="tenant")
         try:
             conv = open_conversation(tx, scope, conversation)
             row = tx.one(Q.pending_turn, tid=tid)
         except (ConversationNotFound, ConversationGone):
-            continue  # past its time to live: `expire` takes the stream with it
+            continue  # expired: `expire` deletes the stream with the conversation
         except RowUnreadable:
-            continue  # whoever opens the file for another conversation has nothing to do with it
+            continue  # one damaged row must not stop the others
         assert row is not None
-        _cut(conv, TurnRow(*row))
-        sealed += 1
-    return sealed
+        _abort(conv, TurnRow(*row))
+        aborted += 1
+    return aborted
 
 
 def next_lease_end(tx: Tx) -> int | None:
@@ -172,7 +172,7 @@ def next_lease_end(tx: Tx) -> int | None:
     return end
 
 
-def _pending(conv: OpenConversation, turn: str) -> TurnRow:
+def _require_pending_turn(conv: OpenConversation, turn: str) -> TurnRow:
     row = conv.require_turn(turn)
     _require_pending(row)
     return row

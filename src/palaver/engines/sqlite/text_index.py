@@ -1,7 +1,8 @@
-"""The text index: turns are entered in batches, shortly after they are stored and always before a search.
+"""The text index: turns are indexed in batches, shortly after they are stored and always before a search.
 
-FTS5 keeps no copy of the text, and wants to hear the very words that it is to remove. They are derived again from the
-turn; where that might come out differently on another machine (any text that is not ASCII), `passages` keeps them.
+FTS5 keeps no copy of the text, and to remove a passage it needs exactly the words that were indexed. They are derived
+again from the turn. Where another machine might derive them differently (any text that is not ASCII), `passages` keeps
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.recall.terms import ANALYZER, passages, title_terms
 
-BATCH = 500
+BATCH = 500  # turns indexed in one transaction
 
 
 def tenant_word(tenant: str) -> str:
@@ -33,24 +34,24 @@ def owner_word(tenant: str, owner: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def scope_words(cid: int, tenant: str, owner: str) -> str:
-    """The words that cut a search down to a conversation, an owner, a tenant."""
+    """Return the words that restrict a search to a conversation, an owner or a tenant."""
     return f"c{cid} {owner_word(tenant, owner)} {tenant_word(tenant)}"
 
 
-# ---- entering ------------------------------------------------------------------------------------------------------
+# ---- adding --------------------------------------------------------------------------------------------------------
 
 
 def backlog(tx: Tx) -> int:
-    """How far the index is behind; zero when it is not."""
+    """Return how many turns the index is behind, at most."""
     row = tx.one(Q.backlog)
     assert row is not None
     return int(row[0])
 
 
 def index_batch(tx: Tx) -> int:
-    """Enter the next turns, and answer how many there were.
+    """Index the next turns. Returns how many there were.
 
-    A pending turn is passed over: the commit that completes it enters it (see `catch_up_with`).
+    A pending turn is skipped: the commit that completes it indexes it (see `index_completed_turn`).
     """
     rows = tx.all(Q.to_index, tid=_indexed_tid(tx), limit=BATCH)
     if not rows:
@@ -60,50 +61,50 @@ def index_batch(tx: Tx) -> int:
         for tid, cid, status, is_parts, content, tenant, owner in rows
         if status == "complete"
     ]
-    _enter(tx, entries)
+    _add_entries(tx, entries)
     tx.run(Q.save_indexed_tid, tid=rows[-1][0])
     jobs.enqueue_for_new_turns(tx, sorted({row[1] for row in rows}))
     return len(rows)
 
 
-def catch_up_with(conv: OpenConversation, turn: TurnRow) -> None:
-    """Enter a turn that the index has passed over because it was still being written."""
+def index_completed_turn(conv: OpenConversation, turn: TurnRow) -> None:
+    """Index a turn that `index_batch` skipped because it was still being written."""
     if turn.tid <= _indexed_tid(conv.tx):
-        _enter(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), _text(turn))])
+        _add_entries(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), _text(turn))])
         jobs.enqueue_for_new_turns(conv.tx, [conv.cid])
 
 
 def index_title(conv: OpenConversation, title: str | None) -> int | None:
-    """Enter a title, and answer where it stands."""
-    return _enter(conv.tx, [_title_entry(conv.cid, _words(conv), title)]) if title else None
+    """Index a title. Returns the number of its passage."""
+    return _add_entries(conv.tx, [_title_entry(conv.cid, _words(conv), title)]) if title else None
 
 
-def enter_file(conv: OpenConversation, tid: int, first: int, stems: Sequence[str]) -> None:
-    """Enter the words of a turn's file. They are kept beside the index: removing them must not need the file."""
-    _enter(conv.tx, [Entry(conv.cid, tid, _words(conv), stems, True, first)])
+def index_file(conv: OpenConversation, tid: int, first: int, stems: Sequence[str]) -> None:
+    """Index the words of a turn's file. `passages` keeps them, so that removing them does not need the file."""
+    _add_entries(conv.tx, [IndexEntry(conv.cid, tid, _words(conv), stems, True, first)])
 
 
-class Entry(NamedTuple):
-    """What goes into the index of a turn, or of a title: the stems of each of its passages."""
+class IndexEntry(NamedTuple):
+    """A turn, title or file to index. `passages` are the stems of each passage; `kept`: they are stored as well."""
 
     cid: int
     tid: int | None
     scope: str
-    found: Sequence[str]
+    passages: Sequence[str]
     kept: bool
     first: int = 0  # the number of its first passage
 
 
-def _turn_entry(cid: int, tid: int, scope: str, text: str) -> Entry:
-    return Entry(cid, tid, scope, passages(text), not text.isascii())
+def _turn_entry(cid: int, tid: int, scope: str, text: str) -> IndexEntry:
+    return IndexEntry(cid, tid, scope, passages(text), not text.isascii())
 
 
-def _title_entry(cid: int, scope: str, title: str) -> Entry:
-    return Entry(cid, None, scope, (_title_terms(title),), not title.isascii())
+def _title_entry(cid: int, scope: str, title: str) -> IndexEntry:
+    return IndexEntry(cid, None, scope, (_title_terms(title),), not title.isascii())
 
 
-def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
-    """Enter them together, and answer where the first one stands."""
+def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
+    """Index entries together. Returns the number of the first passage."""
     row = tx.one(Q.last_pid)
     assert row is not None
     first = int(row[0]) + 1
@@ -111,8 +112,8 @@ def _enter(tx: Tx, entries: Sequence[Entry]) -> int:
     rows: list[Row] = []
     index: list[Row] = []
     sums: dict[int, tuple[int, int]] = {}
-    for cid, tid, scope, found, kept, first_part in entries:
-        for part, stems in enumerate(found, first_part):
+    for cid, tid, scope, texts, kept, first_part in entries:
+        for part, stems in enumerate(texts, first_part):
             if not stems:
                 continue
             pid, size = next(pids), stems.count(" ") + 1
@@ -153,16 +154,16 @@ def _remove(conv: OpenConversation, rows: list[Row], derived: Sequence[str]) -> 
     conv.tx.run(Q.lower_embedded_pids)
 
 
-# ---- signposts -----------------------------------------------------------------------------------------------------
-# FTS5 keeps, for each leaf of the index, as much of its first term as tells it from the term before. When that term is
-# removed, its signpost stays, also with FTS5's own secure-delete.
+# ---- separators ----------------------------------------------------------------------------------------------------
+# FTS5 keeps a separator for each leaf of the index: the shortest prefix of its first term that differs from the term
+# before. When that term is removed, the separator stays, even with FTS5's own secure-delete.
 
-_SEGMENT_SHIFT = 37  # fts5_dri() in fts5_index.c: the row of a leaf is its segment's number, then its own
+_SEGMENT_SHIFT = 37  # fts5_dri() in fts5_index.c: the row id of a leaf is its segment's number, then its own
 _MAIN_INDEX = b"0"
 
 
 def rewrite_separators(tx: Tx) -> None:
-    """Give every leaf that began with a removed term a signpost of the term that it begins with now."""
+    """Replace the separator of every leaf that began with a removed term."""
     terms, tx.removed_terms = sorted(tx.removed_terms), set()
     if not terms:
         return
@@ -175,7 +176,7 @@ def rewrite_separators(tx: Tx) -> None:
 
 
 def _first_term(leaf: bytes) -> bytes | None:
-    """The first term of a leaf: the list behind its contents says where it starts, and it is written out in full."""
+    """Return the first term of a leaf. The footer says where it starts, and it is stored in full."""
     footer = int.from_bytes(leaf[2:4], "big")
     if footer >= len(leaf):
         return None
@@ -186,7 +187,7 @@ def _first_term(leaf: bytes) -> bytes | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number as SQLite writes it (seven bits to a byte), and where it ends."""
+    """Read a number in SQLite's encoding (seven bits to a byte). Returns it and the position after it."""
     value = 0
     while True:
         value = value << 7 | data[at] & 0x7F
@@ -195,11 +196,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-# ---- building anew -------------------------------------------------------------------------------------------------
+# ---- rebuilding ----------------------------------------------------------------------------------------------------
 
 
-def check(tx: Tx) -> None:
-    """Start the index anew when its words were made by other rules than ours. Turns follow in batches."""
+def rebuild_if_outdated(tx: Tx) -> None:
+    """Empty the index if its words were made by another version of our rules. Turns are indexed again in batches."""
     row = tx.one(Q.analyzer)
     if row and row[0] == ANALYZER:
         return
@@ -212,7 +213,7 @@ def check(tx: Tx) -> None:
     tx.run(Q.unread_all)
     tx.run(Q.read_all_again, now=tx.now)
     for cid, tenant, owner, title in tx.all(Q.titles):
-        pid = _enter(tx, [_title_entry(cid, scope_words(cid, tenant, owner), title)])
+        pid = _add_entries(tx, [_title_entry(cid, scope_words(cid, tenant, owner), title)])
         tx.run(Q.save_title_pid, cid=cid, title_pid=pid)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaver.core import branches as tree
+from palaver.core.branches import switch as switch_branch
 from palaver.core.identity import canonical_json, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
 from palaver.engines.rows import TurnRow, tree_node
@@ -34,7 +34,7 @@ def append(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch) -> list[
 
 
 def _stored_before(conv: OpenConversation, draft: TurnDraft) -> TurnRow | None:
-    """The turn that an earlier try of the same call stored."""
+    """Return the turn that an earlier try of the same call stored."""
     if draft.idempotency_key is None:
         return None
     row = conv.turn_by_key(draft.idempotency_key)
@@ -71,12 +71,12 @@ def add_pending(conv: OpenConversation, draft: TurnDraft, replaces: str | None, 
 
 
 def opening_hash(row: TurnRow) -> bytes:
-    """What a pending turn was opened with; its text follows in pieces, each with a hash of its own."""
+    """Hash the fields that a pending turn is opened with. Its text follows in pieces, each with its own hash."""
     return content_hash(row.id, row.draft(), row.created)
 
 
 def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bool, status: str) -> TurnRow:
-    """A new version of a turn, at its place; with `discard_after` also instead of all that followed."""
+    """Store a new version of a turn at its position; with `discard_after` it also replaces all later turns."""
     old = conv.require_turn(id)
     if not old.active and (old.status != "aborted" or old.superseded_by != old.id):
         raise TurnSuperseded(id, by=old.superseded_by)
@@ -86,11 +86,11 @@ def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bo
         memory_invalidation.drop_summaries_from(conv, old.position)
     else:
         memory_invalidation.invalidate_turn(conv, old)
-    for loser in _losers(conv, old, discard_after):
-        if loser.status == "pending":
-            abort(conv, loser)
+    for displaced in _displaced(conv, old, discard_after):
+        if displaced.status == "pending":
+            abort(conv, displaced)
         else:
-            conv.deactivate(loser, by=new)
+            conv.deactivate(displaced, by=new)
     if old.status in ("aborted", "pending"):
         conv.tx.run(Q.displace, cid=conv.cid, seq=old.seq, by=new)
     slot = None if discard_after else old.slot or old.id
@@ -108,10 +108,10 @@ def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bo
 
 
 def _check_place(conv: OpenConversation, old: TurnRow, discard_after: bool) -> None:
-    """The place of an aborted turn may have been taken by somebody else meanwhile, or be in another branch."""
+    """Raise TurnSuperseded when the position of an aborted turn was taken by another, or is on an inactive branch."""
     if old.active:
         return
-    if rival := _taken_over(conv, old):
+    if rival := _displacing_turn(conv, old):
         raise TurnSuperseded(old.id, by=rival)
     if discard_after:
         return
@@ -120,8 +120,8 @@ def _check_place(conv: OpenConversation, old: TurnRow, discard_after: bool) -> N
         raise TurnSuperseded(old.id, by=holder[0])
 
 
-def _taken_over(conv: OpenConversation, old: TurnRow) -> str | None:
-    """Who stands where the path led to `old`: at a place before it, in another branch. None while it leads there."""
+def _displacing_turn(conv: OpenConversation, old: TurnRow) -> str | None:
+    """Return the active turn that made the branch of `old` inactive. None while the active path leads to `old`."""
     slot = old.parent
     while slot is not None:
         first = turn_row(conv.tx, conv.cid, slot)  # a slot has the id of its first version
@@ -134,14 +134,14 @@ def _taken_over(conv: OpenConversation, old: TurnRow) -> str | None:
     return None
 
 
-def _losers(conv: OpenConversation, old: TurnRow, discard_after: bool) -> list[TurnRow]:
+def _displaced(conv: OpenConversation, old: TurnRow, discard_after: bool) -> list[TurnRow]:
     if discard_after:
         return [TurnRow(*row) for row in conv.tx.all(Q.active_from, cid=conv.cid, position=old.position)]
     return [old] if old.active else []
 
 
 def abort(conv: OpenConversation, row: TurnRow) -> None:
-    """Seal a pending turn as cut. Its text stays for the record, out of the active view."""
+    """End a pending turn as aborted. Its text stays for the record, outside the active view."""
     hash = content_hash(row.id, row.draft(), row.created)
     conv.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
     conv.tx.run(Q.close_stream, tid=row.tid)
@@ -157,7 +157,7 @@ def abort(conv: OpenConversation, row: TurnRow) -> None:
 
 def history(tx: Tx, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
     cid = require_cid(tx, scope, conversation)
-    which = int(query.include_superseded)  # a cursor is a position in the view, or a seq in the whole record
+    which = int(query.include_superseded)  # a cursor is a position in the view, or a seq among all turns
     values = {
         "cid": cid,
         "before": NO_LIMIT if query.before is None else _cursor(tx, cid, query.before)[which],
@@ -168,7 +168,7 @@ def history(tx: Tx, scope: Scope, conversation: str, query: HistoryQuery) -> lis
         "actors": None if query.participants is None else canonical_json(query.participants),
         "limit": query.limit,
     }
-    # After a cursor one reads on; without one, one wants the latest.
+    # With only `after`, the turns that follow it; otherwise the latest.
     forwards = query.after is not None and query.before is None
     name = ("history_all" if query.include_superseded else "history_active") + ("_forwards" if forwards else "")
     rows = tx.all(getattr(Q, name), **values)
@@ -220,12 +220,12 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
     divergence = _divergence(conv, target)
     memory_invalidation.drop_summaries_from(conv, divergence)
     nodes = [tree_node(row) for row in tx.all(Q.nodes_from, cid=conv.cid, position=divergence)]
-    flip = tree.switch(nodes, next(one for one in nodes if one.id == id))
-    for one in flip.off:
-        conv.deactivate(one, by=flip.by)
-    for one in flip.on:
+    change = switch_branch(nodes, next(one for one in nodes if one.id == id))
+    for one in change.off:
+        conv.deactivate(one, by=change.by)
+    for one in change.on:
         conv.activate(one)
-    for one, by in flip.outdone:
+    for one, by in change.displaced:
         tx.run(Q.displace, cid=conv.cid, seq=one.seq, by=by)
     conv.find_tip()
     memory_invalidation.drop_notes_and_facts_from(conv, divergence)
@@ -235,7 +235,7 @@ def switch(tx: Tx, scope: Scope, conversation: str, id: str) -> None:
 
 
 def _divergence(conv: OpenConversation, target: TurnRow) -> int:
-    """The lowest position that the switch may touch: where the path to `target` leaves the active one."""
+    """Return the lowest position that the switch may change: where the path to `target` leaves the active one."""
     position, slot = target.position, target.parent
     while slot is not None:
         first = turn_row(conv.tx, conv.cid, slot)  # a slot has the id of its first version
