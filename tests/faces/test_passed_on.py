@@ -182,7 +182,7 @@ def test_a_document_of_bytes_and_one_by_its_address(
     item: Any = {"type": "input_file", "file_url": address["url"]}
     gpt.responses.create(model="responses", input=[{"role": "user", "content": [item]}], store=False)
     assert file_of(provider.bodies[-1]) == item
-    with pytest.raises(openai.BadRequestError, match="takes no address"):
+    with pytest.raises(openai.BadRequestError, match="does not accept URLs"):
         gpt.responses.create(model="chat", input=[{"role": "user", "content": [item]}], store=False)
 
 

@@ -1,6 +1,6 @@
-"""Refusals in the form that each kind of client reads: problem details, or the errors of OpenAI and of Anthropic.
+"""Errors in the format that each kind of client expects: problem details, or those of OpenAI and Anthropic.
 
-Their SDKs ask again after 408, 409, 429 and anything from 500 on. What asking again cannot mend is therefore a 400.
+Their SDKs retry after 408, 409, 429 and every 5xx. An error that a retry cannot repair is therefore a 400.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from palaver.server import wire
 
 FOREIGN = re.compile(r"/v1(?:/|$)")
 ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
-# 410, 415 and 422 are unknown to them, 409 would be asked again, and so would 421.
+# Clients do not know 410, 415 and 422, and would retry 409 and 421.
 STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
-HOPELESS = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
-OPENAI: Mapping[int, tuple[str, str | None]] = {
+PERMANENT = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
+OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("invalid_request_error", "invalid_api_key"),
     403: ("invalid_request_error", "permission_denied"),
@@ -31,8 +31,8 @@ OPENAI: Mapping[int, tuple[str, str | None]] = {
     413: ("invalid_request_error", "request_too_large"),
     429: ("requests", "rate_limit_exceeded"),
 }
-KEPT = ("retry-after", "www-authenticate", "connection")  # of the headers of a refusal
-MESSAGES: Mapping[int, str] = {
+KEPT = ("retry-after", "www-authenticate", "connection")  # headers of an error that are kept
+ANTHROPIC_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -47,7 +47,7 @@ MESSAGES: Mapping[int, str] = {
 
 
 def to_client_format(path: str, response: http_errors.Problem) -> Response:
-    """The same refusal, as the clients of that path read it."""
+    """Convert an error to the format that clients of the path expect."""
     if not FOREIGN.match(path):
         return response
     details = wire.decode(bytes(response.body))
@@ -57,18 +57,18 @@ def to_client_format(path: str, response: http_errors.Problem) -> Response:
 
 
 def format_error(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Problem details in the words of a provider, with the status that goes with them."""
-    status = 400 if details.get("type") in HOPELESS else STATUSES.get(details["status"], details["status"])
+    """Convert problem details to a provider's status and body."""
+    status = 400 if details.get("type") in PERMANENT else STATUSES.get(details["status"], details["status"])
     message, field, code = str(details["detail"]), details.get("field"), details.get("code")
     if ANTHROPIC.match(path):
-        kind = MESSAGES.get(status, "api_error")
+        kind = ANTHROPIC_TYPES.get(status, "api_error")
         return status, {"type": "error", "error": {"type": kind, "message": message}}
-    kind, usual = OPENAI.get(status, ("server_error", None))
-    return status, {"error": {"message": message, "type": kind, "param": field, "code": code or usual}}
+    kind, default = OPENAI_TYPES.get(status, ("server_error", None))
+    return status, {"error": {"message": message, "type": kind, "param": field, "code": code or default}}
 
 
 def stream_error(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
-    """An error that comes when the answer has begun already."""
+    """Convert an error that occurs after the response has started."""
     details = problem_details(error)
     return format_error(path, details) if FOREIGN.match(path) else (details["status"], details)
 

@@ -1,8 +1,8 @@
-"""A client's history beside the stored thread: what is known already, what was edited, what is new. Pure.
+"""Compares a client's history with the stored thread: what is known, what was edited, what is new. Pure.
 
-Clients that keep the whole thread send it each time. What they send is compared by content with what they have seen of
-the stored view: rounds of tools that ran here are not in it, and neighbouring pieces of an answer are one. Where the
-two part, the client is right: its version takes the place of the stored one, which stays for the record.
+Clients that keep the whole thread send it each time. It is compared by content with what the client has seen of the
+stored thread: rounds of tools that ran on the server are not in it, and neighbouring pieces of an answer are one
+message. Where the two differ, the client's version wins and supersedes the stored one, which stays on record.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Key = tuple[str, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """One message as a client sees it: what it is recognised by, and what it is made of."""
+    """One message as a client sees it: what identifies it, and the turn or messages behind it."""
 
     role: str
     text: str
     files: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
-    first: Turn | None = None  # where it begins in the stored thread
-    gap: int = 0  # how many turns before it are there no more
-    said: tuple[ClientMessage, ...] = ()  # or in the client's
+    first: Turn | None = None  # its first turn in the stored thread
+    gap: int = 0  # how many turns before it were deleted
+    said: tuple[ClientMessage, ...] = ()  # its messages in the client's history
 
     @property
     def key(self) -> Key:
@@ -53,13 +53,13 @@ class ClientView:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlan:
-    """What to do with a client's history: `new` is appended; `replaces` is where, when not at the end.
+    """What to do with a client's history: append `new`, in place of `replaces` if that is set.
 
-    `unknown` is a history of which nothing is known here, though there is a thread: it is not stored.
+    `unknown` is a history that has nothing in common with the stored thread. It is not stored.
     """
 
     new: tuple[ClientMessage, ...]
-    own: int = 1  # how many of them, at the end, are said now; the others are the client's account of what was said
+    own: int = 1  # how many of `new`, at the end, belong to this request; the others are earlier messages
     replaces: Turn | None = None
     unknown: tuple[ClientMessage, ...] = ()
 
@@ -67,44 +67,46 @@ class HistoryPlan:
 def plan_history(
     stored: Sequence[Turn], said: Sequence[ClientMessage], *, whole: bool = False, forgotten: int | None = None
 ) -> HistoryPlan:
-    """How the thread becomes what the client says it is. The last message is always new.
+    """Plan how to make the thread what the client says it is. The last message is always new.
 
-    One message alone is an addition, unless the client says that it is the whole of its history. `forgotten` is how
-    many turns behind the last one were forgotten, at most; None: there never were any turns but these. A client may
-    still have what was forgotten: it does not come back that way.
+    A single message is an addition, unless it is the client's `whole` history. `forgotten` is the maximum number of
+    turns after the last stored one that were forgotten; None: no turn was ever stored but these. A client may still
+    have forgotten messages: they are not stored again.
     """
     ours = view_of_turns(stored)
-    theirs = view_of_messages(said, _hidden(stored))
+    theirs = view_of_messages(said, _server_call_ids(stored))
     if not theirs:
         return HistoryPlan(())
     past, last = theirs[:-1], theirs[-1]
     if not past and not whole:
         return HistoryPlan(last.said, len(last.said))
     if not ours and forgotten is None:
-        return HistoryPlan(_all(theirs), len(last.said))
-    shift = _shift(ours, past)
+        return HistoryPlan(_messages_of(theirs), len(last.said))
+    shift = _find_offset(ours, past)
     if shift is None or not ours:
-        start = len(past) if forgotten else _after_answers(theirs)
-        new = _all(theirs[start:])
-        return HistoryPlan(new, len(new), unknown=_all(theirs[:start]))
-    return _along(ours, theirs, shift, forgotten or 0)
+        start = len(past) if forgotten else _start_of_new(theirs)
+        new = _messages_of(theirs[start:])
+        return HistoryPlan(new, len(new), unknown=_messages_of(theirs[:start]))
+    return _plan_from_offset(ours, theirs, shift, forgotten or 0)
 
 
 def is_at_the_end(stored: Sequence[Turn], said: Sequence[ClientMessage]) -> bool:
-    """Whether these last turns of a thread are what the client's history ends with: then the rest need not be read."""
-    ours, theirs = view_of_turns(stored), view_of_messages(said, _hidden(stored))[:-1]
+    """True if the client's history ends with these last turns of a thread. Then no more need be read."""
+    ours, theirs = view_of_turns(stored), view_of_messages(said, _server_call_ids(stored))[:-1]
     tail = ours[-len(theirs) :] if theirs else []
     return bool(theirs) and [one.key for one in tail] == [one.key for one in theirs]
 
 
-def _after_answers(theirs: Sequence[ClientView]) -> int:
-    """Where what is said now begins: who sends only what is new may send results and words, or two messages."""
+def _start_of_new(theirs: Sequence[ClientView]) -> int:
+    """Return where the new messages start, after the last answer. There may be several, such as results and text."""
     return max((n for n, one in enumerate(theirs, 1) if one.role == "assistant"), default=0)
 
 
-def _shift(ours: Sequence[ClientView], past: Sequence[ClientView]) -> int | None:
-    """How far the client's first message is from the stored first one: where the most of them agree, and of several
-    such places the one nearest to the end. None: they have nothing in common."""
+def _find_offset(ours: Sequence[ClientView], past: Sequence[ClientView]) -> int | None:
+    """Return the offset at which the two histories agree most; of several, the one nearest to the end.
+
+    None if they have nothing in common.
+    """
     places: dict[Key, list[int]] = {}
     for index, one in enumerate(ours):
         places.setdefault(one.key, []).append(index)
@@ -116,36 +118,40 @@ def _shift(ours: Sequence[ClientView], past: Sequence[ClientView]) -> int | None
     return max(agreeing, key=lambda shift: (agreeing[shift], shift)) if agreeing else None
 
 
-def _along(ours: Sequence[ClientView], theirs: Sequence[ClientView], shift: int, forgotten: int) -> HistoryPlan:
-    """Walk both side by side to the first difference; from there on the client's version counts."""
+def _plan_from_offset(
+    ours: Sequence[ClientView], theirs: Sequence[ClientView], shift: int, forgotten: int
+) -> HistoryPlan:
+    """Compare both from the offset on. From the first difference, the client's version wins."""
     end = len(theirs) - 1
-    # Before the part that is known here there may be a summary of the client's own, or a piece that is older than ours.
-    index = next(i for i in range(end) if _same(ours, theirs, i, shift)) if shift else 0
+    # The client may have a summary of its own, or older messages, before the part that is stored.
+    index = next(i for i in range(end) if _is_same(ours, theirs, i, shift)) if shift else 0
     place = index + shift
-    while index < end and place < len(ours) and (steps := _steps(ours[place], theirs[index:end])):
+    while index < end and place < len(ours) and (steps := _count_steps(ours[place], theirs[index:end])):
         index, place = index + steps, place + 1
     if place == len(ours):
         index = min(end, index + forgotten)
     replaced = ours[place].first if place < len(ours) else None
-    return HistoryPlan(_all(theirs[index:]), len(theirs[-1].said), replaces=replaced)
+    return HistoryPlan(_messages_of(theirs[index:]), len(theirs[-1].said), replaces=replaced)
 
 
-def _steps(ours: ClientView, theirs: Sequence[ClientView]) -> int:
-    """How many of the client's messages lead to the next one of ours: one, or more where turns were forgotten; 0: none
-    does."""
+def _count_steps(ours: ClientView, theirs: Sequence[ClientView]) -> int:
+    """Return how many of the client's messages lead to the next stored one.
+
+    One, or more where turns were forgotten; 0 if none does.
+    """
     return next((n for n, one in enumerate(theirs[: ours.gap + 1], 1) if one.key == ours.key), 0)
 
 
-def _same(ours: Sequence[ClientView], theirs: Sequence[ClientView], index: int, shift: int) -> bool:
+def _is_same(ours: Sequence[ClientView], theirs: Sequence[ClientView], index: int, shift: int) -> bool:
     place = index + shift
     return 0 <= place < len(ours) and ours[place].key == theirs[index].key
 
 
-def _all(seen: Iterable[ClientView]) -> tuple[ClientMessage, ...]:
+def _messages_of(seen: Iterable[ClientView]) -> tuple[ClientMessage, ...]:
     return tuple(said for one in seen for said in one.said)
 
 
-# ---- what a client has seen ----------------------------------------------------------------------------------------
+# ---- views ----------------------------------------------------------------------------------------
 
 
 def view_of_turns(turns: Iterable[Turn]) -> list[ClientView]:
@@ -154,16 +160,18 @@ def view_of_turns(turns: Iterable[Turn]) -> list[ClientView]:
     for turn in turns:
         gap, place = (0 if place is None else max(0, turn.position - place - 1)), turn.position
         theirs = _client_ids(turn)
-        results = [one for one in turn.tool_results if one.id in _called(found)]
+        results = [one for one in turn.tool_results if one.id in _open_call_ids(found)]
         if turn.role == "system" or (turn.role == "tool" and not results):
             continue
-        calls = tuple(_call(call) for call in turn.tool_calls if call.id in theirs)
-        _add(found, ClientView(turn.role, turn.text, _turn_files(turn), calls, _results(results), first=turn, gap=gap))
+        calls = tuple(_call_key(call) for call in turn.tool_calls if call.id in theirs)
+        _add(
+            found, ClientView(turn.role, turn.text, _file_keys(turn), calls, _result_keys(results), first=turn, gap=gap)
+        )
     return found
 
 
 def view_of_messages(said: Iterable[ClientMessage], hidden: frozenset[str] = frozenset()) -> list[ClientView]:
-    """`hidden` are calls that ran here: a client that was shown them sends them back."""
+    """Build the view of messages. `hidden` are calls that ran on the server, which some clients send back."""
     found: list[ClientView] = []
     for one in said:
         calls = tuple(call for call in one.calls if call.id not in hidden)
@@ -172,12 +180,15 @@ def view_of_messages(said: Iterable[ClientMessage], hidden: frozenset[str] = fro
             continue
         kept = replace(one, calls=calls, results=results)
         files = tuple(_file_key(part) for part in one.files)
-        _add(found, ClientView(one.role, one.text, files, tuple(map(_call, calls)), _results(results), said=(kept,)))
+        _add(
+            found,
+            ClientView(one.role, one.text, files, tuple(map(_call_key, calls)), _result_keys(results), said=(kept,)),
+        )
     return found
 
 
 def _add(found: list[ClientView], one: ClientView) -> None:
-    """Pieces of an answer, and results of one round, are one message; so is an empty piece of an answer nothing."""
+    """Add a message. Pieces of an answer, and results of one round, are joined; an empty piece adds nothing."""
     last = found[-1] if found else None
     goes_on = last is not None and last.role == one.role != "user" and not last.calls and not one.gap
     if last is not None and goes_on:
@@ -186,8 +197,8 @@ def _add(found: list[ClientView], one: ClientView) -> None:
         found.append(one)
 
 
-def _called(found: Sequence[ClientView]) -> frozenset[str]:
-    """The ids of calls that the client was asked for, in the latest message that had any."""
+def _open_call_ids(found: Sequence[ClientView]) -> frozenset[str]:
+    """Return the ids of the client's calls in the latest message that has any."""
     for one in reversed(found):
         if one.calls:
             return frozenset(call.partition("\n")[0] for call in one.calls)
@@ -200,19 +211,19 @@ def _client_ids(turn: Turn) -> frozenset[str]:
     return frozenset(turn.metadata.get(CLIENT_CALLS, ()))
 
 
-def _hidden(turns: Iterable[Turn]) -> frozenset[str]:
+def _server_call_ids(turns: Iterable[Turn]) -> frozenset[str]:
     return frozenset(call.id for turn in turns for call in turn.tool_calls if call.id not in _client_ids(turn))
 
 
-def _call(call: ToolCall) -> str:
+def _call_key(call: ToolCall) -> str:
     return f"{call.id}\n{call.name}\n{canonical_json(call.arguments)}"
 
 
-def _results(results: Iterable[ToolResult]) -> tuple[str, ...]:
+def _result_keys(results: Iterable[ToolResult]) -> tuple[str, ...]:
     return tuple(sorted(f"{one.id}\n{''.join(result_text(one.content).split())}" for one in results))
 
 
-def _turn_files(turn: Turn) -> tuple[str, ...]:
+def _file_keys(turn: Turn) -> tuple[str, ...]:
     if isinstance(turn.content, str):
         return ()
     hashes = {one.id: one.sha256 for one in turn.attachments}
@@ -221,14 +232,14 @@ def _turn_files(turn: Turn) -> tuple[str, ...]:
 
 
 def _file_key(part: Part) -> str:
-    """A file is recognised by its bytes where they were sent, else by its address."""
+    """Identify a file by its bytes if they were sent, otherwise by its URL."""
     url = str(part.get("url") or "")
-    data = data_of(url)
+    data = decode_data_url(url)
     return url if data is None else hashlib.sha256(data[1]).hexdigest()
 
 
-def data_of(url: str) -> tuple[str, bytes] | None:
-    """The type and the bytes of a `data:` URL; None for another, or one that cannot be read."""
+def decode_data_url(url: str) -> tuple[str, bytes] | None:
+    """Return the type and the bytes of a `data:` URL. None for other URLs, and for malformed ones."""
     header, comma, body = url.partition(",")
     if not header.startswith("data:") or not comma:
         return None
@@ -240,8 +251,8 @@ def data_of(url: str) -> tuple[str, bytes] | None:
     return kind or "application/octet-stream", data
 
 
-def open_calls(turns: Sequence[Turn]) -> tuple[Turn, frozenset[str]] | None:
-    """The latest turn with calls for the client that have no result yet, and the ids of those calls."""
+def find_open_calls(turns: Sequence[Turn]) -> tuple[Turn, frozenset[str]] | None:
+    """Return the latest turn with client calls that have no result yet, and the ids of those calls."""
     answered: set[str] = set()
     for turn in reversed(turns):
         answered.update(result.id for result in turn.tool_results)

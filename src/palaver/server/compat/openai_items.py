@@ -1,7 +1,7 @@
-"""Turns as items of OpenAI's Responses and Conversations, and back. Pure.
+"""Converts turns to items of OpenAI's Responses and Conversations, and back. Pure.
 
-An item's id names its turn: `msg_`, `fc_`, `fco_` or `it_`, the turn, and behind `fc_` and `fco_` which of its calls or
-results it is. Items of a kind that means nothing here are kept as they came, in a part that no model is shown.
+An item's id names its turn: `msg_`, `fc_`, `fco_` or `it_`, the id of the turn, and for `fc_` and `fco_` the number of
+the call or result. Items of an unknown type are kept unchanged, in a part that is not sent to models.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ VERBATIM = "item"
 STATUSES = {"complete": "completed", "pending": "in_progress", "aborted": "incomplete"}
 INSTRUCTING = ("system", "developer")
 NUMBER = re.compile(r"[0-9]{1,9}")
-NOT_SAID = ("item_reference",)  # what is stored already
+STORED = ("item_reference",)  # items that are stored already
 
 
 # ---- from turns ----------------------------------------------------------------------------------------------------
 
 
 def items_of_turn(turn: Turn) -> list[Item]:
-    """The items that a turn is made of, in order; at least one."""
+    """Return the items of a turn, in order; at least one."""
     if turn.role == "tool":
         return [_result_item(turn, n, result) for n, result in enumerate(turn.tool_results)]
     if (kept := _verbatim(turn)) is not None:
@@ -100,7 +100,7 @@ def _verbatim(turn: Turn) -> Item | None:
 
 
 def parse_item_id(id: str) -> tuple[str, int | None]:
-    """The turn of an item, and which of its calls or results it is; None: its message."""
+    """Return the turn of an item and the number of the call or result; None for the message."""
     kind, _, rest = id.partition("_")
     turn, _, number = rest.partition("_")
     if kind not in ("msg", "fc", "fco", "it") or not is_id(turn) or (number and not NUMBER.fullmatch(number)):
@@ -109,7 +109,7 @@ def parse_item_id(id: str) -> tuple[str, int | None]:
 
 
 def list_page(found: Sequence[Item], limit: int) -> dict[str, Any]:
-    """A page of items."""
+    """Build a page of items."""
     shown = list(found[:limit])
     return {
         "object": "list",
@@ -124,13 +124,13 @@ def list_page(found: Sequence[Item], limit: int) -> dict[str, Any]:
 
 
 def parse_items(items: Any, field: str = "input") -> tuple[ClientMessage, ...]:
-    """Items as messages, without instructions. Calls that stand together are one message, and so are their results."""
+    """Parse items as messages, without instructions. Adjacent calls are one message, and so are their results."""
     said: list[ClientMessage] = []
     for item in require_list(field, items):
         kind = _item_type(item)
         if kind == "message" and item.get("role") in INSTRUCTING:
             continue
-        if kind not in NOT_SAID:
+        if kind not in STORED:
             _add_message(said, _parse_item(item, kind, field))
     return tuple(said)
 
@@ -203,7 +203,7 @@ def _output_text(output: Any, field: str) -> str:
 
 
 def collect_instructions(items: Any, field: str = "input") -> list[str]:
-    """What system and developer messages say."""
+    """Return the texts of system and developer messages."""
     found = [
         parse_content(item.get("content"), field)
         for item in require_list(field, items)

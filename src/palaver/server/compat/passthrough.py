@@ -1,4 +1,4 @@
-"""A request that is passed on to a model as it is: without memory, and without a trace."""
+"""Passes a request to a model without memory and without storing anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palaver.model import TokenUsage, Turn
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
-from palaver.server.compat.history_diff import data_of
+from palaver.server.compat.history_diff import decode_data_url
 from palaver.server.compat.request import (
     ClientRequest,
     Part,
@@ -40,7 +40,7 @@ def build_model_request(asked: ClientRequest, model: ChatModel) -> ModelRequest:
 
 
 def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, Any]]:
-    """A history as a model gets it, when there is no memory to add."""
+    """Convert a client's history to messages of a model."""
     messages: list[dict[str, Any]] = []
     if asked.instructions:
         messages.append({"role": "system", "content": asked.instructions})
@@ -67,23 +67,23 @@ def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, Any]]:
 
 
 def _part(part: Part, adapter: str) -> Part:
-    """A file goes along as it is: it is stored nowhere, so that no tool could read it later."""
+    """Convert a part. A file is sent along, because it is not stored and no tool could read it later."""
     if part["type"] != "file":
         return part
     url, name = str(part["url"]), part.get("filename") or "file"
     if not url.lower().startswith("data:"):
         if adapter == "openai-chat":
-            raise invalid("file", "must be sent with its bytes: the model that answers takes no address")
+            raise invalid("file", "must be sent with its bytes: the answering model does not accept URLs")
         return {"type": "document", "url": url, "filename": name}
-    if (sent := data_of(url)) is None:
-        raise invalid("data", "is no data URL that can be read")
+    if (sent := decode_data_url(url)) is None:
+        raise invalid("data", "is not a readable data URL")
     return {"type": "document", "url": f"data:{sent[0]};base64,{b64encode(sent[1]).decode()}", "filename": name}
 
 
 async def relay_events(
     model: ChatModel, body: dict[str, Any], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
-    """What a model says, without memory."""
+    """Stream a model's answer as events, without memory."""
     heard = ModelResponse()
     async with aclosing(stream_with_retries(model, body, retries, heard.retries)) as events:
         async for event in events:

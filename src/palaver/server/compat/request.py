@@ -1,4 +1,4 @@
-"""What a client asks, in nobody's own form. Each protocol's module makes one of these from a body. Pure."""
+"""A client's request in a neutral form. Each protocol parses its bodies into this one. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
 MAX_DEPTH = 100
 SCHEMES = ("https:", "http:", "data:")
-# What every provider knows, each by its own name.
+# Settings that every provider has, each under its own name.
 FORWARDED = ("temperature", "top_p", "max_tokens", "stop", "parallel_tool_calls")
 NAMES: Mapping[str, Mapping[str, str]] = {
     "openai-chat": {
@@ -38,14 +38,14 @@ Part = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMessage:
-    """One message of a client's history. `content` is text or parts: text, image by URL, file by URL."""
+    """One message of a client's history. `content` is text, or parts: text, image by URL, file by URL."""
 
     role: Literal["user", "assistant", "tool"]
     content: str | tuple[Part, ...] = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    thoughts: tuple[Mapping[str, Any], ...] = ()  # of a model, before its calls, in its provider's own form
+    thoughts: tuple[Mapping[str, Any], ...] = ()  # reasoning before the calls, in the provider's own format
 
     @property
     def text(self) -> str:
@@ -63,10 +63,10 @@ class ClientMessage:
 class ClientRequest:
     """One request for an answer.
 
-    `own` are settings in the words of `shape`, `common` those that other providers have as well. `conversation` and
-    `previous` say what it belongs to, where the body does. With `whole`, what is said is all that the client has, also
-    when that is one message. `format` is what the answer must look like, as Responses say it: `{"type": "json_schema",
-    "schema": …}`. `kept` is stored with the message, for later questions about this answer.
+    `shape` is the protocol. `own` are settings under its names, `common` those that other providers have as well.
+    `conversation` and `previous` name what the request belongs to, if the body does. With `whole`, `said` is the
+    client's complete history, even if it is one message. `format` is the required format of the answer, as Responses
+    write it: `{"type": "json_schema", "schema": …}`. `kept` is stored with the message.
     """
 
     shape: str
@@ -88,23 +88,23 @@ class ClientRequest:
 
 
 def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """What a client kept of a model's thoughts, by the call that they led to: the provider wants them back."""
+    """Return the reasoning that a client sent back, by the call that follows it. Providers require it."""
     return {one.calls[0].id: one.thoughts for one in said if one.calls and one.thoughts}
 
 
 def settings_for(ask: ClientRequest, adapter: str) -> dict[str, Any]:
-    """The client's settings in the words of the provider that answers."""
+    """Translate the client's settings to the names of the provider that answers."""
     if adapter == ask.shape:
         return dict(ask.own)
     names = NAMES.get(adapter, {})
     given = {names[name]: value for name, value in ask.common.items() if name in names}
     if "stop_sequences" in given and isinstance(given["stop_sequences"], str):
         given["stop_sequences"] = [given["stop_sequences"]]
-    return given if ask.format is None else {**given, **_formatted(ask.format, adapter)}
+    return given if ask.format is None else {**given, **_format_setting(ask.format, adapter)}
 
 
-def _formatted(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
-    """What an answer must look like, in the words of the provider."""
+def _format_setting(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
+    """Translate the required format of the answer to the provider's setting."""
     is_schema = format["type"] == "json_schema"
     named = {"name": "answer", **format} if is_schema else format  # OpenAI wants a name
     if adapter == "openai-responses":
@@ -115,15 +115,15 @@ def _formatted(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
     if adapter != "anthropic-messages":
         return {}
     if not is_schema:
-        raise invalid("format", "must be a json_schema: the model that answers knows no other")
+        raise invalid("format", "must be a json_schema: the answering model supports no other format")
     return {"output_config": {"format": {"type": "json_schema", "schema": format.get("schema")}}}
 
 
-# ---- reading what came in ------------------------------------------------------------------------------------------
+# ---- checking input ------------------------------------------------------------------------------------------
 
 
-def decode_json(data: bytes | str) -> Any:
-    """JSON, not nested so deeply that somebody behind us, who walks it by calling himself, comes to an end."""
+def decode_json(data: bytes | str) -> object:
+    """Decode JSON, limiting its depth so that recursive code cannot overflow the stack."""
     try:
         value = msgspec.json.decode(data)
     except RecursionError:
@@ -145,42 +145,42 @@ def invalid(field: str, problem: str) -> InvalidInput:
     return InvalidInput(field, problem)
 
 
-def require_list(field: str, value: Any, most: int = MAX_MESSAGES) -> list[Mapping[str, Any]]:
-    """A list of objects, not longer than it should be."""
+def require_list(field: str, value: object, most: int = MAX_MESSAGES) -> list[Mapping[str, Any]]:
+    """Require a list of objects with at most `most` entries."""
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise invalid(field, "must be a list of objects")
     if len(value) > most:
-        raise invalid(field, f"holds {len(value):,} entries, and {most:,} is the limit")
+        raise invalid(field, f"has {len(value):,} entries; the limit is {most:,}")
     return value
 
 
-def require_text(field: str, value: Any) -> str:
+def require_text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise invalid(field, "must be text")
     return value
 
 
-def optional_text(field: str, value: Any) -> str | None:
+def optional_text(field: str, value: object) -> str | None:
     return None if value is None else require_text(field, value)
 
 
-def require_name(field: str, value: Any) -> str:
-    """A text that says something."""
+def require_name(field: str, value: object) -> str:
+    """Require a text that is not empty."""
     if not require_text(field, value):
         raise invalid(field, "must not be empty")
     return str(value)
 
 
-def require_flag(field: str, value: Any, usual: bool = False) -> bool:
-    """Not what is merely true to Python: the text "false" is."""
+def require_flag(field: str, value: object, default: bool = False) -> bool:
+    """Require a boolean. The text "false" is rejected, because Python treats it as true."""
     if value is None:
-        return usual
+        return default
     if not isinstance(value, bool):
         raise invalid(field, "must be true or false")
     return value
 
 
-def require_object(field: str, value: Any) -> Mapping[str, Any]:
+def require_object(field: str, value: object) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -188,28 +188,28 @@ def require_object(field: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def parse_format(field: str, value: Any) -> Mapping[str, Any] | None:
-    """What an answer must look like; None where any text will do."""
+def parse_format(field: str, value: object) -> Mapping[str, Any] | None:
+    """Return the required format of the answer; None for plain text."""
     format = require_object(field, value)
     return format if format.get("type", "text") != "text" else None
 
 
-def require_url(field: str, value: Any) -> str:
-    """Where a file is, or the file itself."""
+def require_url(field: str, value: object) -> str:
+    """Require the URL of a file, or a `data:` URL."""
     if not require_text(field, value).lower().startswith(SCHEMES):
-        raise invalid(field, "must be a URL: https, http or data")
+        raise invalid(field, "must be an https, http or data URL")
     return str(value)
 
 
 def reject_unsupported(body: Mapping[str, Any], names: Iterable[str]) -> None:
-    """What would be passed over in silence, and change the answer by it."""
+    """Reject unsupported options that would otherwise be ignored silently."""
     for name in names:
         if body.get(name):
-            raise invalid(name, "is not available here")
+            raise invalid(name, "is not supported")
 
 
-def parse_call(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
-    """A call; its arguments as an object where they are one."""
+def parse_call(field: str, id: object, name: object, arguments: object) -> ToolCall:
+    """Parse a tool call. Arguments that are not a JSON object stay text."""
     value = arguments
     if isinstance(arguments, str):
         try:
@@ -221,7 +221,7 @@ def parse_call(field: str, id: Any, name: Any, arguments: Any) -> ToolCall:
     return ToolCall(require_text(f"{field}.id", id), require_text(f"{field}.name", name), value)
 
 
-def parse_tool(field: str, name: Any, description: Any, parameters: Any, strict: Any) -> ToolSpec:
+def parse_tool(field: str, name: object, description: object, parameters: object, strict: object) -> ToolSpec:
     if parameters is not None and not isinstance(parameters, Mapping):
         raise invalid(f"{field}.parameters", "must be a JSON schema")
     schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
@@ -234,27 +234,27 @@ def parse_tool(field: str, name: Any, description: Any, parameters: Any, strict:
 
 
 def simplify_parts(parts: Sequence[Part]) -> str | tuple[Part, ...]:
-    """One part of text is the same as the text."""
+    """Reduce a single part of text to the text."""
     if all(part["type"] == "text" for part in parts) and len(parts) <= 1:
         return str(parts[0]["text"]) if parts else ""
     return tuple(parts)
 
 
-def arguments_text(arguments: Any) -> str:
+def arguments_text(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def result_text(content: Any) -> str:
+def result_text(content: object) -> str:
     return content if isinstance(content, str) else msgspec.json.encode(content).decode()
 
 
 def own_settings(body: Mapping[str, Any], decided: frozenset[str]) -> dict[str, Any]:
-    """The fields that are passed on as they are: all but those that are decided here, and those without a value."""
+    """Return the fields that are passed on unchanged: all but `decided` and those without a value."""
     return {name: value for name, value in body.items() if name not in decided and value is not None}
 
 
 def common_settings(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that every provider has, from the names that this one calls them by."""
+    """Return the settings that every provider has, from this provider's names."""
     return {
         ours: body[theirs]
         for theirs, ours in names.items()

@@ -1,4 +1,4 @@
-"""The shapes of other people's protocols, for the OpenAPI document. They are read by hand: their clients add fields."""
+"""Bodies of other protocols, for the OpenAPI document. Requests are parsed by hand, because clients add fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class Open(BaseModel):
-    """Fields that are not named here are passed on to the model, or not minded."""
+    """A body with further fields, which are passed to the model or ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,13 +44,13 @@ class NewChatCompletion(Open):
         extra="allow",
         json_schema_extra={"examples": [{"model": "offline", "messages": [{"role": "user", "content": "Hello"}]}]},
     )
-    model: str = Field(description="One of `/v1/models`, or the provider's own name of it.")
+    model: str = Field(description="A name from `/v1/models`, or the provider's own name.")
     messages: list[Json]
     stream: bool | None = None
     stream_options: Json | None = None
     tools: list[Json] | None = Field(None, description="Functions that the client runs.")
     tool_choice: str | Json | None = None
-    store: bool | None = Field(None, description="Keep the exchange, where no conversation is named.")
+    store: bool | None = Field(None, description="Store the exchange even if no conversation is named.")
     metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
 
 
@@ -75,7 +75,7 @@ class NewResponse(Open):
     instructions: str | None = None
     conversation: str | Json | None = None
     previous_response_id: str | None = None
-    store: bool | None = Field(None, description="True unless said otherwise, as with the provider.")
+    store: bool | None = Field(None, description="Default true, as with the provider.")
     stream: bool | None = None
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
@@ -188,13 +188,13 @@ class NewUIMessage(Open):
             ]
         },
     )
-    id: str = Field(description="The conversation: its id, or the application's own name for it.")
+    id: str = Field(description="The id or the key of the conversation.")
     messages: list[Json] | None = None
-    message: Json | None = Field(None, description="Instead of all messages, the last one.")
+    message: Json | None = Field(None, description="The last message, instead of all messages.")
     trigger: str | None = None
     messageId: str | None = None
     model: str | None = None
-    tools: Json | None = Field(None, description="Tools that the page runs, by name.")
+    tools: Json | None = Field(None, description="Tools that run in the page, by name.")
 
 
 # ---- models --------------------------------------------------------------------------------------------------------

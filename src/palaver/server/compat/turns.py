@@ -14,7 +14,7 @@ from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import Turn
 from palaver.redaction.apply import redacted_calls, redacted_content, redacted_results
-from palaver.server.compat.history_diff import HistoryPlan, data_of, open_calls
+from palaver.server.compat.history_diff import HistoryPlan, decode_data_url, find_open_calls
 from palaver.server.compat.request import ClientMessage
 
 
@@ -30,7 +30,7 @@ async def draft_message(talk: Conversation, said: ClientMessage) -> dict[str, An
         parts, files = [], []
         for part in said.content:
             url = str(part.get("url") or "")
-            sent = data_of(url)
+            sent = decode_data_url(url)
             if sent is None:
                 if url.lower().startswith("data:"):
                     raise InvalidInput("data", "is not a readable data URL")
@@ -68,7 +68,7 @@ def check_results(stored: Sequence[Turn], plan: HistoryPlan, field: str) -> None
         waiting = frozenset(call.id for call in called)
     else:
         before = [turn for turn in stored if plan.replaces is None or turn.position < plan.replaces.position]
-        found = open_calls(before)
+        found = find_open_calls(before)
         waiting = found[1] if found is not None else frozenset()
     if unasked := brought - waiting:
         raise InvalidInput(field, f"no call {sorted(unasked)[0][:100]!r} is waiting for a result")
@@ -78,7 +78,7 @@ def check_results(stored: Sequence[Turn], plan: HistoryPlan, field: str) -> None
 
 def repeat_calls(stored: Sequence[Turn], plan: HistoryPlan) -> list[dict[str, Any]]:
     """Draft the open calls again if other turns followed them. Providers require results right after their calls."""
-    found = open_calls(stored)
+    found = find_open_calls(stored)
     if plan.replaces is not None or plan.new[0].role != "tool" or found is None:
         return []
     turn, _ = found

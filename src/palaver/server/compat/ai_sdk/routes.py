@@ -13,7 +13,8 @@ from palaver.conversations.store import Store
 from palaver.errors import NotFound, PermissionDenied
 from palaver.model import Turn
 from palaver.server.compat import responses
-from palaver.server.compat.ai_sdk import format as ai_sdk
+from palaver.server.compat.ai_sdk.frames import HEADERS, UIMessageFrames
+from palaver.server.compat.ai_sdk.parse import parse_request
 from palaver.server.compat.exchange import Exchange
 from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.references import exchange_id, find_conversation_named
@@ -32,7 +33,7 @@ async def create_chat_message(request: Request, services: ServicesDep, store: St
     `/api/chat/{id}/stream`, or stop it at `/api/conversations/{id}/stop`.
     """
     body, data = await responses.read_body(request)
-    ask = ai_sdk.parse_request(body)
+    ask = parse_request(body)
     exchange = await responses.open_exchange(request, services, store, caller, ask, data)
     return await _stream_answer(request, services, store, exchange)
 
@@ -65,9 +66,9 @@ async def _find_running(services: Services, talk: Conversation) -> str | None:
 async def _stream_answer(request: Request, services: Services, store: Store, exchange: Exchange) -> Response:
     talk, _ = exchange.stored()
     memory = await _describe_memory(store, exchange)
-    frames = ai_sdk.UIMessageFrames(exchange.id, talk.id, memory)
+    frames = UIMessageFrames(exchange.id, talk.id, memory)
     return responses.stream_reply(
-        request, services, exchange, frames, responses.encode_data, frames.encode_error, ai_sdk.HEADERS
+        request, services, exchange, frames, responses.encode_data, frames.encode_error, HEADERS
     )
 
 

@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from palaver.models.tokens import counter_for
 from palaver.server.compat import responses
-from palaver.server.compat.anthropic import format as anthropic
+from palaver.server.compat.anthropic.frames import MessageFrames, build_message
+from palaver.server.compat.anthropic.parse import parse_request
 from palaver.server.compat.references import find_conversation_named
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
@@ -24,11 +25,11 @@ async def create_message(request: Request, services: ServicesDep, store: StoreDe
     or the whole history, which is recognised by content. Otherwise the request is passed on and nothing is stored.
     """
     body, data = await responses.read_body(request)
-    ask = anthropic.parse_request(body)
+    ask = parse_request(body)
     exchange = await responses.open_exchange(request, services, store, caller, ask, data)
-    frames = anthropic.MessageFrames(PREFIX + exchange.id, ask.model)
+    frames = MessageFrames(PREFIX + exchange.id, ask.model)
     if not ask.stream:
-        return responses.json_reply(exchange, anthropic.message(frames, await responses.collect_events(exchange)))
+        return responses.json_reply(exchange, build_message(frames, await responses.collect_events(exchange)))
     return responses.stream_reply(
         request, services, exchange, frames, responses.encode_named, lambda error: [{**error, "type": "error"}]
     )
@@ -37,7 +38,7 @@ async def create_message(request: Request, services: ServicesDep, store: StoreDe
 async def count_message_tokens(request: Request, services: ServicesDep, store: StoreDep) -> Response:
     """Count the tokens of a prompt with Palaver's own counter; in a conversation, with the context that it adds."""
     body, _ = await responses.read_body(request)
-    ask = anthropic.parse_request(body)
+    ask = parse_request(body)
     count = counter_for(ask.model)
     name = ask.conversation or request.headers.get(responses.CONVERSATION)
     talk = await find_conversation_named(store, name) if name else None

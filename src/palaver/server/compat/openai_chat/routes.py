@@ -9,7 +9,8 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from palaver.server.compat import responses
-from palaver.server.compat.openai_chat import format as openai_chat
+from palaver.server.compat.openai_chat.frames import ChatChunks, build_completion
+from palaver.server.compat.openai_chat.parse import parse_request, wants_usage
 from palaver.server.dependencies import ID, CallerDep, Reply, ServicesDep, StoreDep
 from palaver.server.errors import Refusal
 
@@ -25,13 +26,13 @@ async def create_chat_completion(
     or the whole history, which is recognised by content. Otherwise it is passed on, and stored only with `store`.
     """
     body, data = await responses.read_body(request)
-    ask, usage = openai_chat.parse_request(body), openai_chat.wants_usage(body)
+    ask, usage = parse_request(body), wants_usage(body)
     exchange = await responses.open_exchange(request, services, store, caller, ask, data)
     id = f"chatcmpl-{exchange.id}"
     if not ask.stream:
         events = await responses.collect_events(exchange)
-        return responses.json_reply(exchange, openai_chat.build_completion(id, exchange.created, ask.model, events))
-    chunks = openai_chat.ChatChunks(id, exchange.created, ask.model, usage)
+        return responses.json_reply(exchange, build_completion(id, exchange.created, ask.model, events))
+    chunks = ChatChunks(id, exchange.created, ask.model, usage)
     return responses.stream_reply(request, services, exchange, chunks, responses.encode_data, lambda error: [error])
 
 

@@ -18,8 +18,8 @@ from palaver.server.compat import errors as compat_errors
 from palaver.server.compat import openai_items, responses
 from palaver.server.compat.exchange import Exchange, exchange_metadata, follow_log, turns_after
 from palaver.server.compat.exchanges import Exchanges
-from palaver.server.compat.openai_responses import format as openai_responses
-from palaver.server.compat.openai_responses.format import PREFIX, ResponseFrames, ResumedFrames
+from palaver.server.compat.openai_responses.frames import ResponseFrames, ResumedFrames, build_response
+from palaver.server.compat.openai_responses.parse import PREFIX, parse_request
 from palaver.server.compat.replay import INPUT, replay_turns
 from palaver.server.compat.request import MAX_MESSAGES
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
@@ -38,16 +38,14 @@ async def create_response(request: Request, services: ServicesDep, store: StoreD
     Without any of them it creates a conversation of its own, unless `store` is false.
     """
     body, data = await responses.read_body(request)
-    ask = openai_responses.parse_request(body)
+    ask = parse_request(body)
     in_background = bool(body.get("background")) and not ask.stream
     exchange = await responses.open_exchange(request, services, store, caller, ask, data, waits=not in_background)
     frames = _frames(exchange, ask.kept["response"])
     if in_background:
         return responses.json_reply(exchange, frames.response())
     if not ask.stream:
-        return responses.json_reply(
-            exchange, openai_responses.response(frames, await responses.collect_events(exchange))
-        )
+        return responses.json_reply(exchange, build_response(frames, await responses.collect_events(exchange)))
     return responses.stream_reply(request, services, exchange, frames, responses.encode_named, _error_encoder(frames))
 
 
@@ -125,7 +123,7 @@ async def list_input_items(
 async def count_input_tokens(request: Request, store: StoreDep) -> Response:
     """Count the input tokens of a request with Palaver's own counter."""
     body, _ = await responses.read_body(request)
-    ask = openai_responses.parse_request({**body, "model": body.get("model") or "offline"})
+    ask = parse_request({**body, "model": body.get("model") or "offline"})
     return Reply(
         {"object": "response.input_tokens", "input_tokens": responses.count_tokens(ask, counter_for(ask.model))}
     )
@@ -151,7 +149,7 @@ async def _stored_response(exchange: Exchange, frames: ResponseFrames) -> dict[s
     """Build a response from the log. It has failed if it has no end there and no process is generating it."""
     talk, input = exchange.stored()
     events = replay_turns(input.id, await turns_after(talk, input))
-    found = openai_responses.response(frames, events)
+    found = build_response(frames, events)
     is_lost = not events and exchange.never_started
     if exchange.failed or (found["status"] == "in_progress" and is_lost):
         frames.encode_error({"message": _failure_message(exchange)})

@@ -1,15 +1,11 @@
-"""The AI SDK's UI messages and their stream: what `useChat` sends, and how an answer is told to it. Pure."""
+"""Parses the UI messages that the AI SDK's `useChat` sends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.generation.events import Answered, ToolDone, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
-from palaver.ports.models import ReasoningDelta, TextDelta
-from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     MAX_TOOLS,
     ClientMessage,
@@ -26,20 +22,13 @@ from palaver.server.compat.request import (
     simplify_parts,
 )
 
-HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
-DONE = "[DONE]"
 FINISHED = ("output-available", "output-error", "output-denied")
-REASONS = {"stop": "stop", "length": "length", "tool_calls": "tool-calls", "content_filter": "content-filter"}
-MEMORY = "data-memory"
-
-
-# ---- what comes in -------------------------------------------------------------------------------------------------
 
 
 def parse_request(body: Mapping[str, Any]) -> ClientRequest:
-    """From the body that `DefaultChatTransport` posts: all messages, or only the last as `message`.
+    """Parse the body that `DefaultChatTransport` posts: all messages, or only the last one as `message`.
 
-    Editing a message, and asking for another answer, both send what comes before: that is then the whole thread.
+    An edit, or a request for another answer, sends the messages before it: they are the whole thread then.
     """
     given = body["messages"] if "messages" in body else [body.get("message")]
     messages = require_list("messages", given)
@@ -67,7 +56,7 @@ def _collect_instructions(body: Mapping[str, Any], messages: list[Mapping[str, A
 
 
 def _parse_tools(given: Any) -> tuple[Any, ...]:
-    """Tools that the page runs, by name: description and inputSchema, as the SDK describes them."""
+    """Parse the tools of the page, by name: description and inputSchema, as the SDK describes them."""
     if given is None:
         return ()
     if not isinstance(given, Mapping) or len(given) > MAX_TOOLS:
@@ -119,7 +108,7 @@ def _parse_part(part: Mapping[str, Any]) -> Part:
 
 
 def _parse_assistant(parts: list[Mapping[str, Any]]) -> list[ClientMessage]:
-    """The steps of an answer: what was said and called in each, and what came back."""
+    """Parse the steps of an answer: text and calls of each, and their results."""
     steps: list[list[Mapping[str, Any]]] = [[]]
     for part in parts:
         if part.get("type") == "step-start":
@@ -152,100 +141,8 @@ def _parse_result(part: Mapping[str, Any]) -> ToolResult:
     id = require_text("messages.parts.toolCallId", part.get("toolCallId"))
     if part.get("state") == "output-available":
         return ToolResult(id, part.get("output"))
-    return ToolResult(id, str(part.get("errorText") or "The call was refused."), True)
+    return ToolResult(id, str(part.get("errorText") or "The call was denied."), True)
 
 
 def _join_texts(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
-
-
-# ---- what goes out -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class UIMessageFrames:
-    """An answer as parts of a UI message. `memory` is told at its head: what was recalled for it."""
-
-    id: str
-    conversation: str
-    memory: Mapping[str, Any] | None = None
-    totals: AnswerTotals = field(default_factory=AnswerTotals)
-    _open: str | None = None  # the kind of the part that is being told
-    _count: int = 0
-    _step: bool = False
-    _ran: bool = False  # tools, in this step
-
-    def start(self) -> list[Any]:
-        about = {"conversation": self.conversation}
-        frames: list[Any] = [{"type": "start", "messageId": self.id, "messageMetadata": about}]
-        if self.memory is not None:
-            frames.append({"type": MEMORY, "id": f"memory-{self.id}", "data": dict(self.memory)})
-        return frames
-
-    def encode(self, event: AnswerEvent) -> list[Any]:
-        self.totals.add(event)
-        if isinstance(event, TextDelta):
-            return self._text_delta("text", event.text)
-        if isinstance(event, ReasoningDelta):
-            return self._text_delta("reasoning", event.text)
-        if isinstance(event, ToolsPlanned):
-            frames = [*self._start_step(), *self._close_open(), *map(_input, event.calls)]
-            self._ran = True
-            return frames
-        if isinstance(event, ToolDone):
-            return [_output(event)]
-        if isinstance(event, Answered):
-            return self._finish(event)
-        return self.encode_error({"detail": "The answer was cut off"}) if isinstance(event, Interrupted) else []
-
-    def encode_error(self, problem: Mapping[str, Any]) -> list[Any]:
-        return [*self._close_open(), {"type": "error", "errorText": str(problem["detail"])}, DONE]
-
-    def _start_step(self) -> list[Any]:
-        """A step per call of the model: what comes after tools have run is a new one."""
-        if self._step and not self._ran:
-            return []
-        ended = [{"type": "finish-step"}] if self._ran else []
-        self._step, self._ran = True, False
-        return [*ended, {"type": "start-step"}]
-
-    def _text_delta(self, kind: str, text: str) -> list[Any]:
-        frames = self._start_step()
-        if self._open != kind:
-            frames += self._close_open()
-            self._open, self._count = kind, self._count + 1
-            frames.append({"type": f"{kind}-start", "id": str(self._count)})
-        return [*frames, {"type": f"{kind}-delta", "id": str(self._count), "delta": text}]
-
-    def _close_open(self) -> list[Any]:
-        kind, self._open = self._open, None
-        return [] if kind is None else [{"type": f"{kind}-end", "id": str(self._count)}]
-
-    def _finish(self, event: Answered) -> list[Any]:
-        # Calls for the page are of the same step as those that ran here.
-        frames = [] if self.totals.calls and self._ran else self._start_step()
-        frames += [*self._close_open(), *map(_input, self.totals.calls)]
-        frames += [shown for n, one in enumerate(event.turn.sources) if (shown := _source(f"{event.turn.id}-{n}", one))]
-        finish = {"type": "finish", "finishReason": REASONS[self.totals.reason]}
-        return [*frames, {"type": "finish-step"}, finish, DONE]
-
-
-def _input(call: ToolCall) -> dict[str, Any]:
-    head = {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name}
-    return {**head, "input": call.arguments}
-
-
-def _output(event: ToolDone) -> dict[str, Any]:
-    if event.is_error:
-        return {"type": "tool-output-error", "toolCallId": event.call.id, "errorText": str(event.content)}
-    return {"type": "tool-output-available", "toolCallId": event.call.id, "output": event.content}
-
-
-def _source(id: str, source: Mapping[str, Any]) -> dict[str, Any] | None:
-    if isinstance(source.get("url"), str):
-        title = source.get("title")
-        return {"type": "source-url", "sourceId": id, "url": source["url"], **({"title": title} if title else {})}
-    title = source.get("title") or source.get("filename") or source.get("turn")
-    if title is None:
-        return None
-    return {"type": "source-document", "sourceId": id, "mediaType": "text/plain", "title": str(title)}

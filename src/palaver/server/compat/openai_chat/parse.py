@@ -1,21 +1,16 @@
-"""OpenAI's Chat Completions: what its clients send, and how an answer is told to them. Pure."""
+"""Parses requests of OpenAI's Chat Completions. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.generation.events import Answered, ToolsPlanned
 from palaver.model import ToolCall, ToolResult
-from palaver.ports.models import ReasoningDelta, TextDelta
-from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     MAX_TOOLS,
     ClientMessage,
     ClientRequest,
     Part,
-    arguments_text,
     common_settings,
     invalid,
     own_settings,
@@ -39,16 +34,10 @@ COMMON = {
     "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens",
     "stop": "stop", "parallel_tool_calls": "parallel_tool_calls",
 }  # fmt: skip
-GAP = "\n\n"  # between what is said before tools ran and after
-DONE = "[DONE]"
-CUT_OFF = {"message": "The answer was cut off", "type": "server_error", "param": None, "code": "cut_off"}
-
-
-# ---- what comes in -------------------------------------------------------------------------------------------------
 
 
 def parse_request(body: Mapping[str, Any]) -> ClientRequest:
-    """From the body of a request. Raises InvalidInput, which names the field."""
+    """Parse the body of a request. Raises InvalidInput, which names the field."""
     if body.get("n") not in (None, 1):
         raise invalid("n", "must be 1: one answer is stored for one message")
     reject_unsupported(body, ("logprobs", "top_logprobs", "audio", "functions", "function_call"))
@@ -86,7 +75,7 @@ def _conversation_id(metadata: Mapping[str, Any]) -> str | None:
 
 
 def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
-    """Whether the model may call tools, and whether it must."""
+    """Return whether the model may call tools, and whether it must (True, or the name of one)."""
     if given in (None, "auto"):
         return True, False
     if given in ("none", "required"):
@@ -106,8 +95,8 @@ def _parse_tool(one: Mapping[str, Any]) -> Any:
     function = one.get("function")
     if one.get("type") != "function" or not isinstance(function, Mapping):
         raise invalid("tools", "must be functions")
-    told = [function.get(name) for name in ("name", "description", "parameters", "strict")]
-    return parse_tool("tools.function", *told)
+    fields = [function.get(name) for name in ("name", "description", "parameters", "strict")]
+    return parse_tool("tools.function", *fields)
 
 
 def _collect_instructions(messages: list[Mapping[str, Any]]) -> str | None:
@@ -116,7 +105,7 @@ def _collect_instructions(messages: list[Mapping[str, Any]]) -> str | None:
 
 
 def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
-    """The history, without instructions. Results that stand together are one message."""
+    """Parse the history without instructions. Adjacent results are one message."""
     said: list[ClientMessage] = []
     for one in messages:
         role = one.get("role")
@@ -185,86 +174,3 @@ def _parse_part(part: Mapping[str, Any]) -> Part:
             "filename": name,
         }
     raise invalid("messages.content", "must be text, image_url, or file with its data")
-
-
-# ---- what goes out -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class ChatChunks:
-    """An answer as chunks of a stream."""
-
-    id: str
-    created: int
-    model: str
-    include_usage: bool = False
-    totals: AnswerTotals = field(default_factory=AnswerTotals)
-    _gap: bool = False
-
-    def start(self) -> list[Any]:
-        return [self._chunk({"role": "assistant", "content": ""})]
-
-    def encode(self, event: AnswerEvent) -> list[Any]:
-        self.totals.add(event)
-        if isinstance(event, TextDelta):
-            gap, self._gap = (GAP if self._gap else ""), False
-            return [self._chunk({"content": gap + event.text})]
-        if isinstance(event, ReasoningDelta):
-            return [self._chunk({"reasoning_content": event.text})]
-        if isinstance(event, ToolsPlanned):
-            self._gap = bool(self.totals.text)
-        if isinstance(event, Interrupted):
-            return [{"error": CUT_OFF}]
-        return self._finish() if isinstance(event, Answered) else []
-
-    def _finish(self) -> list[Any]:
-        calls = [{"index": n, **encode_call(call)} for n, call in enumerate(self.totals.calls)]
-        frames: list[Any] = [self._chunk({"tool_calls": calls})] if calls else []
-        frames.append(self._chunk({}, self.totals.reason))
-        if self.include_usage:
-            frames.append({**self._chunk({}), "choices": [], "usage": encode_usage(self.totals)})
-        return [*frames, DONE]
-
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        chunk: dict[str, Any] = {
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}],
-        }
-        return {**chunk, "usage": None} if self.include_usage else chunk
-
-
-def build_completion(id: str, created: int, model: str, events: list[AnswerEvent]) -> dict[str, Any]:
-    """The same answer as one object."""
-    chunks = ChatChunks(id, created, model)
-    text = []
-    for event in events:
-        for frame in chunks.encode(event):
-            if frame != DONE and frame["choices"][0]["delta"].get("content"):
-                text.append(frame["choices"][0]["delta"]["content"])
-    totals = chunks.totals
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None, "refusal": None}
-    if totals.calls:
-        message["tool_calls"] = [encode_call(call) for call in totals.calls]
-    elif message["content"] is None:
-        message["content"] = ""
-    if totals.reasoning:
-        message["reasoning_content"] = "".join(totals.reasoning)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": totals.reason}
-    head = {"id": id, "object": "chat.completion", "created": created, "model": model}
-    return {**head, "choices": [choice], "usage": encode_usage(totals)}
-
-
-def encode_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": arguments_text(call.arguments)}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def encode_usage(totals: AnswerTotals) -> dict[str, int]:
-    return {
-        "prompt_tokens": totals.prompt,
-        "completion_tokens": totals.completion,
-        "total_tokens": totals.prompt + totals.completion,
-    }

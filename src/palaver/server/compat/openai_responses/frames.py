@@ -1,4 +1,4 @@
-"""OpenAI's Responses: what its clients send, and how an answer is told to them. Pure."""
+"""Encodes an answer as OpenAI's Responses: events, or one object. Pure."""
 
 from __future__ import annotations
 
@@ -6,141 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.core.identity import canonical_json
 from palaver.generation.events import Answered, ToolsPlanned, TurnOpened
 from palaver.model import ToolCall
 from palaver.ports.models import ReasoningDelta, TextDelta
 from palaver.server.compat import openai_items
+from palaver.server.compat.openai_responses.parse import ECHOED, PREFIX
 from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
-    MAX_TOOLS,
-    ClientRequest,
     arguments_text,
-    common_settings,
-    invalid,
-    optional_text,
-    own_settings,
-    parse_format,
-    parse_tool,
-    reject_unsupported,
-    require_flag,
-    require_list,
-    require_name,
-    require_object,
-    require_text,
 )
 
-DECIDED = frozenset(
-    "model input instructions previous_response_id conversation store stream stream_options tools tool_choice metadata "
-    "background include truncation context_management prompt".split()
-)
-COMMON = {
-    "temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens",
-    "parallel_tool_calls": "parallel_tool_calls",
-}  # fmt: skip
-# What a response repeats of its request, and what it says where the request said nothing.
-ECHOED: Mapping[str, Any] = {
-    "instructions": None, "metadata": {}, "temperature": 1.0, "top_p": 1.0, "max_output_tokens": None,
-    "max_tool_calls": None, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True,
-    "text": {"format": {"type": "text"}}, "reasoning": None, "truncation": "disabled", "top_logprobs": 0,
-    "presence_penalty": 0.0, "frequency_penalty": 0.0, "store": True, "background": False, "service_tier": "default",
-    "safety_identifier": None, "prompt_cache_key": None, "user": None, "previous_response_id": None,
-}  # fmt: skip
-MOST_ECHOED = 32_000  # characters of it that are kept
-PREFIX = "resp_"
-FIRST_FRAMES = 4  # they are the same in every telling: created, in progress, the message, its text
-
-
-# ---- what comes in -------------------------------------------------------------------------------------------------
-
-
-def parse_request(body: Mapping[str, Any]) -> ClientRequest:
-    """From the body of a request. Raises InvalidInput, which names the field."""
-    if body.get("previous_response_id") is not None and body.get("conversation") is not None:
-        raise invalid("previous_response_id", "cannot be used together with conversation")
-    reject_unsupported(body, ("prompt", "top_logprobs"))
-    given = body.get("input")
-    entries: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
-    said = openai_items.parse_items(entries)
-    if not said:
-        raise invalid("input", "must hold something new")
-    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
-    return ClientRequest(
-        shape="openai-responses",
-        model=require_text("model", body.get("model")),
-        said=said,
-        instructions=_collect_instructions(body, entries),
-        tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
-        may_call=may_call,
-        must_call=must_call,
-        common=common_settings(body, COMMON),
-        own=own_settings(body, DECIDED),
-        format=parse_format("text.format", require_object("text", body.get("text")).get("format")),
-        stream=require_flag("stream", body.get("stream")),
-        conversation=_conversation_id(body),
-        previous=_previous(body.get("previous_response_id")),
-        store=_stored(body),
-        kept={"response": echo_of(body)},
-    )
-
-
-def _collect_instructions(body: Mapping[str, Any], entries: Any) -> str | None:
-    given = [optional_text("instructions", body.get("instructions")), *openai_items.collect_instructions(entries)]
-    return "\n\n".join(text for text in given if text) or None
-
-
-def _conversation_id(body: Mapping[str, Any]) -> str | None:
-    given, metadata = body.get("conversation"), require_object("metadata", body.get("metadata"))
-    if given is not None:
-        return require_name("conversation", given.get("id") if isinstance(given, Mapping) else given)
-    named = metadata.get("conversation_id")
-    return None if named is None else require_name("metadata.conversation_id", named)
-
-
-def _stored(body: Mapping[str, Any]) -> bool:
-    stored = require_flag("store", body.get("store"), usual=True)
-    if not stored and body.get("previous_response_id") is not None:
-        raise invalid("store", "must not be false here: what goes on from a stored response is stored with it")
-    if require_flag("background", body.get("background")) and not stored:
-        raise invalid("background", "needs store: nobody could fetch the answer")
-    return stored
-
-
-def _previous(given: Any) -> str | None:
-    return None if given is None else require_text("previous_response_id", given).removeprefix(PREFIX)
-
-
-def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
-    if given in (None, "auto"):
-        return True, False
-    if given in ("none", "required"):
-        return given == "required", given == "required"
-    if isinstance(given, Mapping) and given.get("type") == "function":
-        return True, require_text("tool_choice.name", given.get("name"))
-    raise invalid("tool_choice", "must be none, auto, required or a function")
-
-
-def _parse_tool(one: Mapping[str, Any]) -> Any:
-    if one.get("type") != "function":
-        raise invalid("tools", "must be functions")
-    return parse_tool("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
-
-
-def echo_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request its response repeats. It is stored with the message, so there is a limit to it."""
-    echo = {name: body[name] for name in (*ECHOED, "model") if body.get(name) is not None}
-    for name in ("tools", "instructions", "text"):
-        if len(canonical_json(echo)) > MOST_ECHOED:
-            echo.pop(name, None)
-    return echo
-
-
-# ---- what goes out -------------------------------------------------------------------------------------------------
+FIRST_FRAMES = 4  # identical in every replay: created, in progress, the message, its text part
 
 
 @dataclass(slots=True)
 class ResponseFrames:
-    """An answer as the events of a response, numbered. `number` is that of the next one."""
+    """Encodes an answer as numbered events of a response. `number` is that of the next event."""
 
     id: str
     created: int
@@ -152,7 +33,7 @@ class ResponseFrames:
     status: str = "in_progress"
     error: dict[str, Any] | None = None
     _turn: str = ""
-    _text: list[str] | None = None  # of the message that is open
+    _text: list[str] | None = None  # of the open message
     _thought: list[str] | None = None
 
     # ---- the object
@@ -197,12 +78,12 @@ class ResponseFrames:
         return self._interrupted() if isinstance(event, Interrupted) else []
 
     def encode_error(self, error: Mapping[str, Any]) -> list[Any]:
-        """The end of an answer that broke off."""
+        """Encode the end of an answer that failed."""
         self.status, self.error = "failed", {"code": "server_error", "message": error["message"]}
         return [*self._close_open("incomplete"), self._about("response.failed")]
 
     def _interrupted(self) -> list[Any]:
-        return self.encode_error({"message": "The answer was cut off"})
+        return self.encode_error({"message": "The answer was interrupted"})
 
     def _finish(self, event: Answered) -> list[Any]:
         frames = self._close_open()
@@ -210,7 +91,7 @@ class ResponseFrames:
             if call in self.totals.calls:
                 frames += self._encode_call(event.turn.id, n, call)
         if self.totals.stopped:
-            # The service documents no event for it. Clients know this one as an end that is not a whole answer.
+            # The service documents no event for a stop. Clients treat this one as an incomplete answer.
             self.status = "cancelled"
             return [*frames, self._about("response.incomplete")]
         self.status = "incomplete" if self.totals.reason in ("length", "content_filter") else "completed"
@@ -228,7 +109,7 @@ class ResponseFrames:
         return [*frames, self._frame("output_text.delta", **self._place(), delta=text, logprobs=[])]
 
     def _close_open(self, status: str = "completed") -> list[Any]:
-        """The ends of what is open."""
+        """Encode the end of the open message and reasoning."""
         frames = self._close_reasoning()
         if self._text is None:
             return frames
@@ -305,33 +186,33 @@ class ResponseFrames:
 
 @dataclass(slots=True)
 class ResumedFrames:
-    """What a client has not heard yet of frames that were told before, after the one with that number."""
+    """Encodes the rest of a response for a client that has the frames up to number `after`."""
 
     frames: ResponseFrames
     after: int
     exact: bool
 
     def start(self) -> list[Any]:
-        return self._new(self.frames.start())
+        return self._new_frames(self.frames.start())
 
     def encode(self, event: AnswerEvent) -> list[Any]:
-        return self._new(self.frames.encode(event))
+        return self._new_frames(self.frames.encode(event))
 
     def encode_error(self, error: Mapping[str, Any]) -> list[Any]:
-        return self._new(self.frames.encode_error(error))
+        return self._new_frames(self.frames.encode_error(error))
 
-    def _new(self, told: list[Any]) -> list[Any]:
+    def _new_frames(self, frames: list[Any]) -> list[Any]:
         if self.exact or self.after < FIRST_FRAMES:
-            return [one for one in told if one["sequence_number"] > self.after]
-        # Told from the log, where the pieces of the text are others than they were: the ends have all of it.
-        ends = [one for one in told if one["type"].endswith((".done", ".completed", ".incomplete", ".failed"))]
+            return [one for one in frames if one["sequence_number"] > self.after]
+        # The log has other text pieces than the live stream had. Only frames that end something repeat all of it.
+        ends = [one for one in frames if one["type"].endswith((".done", ".completed", ".incomplete", ".failed"))]
         numbered = [{**one, "sequence_number": self.after + n} for n, one in enumerate(ends, 1)]
         self.after += len(numbered)
         return numbered
 
 
-def response(frames: ResponseFrames, events: list[AnswerEvent]) -> dict[str, Any]:
-    """An answer as one object, whole or as far as it came."""
+def build_response(frames: ResponseFrames, events: list[AnswerEvent]) -> dict[str, Any]:
+    """Build an answer as one object, complete or as far as it is."""
     for event in events:
         frames.encode(event)
     if frames._text is not None:

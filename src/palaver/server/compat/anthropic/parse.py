@@ -1,0 +1,156 @@
+"""Parses requests of Anthropic's Messages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from palaver.model import ToolCall, ToolResult
+from palaver.server.compat.request import (
+    MAX_TOOLS,
+    ClientMessage,
+    ClientRequest,
+    Part,
+    common_settings,
+    invalid,
+    own_settings,
+    parse_format,
+    parse_tool,
+    require_flag,
+    require_list,
+    require_name,
+    require_object,
+    require_text,
+    require_url,
+    simplify_parts,
+)
+
+DECIDED = frozenset("model messages system stream tools tool_choice metadata store".split())
+COMMON = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop_sequences": "stop"}
+
+
+def parse_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Parse the body of a request. Raises InvalidInput, which names the field."""
+    said = parse_messages(require_list("messages", body.get("messages")))
+    if not said:
+        raise invalid("messages", "must not be empty")
+    named = require_object("metadata", body.get("metadata")).get("conversation_id")
+    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
+    one_by_one = _parallel_setting(body.get("tool_choice"))
+    return ClientRequest(
+        shape="anthropic-messages",
+        model=require_text("model", body.get("model")),
+        said=said,
+        instructions=_join_text(body.get("system"), "system") or None,
+        tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
+        may_call=may_call,
+        must_call=must_call,
+        common={**common_settings(body, COMMON), **one_by_one},
+        own={**own_settings(body, DECIDED), **one_by_one},
+        format=parse_format(
+            "output_config.format", require_object("output_config", body.get("output_config")).get("format")
+        ),
+        stream=require_flag("stream", body.get("stream")),
+        conversation=None if named is None else require_name("metadata.conversation_id", named),
+        store=require_flag("store", body.get("store")),
+    )
+
+
+def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
+    kind = given.get("type") if isinstance(given, Mapping) else given
+    if kind in (None, "auto"):
+        return True, False
+    if kind in ("none", "any"):
+        return kind == "any", kind == "any"
+    if kind == "tool" and isinstance(given, Mapping):
+        return True, require_text("tool_choice.name", given.get("name"))
+    raise invalid("tool_choice", "must be of type auto, any, tool or none")
+
+
+def _parallel_setting(choice: Any) -> dict[str, bool]:
+    """Return the setting for parallel calls, which this protocol puts into `tool_choice`."""
+    once = isinstance(choice, Mapping) and require_flag(
+        "tool_choice.disable_parallel_tool_use", choice.get("disable_parallel_tool_use")
+    )
+    return {"parallel_tool_calls": False} if once else {}
+
+
+def _parse_tool(one: Mapping[str, Any]) -> Any:
+    if one.get("type") not in (None, "custom"):
+        raise invalid("tools", "must be client tools: server tools are not supported")
+    return parse_tool("tools", one.get("name"), one.get("description"), one.get("input_schema"), one.get("strict"))
+
+
+def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
+    said: list[ClientMessage] = []
+    for one in messages:
+        content = one.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = require_list("messages.content", parts)
+        if one.get("role") == "assistant":
+            said.append(_parse_assistant(blocks))
+        elif one.get("role") == "user":
+            said += _parse_user(blocks)
+        else:
+            raise invalid("messages.role", "must be user or assistant")
+    return tuple(said)
+
+
+def _parse_user(blocks: list[Mapping[str, Any]]) -> list[ClientMessage]:
+    """Parse a user message: tool results first, then its content."""
+    results = tuple(_parse_result(block) for block in blocks if block.get("type") == "tool_result")
+    parts = [_parse_part(block) for block in blocks if block.get("type") != "tool_result"]
+    found = [ClientMessage(role="tool", results=results)] if results else []
+    return [*found, ClientMessage(role="user", content=simplify_parts(parts))] if parts else found
+
+
+def _parse_assistant(blocks: list[Mapping[str, Any]]) -> ClientMessage:
+    """Parse an assistant message. Its reasoning goes back to the provider and is not stored."""
+    text = "\n\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    calls = tuple(_parse_call(block) for block in blocks if block.get("type") == "tool_use")
+    thoughts = tuple(block for block in blocks if block.get("type") in ("thinking", "redacted_thinking"))
+    return ClientMessage(role="assistant", content=text, calls=calls, thoughts=thoughts)
+
+
+def _parse_call(block: Mapping[str, Any]) -> ToolCall:
+    input = block.get("input")
+    if not isinstance(input, Mapping):
+        raise invalid("messages.content.input", "must be an object")
+    id, name = block.get("id"), block.get("name")
+    return ToolCall(require_text("messages.content.id", id), require_text("messages.content.name", name), dict(input))
+
+
+def _parse_result(block: Mapping[str, Any]) -> ToolResult:
+    id = require_text("messages.content.tool_use_id", block.get("tool_use_id"))
+    return ToolResult(id, _join_text(block.get("content"), "messages.content"), block.get("is_error") is True)
+
+
+def _join_text(content: Any, field: str) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    blocks = require_list(field, content)
+    return "\n".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks)
+
+
+def _parse_part(block: Mapping[str, Any]) -> Part:
+    kind, source = block.get("type"), block.get("source")
+    if kind == "text":
+        return {"type": "text", "text": require_text("messages.content.text", block.get("text"))}
+    if kind in ("image", "document") and isinstance(source, Mapping):
+        part = {"type": "image" if kind == "image" else "file", "url": _parse_source(source)}
+        return part if kind == "image" else {**part, "filename": str(block.get("title") or "document")}
+    raise invalid("messages.content", "must be text, image, document or tool_result")
+
+
+def _parse_source(source: Mapping[str, Any]) -> str:
+    if source.get("type") == "base64":
+        media = require_text("messages.content.source.media_type", source.get("media_type"))
+        return f"data:{media};base64,{require_text('messages.content.source.data', source.get('data'))}"
+    if source.get("type") == "text":
+        return f"data:text/plain,{quote(require_text('messages.content.source.data', source.get('data')))}"
+    if source.get("type") == "url":
+        return require_url("messages.content.source.url", source.get("url"))
+    raise invalid("messages.content.source", "must be of type base64, text or url")
