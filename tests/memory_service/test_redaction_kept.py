@@ -165,13 +165,13 @@ async def test_a_stream_whose_held_back_end_is_lost_says_so(tmp_path: Path) -> N
 
 
 async def test_another_redactor_can_be_brought_along(tmp_path: Path) -> None:
-    from palaver.redaction.redactor import Finding, Redacted, replaced
+    from palaver.redaction import Finding, Redacted, replace_findings
 
     class Llamas:
         def redact(self, text: str) -> Redacted:
             at = text.find("llama")
             found = (Finding("animal", at, at + 5),) if at >= 0 else ()
-            return Redacted(replaced(text, found), found)
+            return Redacted(replace_findings(text, found), found)
 
     async with palaver.open(url(tmp_path), embedder=None, worker=False, redactor=Llamas()) as store:
         talk = await store.conversation(settings=REDACT)

@@ -22,7 +22,7 @@ from palaver.recall.service import RecallService
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import Redactor
+    from palaver.redaction.findings import Redactor
 
 
 class SignedInEngine(Engine, TokenEngine, Protocol):

@@ -50,7 +50,7 @@ from palaver.redaction.lazy import LazyRedactor
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import Redactor
+    from palaver.redaction.findings import Redactor
 
 AUTO_EMBEDDER = "local"
 

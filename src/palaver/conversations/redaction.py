@@ -11,10 +11,10 @@ from palaver.conversations.handle import Handle
 from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import InvalidInput
 from palaver.ports.queries import StreamChunk
-from palaver.redaction.apply import redacted_calls, redacted_content, redacted_json, redacted_results
+from palaver.redaction.apply import redact_calls, redact_content, redact_json, redact_results
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import Redactor, StreamRedactor
+    from palaver.redaction import Redactor, StreamRedactor
 
 MAX_STREAMS = 10_000  # streams of remote writers; when there are more, the oldest have lost their writers
 LOST = "the text held back from this stream was lost when its process ended: abort it, and start again"
@@ -42,13 +42,13 @@ class TurnRedaction:
         changed = {
             name: change(fields[name], redact)
             for name, change in (
-                ("tool_calls", redacted_calls),
-                ("tool_results", redacted_results),
-                ("sources", redacted_json),
+                ("tool_calls", redact_calls),
+                ("tool_results", redact_results),
+                ("sources", redact_json),
             )
             if fields.get(name)
         }
-        return redacted_content(content, redact), {**fields, **changed}
+        return redact_content(content, redact), {**fields, **changed}
 
     def open_stream(self) -> StreamRedactor | None:
         """Return a redactor for one stream; None when this conversation is not redacted."""
@@ -56,7 +56,7 @@ class TurnRedaction:
 
 
 def new_stream_redactor(redactor: Redactor) -> StreamRedactor:
-    from palaver.redaction.redactor import StreamRedactor  # loads the rules
+    from palaver.redaction.stream import StreamRedactor  # loads the rules
 
     return StreamRedactor(redactor)
 

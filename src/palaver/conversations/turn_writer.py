@@ -18,7 +18,7 @@ from palaver.model import Role, TokenUsage, ToolCall, Turn
 from palaver.ports.queries import StreamChunk
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import StreamRedactor
+    from palaver.redaction.stream import StreamRedactor
 
 
 class TurnWriter:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from palaver.redaction.redactor import Redacted, Redactor
+    from palaver.redaction import Redacted, Redactor
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class LazyRedactor:
 
     def redact(self, text: str) -> Redacted:
         if self.chosen is None:
-            from palaver.redaction.redactor import RuleRedactor
+            from palaver.redaction.scan import RuleRedactor
 
             self.chosen = RuleRedactor()
         return self.chosen.redact(text)

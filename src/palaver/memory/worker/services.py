@@ -16,9 +16,9 @@ from palaver.models.registry import ModelRegistry
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine
 from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
-from palaver.redaction.apply import redacted_calls, redacted_results
+from palaver.redaction.apply import redact_calls, redact_results
 from palaver.redaction.cached import CachedRedactor
-from palaver.redaction.redactor import Redactor
+from palaver.redaction.findings import Redactor
 from palaver.telemetry import Meter
 
 log = logging.getLogger("palaver.worker")  # types and ids only: a message of an exception may quote a conversation
@@ -57,7 +57,7 @@ class JobServices:
     def redactor(self) -> Redactor:
         """The application's redactor, or the rules, which are loaded at the first use."""
         if self.chosen_redactor is None:
-            from palaver.redaction.redactor import RuleRedactor
+            from palaver.redaction.scan import RuleRedactor
 
             self.chosen_redactor = RuleRedactor()
         return self.chosen_redactor
@@ -70,8 +70,8 @@ class JobServices:
         """Redact the turn: secrets must not reach anything that is derived from it."""
         redact = self.redactor.redact
         text = self.cached_redactor(turn.text)  # read twice: for the summary, and for working memory
-        results = tuple(redacted_results(turn.tool_results, redact))
-        calls = tuple(redacted_calls(turn.tool_calls, redact))
+        results = tuple(redact_results(turn.tool_results, redact))
+        calls = tuple(redact_calls(turn.tool_calls, redact))
         content = turn.content if text == turn.text else text
         return structs.replace(turn, content=content, tool_results=results, tool_calls=calls)
 

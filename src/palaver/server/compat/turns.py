@@ -13,7 +13,7 @@ from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import Turn
-from palaver.redaction.apply import redacted_calls, redacted_content, redacted_results
+from palaver.redaction.apply import redact_calls, redact_content, redact_results
 from palaver.server.compat.history_diff import HistoryPlan, decode_data_url, find_open_calls
 from palaver.server.compat.request import ClientMessage
 
@@ -49,12 +49,12 @@ def redact_message(talk: Conversation, store: Store, said: ClientMessage) -> Cli
     if not redaction.is_on:
         return said
     redact = redaction.redactor.redact
-    content = redacted_content(said.content, redact)
+    content = redact_content(said.content, redact)
     return replace(
         said,
         content=content if isinstance(content, str) else tuple(content),
-        calls=tuple(redacted_calls(said.calls, redact)),
-        results=tuple(redacted_results(said.results, redact)),
+        calls=tuple(redact_calls(said.calls, redact)),
+        results=tuple(redact_results(said.results, redact)),
     )
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,22 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.redaction.redactor import (
-    _ODD_LETTERS,
-    _STREAM_WORD,
-    ALL,
-    HOLD,
-    Finding,
-    Redacted,
-    Redactor,
-    RuleRedactor,
-    StreamRedactor,
-    _found,
-    _quiet,
-    merged,
-    replaced,
-)
-from palaver.redaction.redactor import RULES as TABLE
+from palaver.redaction.findings import ALL, Finding, Redacted, Redactor, merge_findings, replace_findings
+from palaver.redaction.rules import RULES as TABLE
+from palaver.redaction.rules.words import HOLD
+from palaver.redaction.scan import ODD_LETTERS, RuleRedactor, find
+from palaver.redaction.stream import STREAM_WORD, StreamRedactor, is_quiet
 
 DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
 RULES = RuleRedactor()
@@ -45,7 +33,7 @@ class Sample:
 
 
 def read_samples() -> list[Sample]:
-    lines = files("palaver.redaction").joinpath("samples.jsonl").read_text("utf-8").splitlines()
+    lines = Path(__file__).with_name("samples.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     return [Sample(row["text"], frozenset(Finding(*span) for span in row["spans"]), row["lang"]) for row in rows]
 
@@ -154,7 +142,7 @@ def test_an_unknown_kind_is_an_error_that_names_it() -> None:
 
 
 def test_findings_that_overlap_become_one_over_all_their_characters() -> None:
-    found = merged([Finding("phone", 5, 12), Finding("card", 8, 20), Finding("ip", 30, 32)])
+    found = merge_findings([Finding("phone", 5, 12), Finding("card", 8, 20), Finding("ip", 30, 32)])
     assert found == (Finding("card", 5, 20), Finding("ip", 30, 32))
     assert clean("password: ada@example.com") == "password: [password]"
 
@@ -196,11 +184,11 @@ def test_findings_are_in_order_apart_and_exactly_what_was_replaced(text: str) ->
     places = [place for finding in result.findings for place in (finding.start, finding.end)]
     assert places == sorted(places)
     assert all(0 <= finding.start < finding.end <= len(text) for finding in result.findings)
-    assert result.text == replaced(text, result.findings)
+    assert result.text == replace_findings(text, result.findings)
 
 
 def by_every_rule(text: str) -> tuple[Finding, ...]:
-    return merged(finding for rule in TABLE for finding in _found(rule, text))
+    return merge_findings(finding for rule in TABLE for finding in find(rule, text))
 
 
 @settings(deadline=None, max_examples=400)
@@ -221,8 +209,8 @@ def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
     everything = map(chr, range(sys.maxunicode + 1))
     odd = {one for one in everything if any_of_them.match(one) and one.lower() not in letters}
     assert odd
-    assert not {one for one in odd if not _ODD_LETTERS.match(one)}
-    assert not any(_ODD_LETTERS.match(chr(code)) for code in range(256)), "most texts have none"
+    assert not {one for one in odd if not ODD_LETTERS.match(one)}
+    assert not any(ODD_LETTERS.match(chr(code)) for code in range(256)), "most texts have none"
 
 
 # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,8 +243,8 @@ def test_every_sample_in_small_pieces_gives_what_the_whole_gives(size: int) -> N
 @given(TEXTS)
 def test_no_rule_matches_across_a_quiet_break(text: str) -> None:
     whole = clean(text)
-    for word in _STREAM_WORD.finditer(text):
-        if _quiet(text, word.end(), word[0]):
+    for word in STREAM_WORD.finditer(text):
+        if is_quiet(text, word.end(), word[0]):
             assert clean(text[: word.end()]) + clean(text[word.end() :]) == whole
 
 
@@ -318,8 +306,8 @@ def test_another_redactor_serves_the_same_port() -> None:
         def redact(self, text: str) -> Redacted:
             at = text.find("Ada")
             named = [Finding("name", at, at + 3)] if at >= 0 else []
-            found = merged([*RULES.redact(text).findings, *named])
-            return Redacted(replaced(text, found), found)
+            found = merge_findings([*RULES.redact(text).findings, *named])
+            return Redacted(replace_findings(text, found), found)
 
     assert streamed(["Ad", "a wrote to ada@ex", "ample.com"], Names()) == "[name] wrote to [email]"
 
@@ -362,7 +350,7 @@ HOSTILE = {
 
 MEASURE = """
 import sys
-from palaver.redaction.redactor import RuleRedactor, StreamRedactor
+from palaver.redaction import RuleRedactor, StreamRedactor
 text = (sys.argv[1] * (1_000_000 // len(sys.argv[1]) + 1))[:1_000_000]
 RuleRedactor().redact(text)
 stream = StreamRedactor(RuleRedactor())

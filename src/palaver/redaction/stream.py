@@ -1,0 +1,139 @@
+"""Redaction of text that arrives in pieces. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from palaver.redaction.findings import Finding, Redactor, replace_findings
+from palaver.redaction.rules.secrets import PEM_END
+from palaver.redaction.rules.words import (
+    CALLS,
+    COUNTED,
+    CURRENCIES,
+    HOLD,
+    KEYS,
+    NINO_WORDS,
+    PASSWORDS,
+    PHONES,
+    REACH,
+    SSN_WORDS,
+    TOKENS,
+    UNSPACED,
+    VAGUE_KEYS,
+    VAGUE_PASSWORDS,
+    VERSIONS,
+    any_of,
+    is_short,
+)
+
+STREAM_WORD = re.compile(rf"(?<![^\s{UNSPACED}])[^\s{UNSPACED}]++(?=[\s{UNSPACED}])|[{UNSPACED}]")
+_BREAK = re.compile(rf"[\s{UNSPACED}]")
+_UNSPACED_LETTER = re.compile(rf"[{UNSPACED}]")
+# Words after which a number, an account or an id may continue: with a digit, without a letter, or a short group.
+_JOINS = re.compile(r"\S*\d\S*|[\W_]+|[\W_]*[A-Z]{1,4}[\W_]*")
+
+
+class StreamRedactor:
+    """Redacts text that arrives in pieces: `feed` returns what may be stored, `finish` the rest.
+
+    Text is held back until a *quiet* break, one that no rule matches across: mostly a word or two, up to `REACH`
+    characters after a word such as "password" or "order", a private key until its end. So, with `RuleRedactor`:
+
+    * However the text is cut, the results joined are exactly `redact(whole).text`, as long as a quiet break comes
+      within `HOLD` characters of the one before.
+    * Where none does (thousands of characters without a space, pages of nothing but digits), the oldest part is
+      returned nevertheless. It never ends inside a finding, or between a finding and the word that announces it. A
+      secret that is longer than `HOLD` is replaced, and the rest of its word is dropped. At such a cut, the findings
+      may differ from those of `redact(whole)`.
+    * No more than `HOLD` characters are held between two calls.
+
+    Any other `Redactor` gets the text cut at the same breaks; the equality holds if none of its findings spans one.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+        self._checked = 0
+        self._dropping = False
+
+    def feed(self, piece: str) -> str:
+        """Add the next piece. Returns the redacted text that no later piece can change."""
+        self._held += self._drop_rest_of_secret(piece)
+        parts = [self._release_to_quiet_break()]
+        while len(self._held) > HOLD:
+            parts.append(self._release_oldest())
+        return "".join(parts)
+
+    def finish(self) -> str:
+        """Return the rest, redacted. The stream can then be used for another text."""
+        rest, self._held, self._checked, self._dropping = self._held, "", 0, False
+        return self._redactor.redact(rest).text
+
+    def _release_to_quiet_break(self) -> str:
+        """Return the redacted text up to the last quiet break. Breaks that are not quiet are checked once."""
+        words = list(STREAM_WORD.finditer(self._held, self._checked))
+        for word in reversed(words):
+            if is_quiet(self._held, word.end(), word[0]):
+                self._checked = words[-1].end() - word.end()
+                return self._redactor.redact(self._take(word.end())).text
+        self._checked = words[-1].end() if words else self._checked
+        return ""
+
+    def _take(self, end: int) -> str:
+        text, self._held = self._held[:end], self._held[end:]
+        return text
+
+    def _release_oldest(self) -> str:
+        """Return the oldest part of a text without a quiet break, redacted."""
+        window = self._held[:HOLD]
+        findings = self._redactor.redact(window).findings
+        cut = _choose_cut(window, findings)
+        self._take(cut)
+        self._checked = max(0, self._checked - cut)
+        if cut == HOLD:
+            self._dropping = True
+            self._held = self._drop_rest_of_secret(self._held)
+        return replace_findings(window[:cut], (found for found in findings if found.end <= cut))
+
+    def _drop_rest_of_secret(self, piece: str) -> str:
+        """Remove the rest of a secret whose beginning was replaced already."""
+        if not self._dropping or not piece:
+            return piece
+        end = _BREAK.search(piece)
+        self._dropping = end is None
+        return piece[end.start() :] if end else ""
+
+
+def _choose_cut(window: str, findings: Sequence[Finding]) -> int:
+    """Return the last break that leaves room for matches in progress, moved past findings and their words."""
+    room = len(window) - 2 * REACH
+    cut = max((found.start() for found in _BREAK.finditer(window, 1, room)), default=room)
+    for finding in findings:
+        if finding.start - REACH < cut < finding.end:
+            cut = finding.end
+    return cut
+
+
+def is_quiet(text: str, at: int, word: str) -> bool:
+    """Return whether no rule can match across `at`, the end of `word`, whatever text follows."""
+    if _JOINS.fullmatch(word) or _OPENING.search(text, max(0, at - REACH), at):
+        return False
+    block = text.rfind("-----BEGIN", max(0, at - HOLD), at)
+    return block < 0 or PEM_END.search(text, block, at) is not None
+
+
+def _first_part(word: str) -> str:
+    return word[0] if _UNSPACED_LETTER.match(word) else word.split("_")[0]
+
+
+def _opening_pattern() -> str:
+    """Return a pattern for the beginnings of words that announce a finding or rule one out: they hold the text back."""
+    clauses = (*PASSWORDS, *KEYS, *VAGUE_KEYS, *VAGUE_PASSWORDS, *TOKENS, "pass", "pw")
+    others = (*PHONES, *CALLS, *COUNTED, *VERSIONS, *CURRENCIES, *SSN_WORDS, *NINO_WORDS)
+    anywhere = {_first_part(word) for word in clauses if not is_short(word)}
+    at_the_start = {_first_part(word) for word in (*others, *filter(is_short, clauses))}
+    return rf"{any_of(anywhere)}|(?<![a-zA-Z])(?:{any_of(at_the_start)})"
+
+
+_OPENING = re.compile(_opening_pattern(), re.IGNORECASE)
