@@ -1,4 +1,4 @@
-"""What Palaver promises, as code that an engine can be run against; and fakes for the clock, ids and models.
+"""Palaver's promises as tests that any engine can be run against, and fakes for the clock, ids and models.
 
 **The conformance kit.** `GUARANTEES` lists what every engine owes its users. Each one is an async function with a
 sentence for a docstring. It is given a `Database`: something that can be opened, several times, also at once, on the
@@ -27,9 +27,9 @@ Without pytest, with a fresh database for each guarantee:
 
 `python -m palaver.testing` does just that for SQLite.
 
-**The cross-tenant suite** (`palaver.testing.rls_probe`, for Postgres) attacks every verb and every table of a database
-of yours as another tenant, as another user, as nobody, with forged claims and owners, on connections that somebody
-used before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, and leaves nothing behind.
+**The cross-tenant suite** (`palaver.testing.rls_probe`, for Postgres) attacks every function and every table of your
+database as another tenant, as another user, as nobody, with forged claims and owners, on connections that were used
+before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, and leaves nothing behind.
 
 **The fakes.** `FakeClock`, `CountingIds`, `HashEmbedder` and `ScriptedModel` stand in for what is slow, random or paid:
 

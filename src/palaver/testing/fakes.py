@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until somebody moves it, also backwards. With `tick`, every look moves it on."""
+    """A clock that stands still until a test moves it, forwards or backwards. With `tick`, every look moves it on."""
 
     def __init__(self, start: datetime = START, *, tick: float = 0.0) -> None:
         self._now, self._tick = start, timedelta(seconds=tick)

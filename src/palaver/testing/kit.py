@@ -1,4 +1,4 @@
-"""What a guarantee is, and how all of them are checked without a test framework."""
+"""Guarantees, and a runner for them that needs no test framework."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAt:
-    """The database at a URL. `files` is where its attachments are kept, if not beside it."""
+    """The database at a URL. `files` is where its attachments are kept, if not next to it."""
 
     url: str
     files: Path | None = None
@@ -108,7 +108,7 @@ async def check(
     guarantees: Sequence[Guarantee] | None = None,
     say: Callable[[str], object] | None = print,
 ) -> Report:
-    """Run guarantees (all of them unless told otherwise), each on a fresh database, and report what held."""
+    """Run guarantees (all of them by default), each on a fresh database, and report the results."""
     if not __debug__:
         raise RuntimeError("guarantees are assert statements, which python -O leaves out: run without -O")
     results = []

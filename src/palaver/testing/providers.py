@@ -39,11 +39,11 @@ class Say:
     calls: Sequence[tuple[str, Any]] = ()
     prompt_tokens: int | None = None
     finish: str | None = None
-    cut_after: int | None = None  # hang up after so many pieces of text
+    cut_after: int | None = None  # hang up after this many pieces of text
     end_after: int | None = None  # end the stream in good order, but without its last words
-    garble_after: int | None = None  # then send what is no JSON
+    garble_after: int | None = None  # then send something that is not JSON
     hold: threading.Event | None = None  # wait for it before the first byte
-    hold_after: tuple[int, threading.Event] | None = None  # wait in the middle: after so many pieces
+    hold_after: tuple[int, threading.Event] | None = None  # wait in the middle, after this many pieces
     thinking: str = ""
     pause: float = 0.0  # seconds before each piece, as a model takes them
 
@@ -67,7 +67,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A success that is no JSON."""
+    """A 200 response that is not JSON."""
 
     text: str = "<html>not what you expect</html>"
 
@@ -106,7 +106,7 @@ class LoopbackProvider:
         return [one.body for one in self.received]
 
     def models(self, model: str = "test", **options: Any) -> dict[str, dict[str, Any]]:
-        """What `palaver.open(models=…)` takes: the names chat, responses and messages, all served from here."""
+        """Return a value for `palaver.open(models=…)`: the names chat, responses and messages, served from here."""
         of_openai = {"base_url": f"{self.url}/v1", "api_key": KEY, **options}
         return {
             "chat": {"model": f"openai:{model}", **of_openai},

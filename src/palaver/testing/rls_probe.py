@@ -5,14 +5,14 @@
     report = await attack("postgresql://admin@localhost/chat")
     assert report.ok, report.breaches
 
-or `python -m palaver.testing postgresql://admin@localhost/chat`. The address is an administrator's: one who may become
-every role and sees past every policy. The suite makes tenants of its own, with names that nobody else has, and removes
+or `python -m palaver.testing postgresql://admin@localhost/chat`. The address is an administrator's, who may become
+every role and bypasses every policy. The suite makes tenants of its own, with names that nobody else has, and removes
 them when it is done.
 
 Verbs and tables are read from the catalogue, so that a new one is attacked as well, or the suite fails until it can be.
 Each verb is called with the names and numbers of a victim, on a connection that the victim has just used, and must
 answer exactly as it did before the victim had any data, when it was called with names of nobody: the same rows, counts
-and words. Whatever an attack changes is compared with the victim's rows, and rolled back.
+and words. The victim's rows are compared after each attack, and the attack is rolled back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DENIED = "42501"
 TAKEN = ("23505", "PV031")
 PATIENCE = "20s"  # a verb that goes round in circles is a breach too
 EVERYTHING = "read,write,system,admin"
-# What a worker may learn of every tenant: that there is work, and when. The application is its own worker.
+# Functions that show a worker, for every tenant, that there is work, and when. The application is its own worker.
 WORK = {
     "tenants_waiting": {"tenant"},
     "waiting": {"tenant", "lease_end", "files"},
@@ -46,7 +46,7 @@ WORK = {
 }
 # The application finds a key before it knows whose it is; no verb shows one.
 BEFORE_ANYBODY_IS_KNOWN = {"api_keys"}
-# Keys and their log are for the tenant's admins, whoever they are.
+# Keys and their log are for all admins of the tenant.
 KEYS = {"put_key", "api_key", "api_keys", "revoke_key", "log_key", "key_events"}
 # How a model counts is known to everybody inside the tenant: its name and numbers.
 FOR_THE_TENANT, ABOUT_COUNTING = {"counter_bounds"}, {"counter_bound", "put_counter_bound"}
@@ -94,7 +94,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """A role, what a token says, what somebody set before, and what the caller says of itself."""
+    """A role, the claims of a token, settings left by an earlier user, and the scope that the caller sends."""
 
     name: str
     role: str
@@ -108,7 +108,7 @@ class Stranger:
         return self.claims is None and "admin" in self.who.get("rights", "")
 
     def left(self, known: Known) -> dict[str, str]:
-        """The settings that a verb finds: somebody else's."""
+        """The settings that a function finds: another user's."""
         return {**self.settings, "cid": known["cid"]} if self.settings else {}
 
     def said(self, known: Known) -> dict[str, str]:
@@ -135,7 +135,7 @@ def strangers(tenant: str, elsewhere: str, run: str) -> list[Stranger]:
         app("nobody set a tenant", {}),
         app("an empty tenant", {"tenant": "", **whole}),
         app("another tenant's application", {"tenant": elsewhere, **whole}),
-        app("another tenant, where somebody left settings", {"tenant": elsewhere, **whole}, left),
+        app("another tenant, on a connection with leftover settings", {"tenant": elsewhere, **whole}, left),
         app("the same user of another tenant", {"tenant": elsewhere, "user": ada}),
         app("another user", {"tenant": tenant, "user": eve, "rights": "read,write"}),
         app("another user who may act for others", {"tenant": tenant, "user": eve, "rights": EVERYTHING}),
@@ -144,7 +144,7 @@ def strangers(tenant: str, elsewhere: str, run: str) -> list[Stranger]:
         app("nobody of the same tenant", {"tenant": tenant, "rights": EVERYTHING}),
         signed_in("signed in, without a tenant", ada, {}),
         signed_in("signed in, with a tenant of one's own making", ada, {}, user_metadata={"tenant": tenant}),
-        signed_in("signed in, as somebody else", eve, {"tenant": tenant}),
+        signed_in("signed in, as another user", eve, {"tenant": tenant}),
         signed_in("signed in, elsewhere", ada, {"tenant": elsewhere, "palaver_sight": "tenant"}),
         signed_in(
             "signed in, with a sight of one's own making",
@@ -187,7 +187,7 @@ async def verbs(admin: Any) -> list[Verb]:
 def _verb(row: Any) -> Verb:
     names, types = list(row["names"] or ()), list(row["types"])
     if names[:1] != ["who"] or len(names) != len(types):
-        raise NoAttack(f"{row['signature']}: a verb is told first who is asking, and every argument has a name")
+        raise NoAttack(f"{row['signature']}: a function takes the scope first, and every argument has a name")
     first_optional = len(names) - row["defaults"]
     found = [
         Parameter(name, kind, place >= first_optional)
@@ -201,7 +201,7 @@ def _verb(row: Any) -> Verb:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a stranger got, with the names that it was asked with taken out."""
+    """The stranger's result, without the names that were part of the request."""
 
     sqlstate: str | None
     told: str
@@ -283,7 +283,7 @@ class Siege:
             self.found(stranger, way, "the answer holds what the victim said")
         elif stranger.role == "palaver_app" and way in WORK:
             if not now.columns <= WORK[way]:
-                self.found(stranger, way, "a worker is told more than that there is work")
+                self.found(stranger, way, "a worker learns more than that there is work")
         elif now.sqlstate in TAKEN and stranger.inside:
             return
         elif now.sqlstate == before.sqlstate == DENIED:
@@ -292,7 +292,7 @@ class Siege:
             self.found(stranger, way, f"the answer differs from the one about nobody (SQLSTATE {now.sqlstate})")
 
     def sanity(self, way: str, now: Answer) -> None:
-        """An attack that nobody could make proves nothing: the victim itself is answered, or told why not."""
+        """An attack that fails for everybody proves nothing, so the victim must succeed or get a stated error."""
         if now.sqlstate is not None and not now.sqlstate.startswith("PV"):
             self.found(self.owner(), way, f"the arguments of this attack do not fit (SQLSTATE {now.sqlstate})")
 

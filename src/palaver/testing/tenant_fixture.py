@@ -1,4 +1,4 @@
-"""Somebody whose data a stranger wants: a tenant with a row in every table, and what a stranger may know of it."""
+"""The victim of the attacks: a tenant with a row in every table, and what a stranger may know of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palaver.testing.fakes import HashEmbedder
 
 LETTERS = "bcdfghjklmnpqrstvwxz"  # no word of any language
 LEASE = 3_600.0  # the stream stays open while it is attacked
-# What a column is filled with where no verb has made a row, by its type; names and numbers that are known come first.
+# Values for columns of tables that no function fills, by type; known names and numbers come first.
 FILLINGS = {
     "text": "$word",
     "text[]": "{$word}",
@@ -35,7 +35,7 @@ FILLINGS = {
     "halfvec": "[1,0]",
     "extensions.halfvec": "[1,0]",
 }
-# What each argument of a verb is given, in the notation of its type. A new argument needs an entry here, or the suite
+# Values for each argument of a function, in the notation of its type. A new argument needs an entry here, or the suite
 # fails. `verb.name` and `name:type` say it for one verb and for one type.
 ARGUMENTS = {
     "actor": "x",
@@ -164,7 +164,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Names and numbers of somebody's data: a victim's, or made up."""
+    """Names and numbers of the victim's data, or invented ones."""
 
     values: dict[str, str]
 
@@ -172,14 +172,14 @@ class Known:
         return self.values[name]
 
     def argument(self, verb: str, parameter: Parameter) -> str:
-        """What to call a verb with."""
+        """Return the arguments for a function."""
         for name in (f"{verb}.{parameter.name}", f"{parameter.name}:{parameter.type}", parameter.name):
             if name in ARGUMENTS:
                 return Template(ARGUMENTS[name]).substitute(self.values)
         raise NoAttack(f"{verb}: no attack on its argument {parameter.name} ({parameter.type}); add one to ARGUMENTS")
 
     def masked(self, text: str) -> str:
-        """The text with every name of these in it taken out; numbers are too short to be told from others."""
+        """The text with every name of these in it taken out; numbers are too short to be recognised."""
         longest_first = sorted(self.values.items(), key=lambda one: -len(one[1]))  # a path has an owner in it
         for name, value in longest_first:
             if len(value) > 10:
@@ -188,7 +188,7 @@ class Known:
 
 
 def made_up(tenant: str, run: str) -> Known:
-    """Names and numbers of nobody: as good as anybody's to whoever sees nothing of either."""
+    """Names and numbers that do not exist; a stranger must not be able to distinguish them from real ones."""
     texts = {name: f"{name}-{_word()}" for name in ("key", "agent", "workspace", "file", "fact")}
     ids = {name: _id() for name in ("conversation", "turn", "pending")}
     numbers = {name: str(8 * 10**15 + place) for place, name in enumerate(("cid", "tid", "pid", "jid"))}

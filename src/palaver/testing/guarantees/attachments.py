@@ -254,7 +254,7 @@ NAMES = [".hidden", "con", "n" * 500, "ü" * 250, 'a;b"c.txt', "日本語.txt", 
 
 @guarantee
 async def hostile_names_stay_in_the_folder(db: Database) -> None:
-    """Whatever a file or a user is called, the file lies inside the folder and can be read again."""
+    """A file lies inside its folder and can be read again, however the file or the user is named."""
     with TemporaryDirectory() as top:
         folder = Path(top) / "inside" / "files"
         async with db.open(blobs=FolderBlobs(folder)) as store:
@@ -286,7 +286,7 @@ def _user(name: str) -> Scope:
 
 @guarantee
 async def what_is_no_file_is_refused(db: Database) -> None:
-    """Text that is no data: URL, a broken one, and values that are no bytes are refused by name."""
+    """Text that is not a data: URL, a broken one, and values that are not bytes are refused by name."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for data in ("notes.txt", "data:image/png;base64,@@@", "data:", 5, None):
@@ -329,7 +329,7 @@ async def a_message_has_ten_files_at_most(db: Database) -> None:
 
 @guarantee
 async def the_words_of_files_are_found(db: Database) -> None:
-    """What a file says is found by recall, with the piece that says it, and goes when its turn is forgotten."""
+    """Recall finds the text of a file and quotes the matching piece; it goes when its turn is forgotten."""
     text = "\n".join(f"Paragraph {n} speaks of ordinary matters." for n in range(200))
     data = f"{text}\nThe zanzibar clause ends in March.\n{text}".encode()
     async with db.open() as store:
@@ -373,7 +373,7 @@ async def two_files_of_a_turn_are_told_apart(db: Database) -> None:
 
 @guarantee
 async def what_cannot_be_read_says_why(db: Database) -> None:
-    """A file without words is no error, and says what is the matter."""
+    """A file without words is not an error, and the reason is given."""
     async with db.open() as store:
         talk = await store.conversation("k")
         picture, broken = await talk.attach(PNG), await talk.attach(b"%PDF-1.7\n\x00 nothing")
@@ -410,7 +410,7 @@ async def an_upload_is_looked_at_when_it_is_complete(db: Database) -> None:
 
 
 class _Together(MemoryBlobs):
-    """Whoever reads waits until all the others do."""
+    """Each reader waits until all the others read."""
 
     def __init__(self, readers: int) -> None:
         super().__init__()
@@ -424,7 +424,7 @@ class _Together(MemoryBlobs):
 
 @guarantee
 async def an_upload_that_is_completed_twice_at_once_is_one_file(db: Database) -> None:
-    """A client that asks again before it was answered hears the same, and its bytes are stored once."""
+    """A client that retries before the first response gets the same one, and its bytes are stored once."""
     blobs = _Together(3)
     async with db.open(blobs=blobs) as store:
         talk = await store.conversation("k")
@@ -460,7 +460,7 @@ async def orphans_are_swept(db: Database) -> None:
 
 @guarantee
 async def what_a_tool_had_to_say_in_full_is_read_when_asked_for(db: Database) -> None:
-    """The whole of a long result is no part of what recall looks at, and can be read."""
+    """The full text of a long result can be read, but recall does not search it."""
     async with db.open() as store:
         talk = await store.conversation("k")
         await talk.append("assistant", "", tool_calls=[{"id": "c1", "name": "look", "arguments": {}}])

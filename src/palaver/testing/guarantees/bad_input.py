@@ -1,4 +1,4 @@
-"""What is refused, and how: the error names the field and the limit, and nothing is stored."""
+"""Invalid input: the error names the field and the limit, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def unchanged(db: Database) -> AsyncIterator[tuple[Store, Conversation]]:
 
 @guarantee
 async def sizes_are_limited(db: Database) -> None:
-    """What is too large is refused with the field, the size and the limit."""
+    """Values that are too large are refused with the field, the size and the limit."""
     file = Attachment(id="0" * 26, filename="x", media_type="text/plain", bytes=1, sha256="0" * 64)
     call = {"id": "c", "name": "n", "arguments": "x" * MAX_CONTENT}
     async with unchanged(db) as (_, talk):
@@ -181,7 +181,7 @@ async def _refuse_everywhere(store: Store, talk: Conversation, text: str, deep: 
 
 @guarantee
 async def what_is_no_json_is_refused(db: Database) -> None:
-    """NaN, infinities, endless nesting, keys that are no text and objects that are no JSON are refused, not bent."""
+    """NaN, infinities, endless nesting, keys that are not text and values that are not JSON are refused."""
     endless: dict[str, Any] = {}
     endless["a"] = endless
     async with unchanged(db) as (_, talk):
@@ -257,7 +257,7 @@ async def roles_are_checked(db: Database) -> None:
 
 @guarantee
 async def unknown_fields_are_refused(db: Database) -> None:
-    """A field that does not exist is refused by name, so that a slip of the pen is no silent loss."""
+    """An unknown field is refused by name, so that a typo does not lose data."""
     async with unchanged(db) as (store, talk):
         async with refused(InvalidInput, field="meta"):
             await talk.append("user", "x", meta={"a": 1})  # type: ignore[call-arg]
@@ -289,7 +289,7 @@ async def values_of_another_kind_are_refused(db: Database) -> None:
 
 @guarantee
 async def names_and_lists_are_checked_where_they_narrow_a_choice(db: Database) -> None:
-    """A filter that is no name, or no list of names, is refused by name; it does not come back from the database."""
+    """A filter that is not a name or a list of names is refused by name, before it reaches the database."""
     async with unchanged(db) as (store, talk):
         for field, attempt in (
             ("roles", talk.history(roles=5)),  # type: ignore[call-overload]

@@ -56,7 +56,7 @@ async def a_key_belongs_to_its_owner(db: Database) -> None:
 
 @guarantee
 async def the_fields_of_a_conversation_are_kept(db: Database) -> None:
-    """What a conversation is created with comes back as it was given."""
+    """The fields that a conversation is created with come back unchanged."""
     fields = {
         "title": "Größe & Maß 🙂",
         "workspace": "lab",
@@ -228,7 +228,7 @@ async def stats_count_what_is_there(db: Database) -> None:
 
 @guarantee
 async def a_closed_store_says_so(db: Database) -> None:
-    """What is asked of a conversation after its store was closed gets StoreClosed."""
+    """Calls on a conversation whose store is closed raise StoreClosed."""
     async with db.open() as store:
         talk = await store.conversation("k")
         await talk.append("user", "hello")

@@ -88,7 +88,7 @@ async def a_forgotten_turn_takes_no_more_writes(db: Database) -> None:
 
 @guarantee
 async def forgetting_a_call_forgets_its_results(db: Database) -> None:
-    """With a tool call go the results that answer it, and no others."""
+    """Forgetting a tool call forgets its results, and no others."""
     async with db.open() as store:
         talk = await store.conversation("k")
         call = await talk.append("assistant", "", tool_calls=[_call("a"), _call("b")])

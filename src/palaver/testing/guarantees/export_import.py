@@ -92,7 +92,7 @@ async def what_was_noted_and_learnt_comes_along(db: Database) -> None:
 
 @guarantee
 async def what_was_dropped_stays_dropped(db: Database) -> None:
-    """A note or a fact that somebody removed does not come back when the import is summarised."""
+    """A removed note or fact does not come back when the import is summarised."""
     async with db.open(tenant="from") as source, db.open(tenant="to") as target:
         talk = await source.conversation("k", settings={"facts": True})
         for text in ("My goal is to ship the ark. I live in Berlin.", "Tell me more.", "And more."):
@@ -221,7 +221,7 @@ async def bringing_in_needs_the_right(db: Database) -> None:
 
 @guarantee
 async def a_stream_that_was_under_way_can_go_on_where_it_was_brought(db: Database) -> None:
-    """What is written to an imported turn that is still pending comes behind what it had, and verifies."""
+    """Text written to an imported pending turn is added to its end, and verifies."""
     async with db.open(tenant="from") as source, db.open(tenant="to") as target:
         talk = await source.conversation("k")
         turn = await talk.append_open("assistant")

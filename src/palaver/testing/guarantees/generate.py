@@ -94,7 +94,7 @@ async def a_quotation_goes_with_its_turn(db: Database) -> None:
 
 @guarantee
 async def a_quotation_goes_whoever_forgets(db: Database) -> None:
-    """The same when the one who forgets cannot see the conversation that quotes the turn; nothing else of it goes."""
+    """The same when the caller cannot see the conversation that quotes the turn; nothing else of it goes."""
     from palaver.model import Scope
 
     async with db.open(**answering("One.", "Two.")) as store:
@@ -113,7 +113,7 @@ async def a_quotation_goes_whoever_forgets(db: Database) -> None:
 
 @guarantee
 async def requests_are_for_the_owner(db: Database) -> None:
-    """Who takes part sees the thread, but not what was sent for it; a stranger sees nothing at all."""
+    """Participants see the thread but not the requests to models; strangers see nothing."""
     from palaver.model import Scope
 
     async with db.open(**answering("One.")) as store:
@@ -142,7 +142,7 @@ async def what_is_learned_of_a_counter_is_kept_per_tenant(db: Database) -> None:
 
 @guarantee
 async def a_title_of_a_job_gives_way(db: Database) -> None:
-    """A job's title never replaces somebody's, and goes when a turn is forgotten."""
+    """A generated title never replaces one that was set by hand, and goes when a turn is forgotten."""
     async with db.open(**answering("Rice.", "Food in Asia", "Rice.")) as store:
         talk = await store.conversation("k")
         await talk.generate("What do people eat?")

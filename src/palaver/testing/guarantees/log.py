@@ -121,7 +121,7 @@ async def the_log_tells_the_story(db: Database) -> None:
 
 @guarantee
 async def acting_for_another_is_on_record(db: Database) -> None:
-    """Who writes in another's name is named beside it."""
+    """A caller who writes under another name is recorded together with it."""
     async with db.open(user="ada") as store:
         talk = await store.conversation("k")
         await talk.append("user", "I am Bob", actor="bob")

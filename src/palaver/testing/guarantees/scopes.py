@@ -1,4 +1,4 @@
-"""Who sees what, in one database."""
+"""Visibility inside one database."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def a_user_sees_what_is_theirs(db: Database) -> None:
 
 @guarantee
 async def leaving_ends_the_sight(db: Database) -> None:
-    """Who takes part sees the conversation, and who no longer does sees it no more."""
+    """Participants see the conversation until they are removed from it."""
     async with db.open(user="ada") as ada, db.open(user="bob") as bob:
         talk = await ada.conversation("k", participants=["bob"])
         await (await bob.get(talk.id)).append("user", "hello")
@@ -154,7 +154,7 @@ async def the_whole_is_the_owners(db: Database) -> None:
 
 @guarantee
 async def a_key_of_somebody_else_is_as_unknown_as_none(db: Database) -> None:
-    """Whoever may not see a conversation hears the same of its key as of one that never was: not even its id."""
+    """A caller who may not see a conversation gets the same error for its key as for one that never existed."""
     async with db.open(user="ada") as ada, db.open(user="eve") as eve:
         await ada.conversation("payroll")
         for key in ("payroll", "no-such-key"):

@@ -27,7 +27,7 @@ async def a_search_sees_what_was_stored_before_it(db: Database) -> None:
 
 @guarantee
 async def the_last_word_may_be_unfinished(db: Database) -> None:
-    """While somebody types, the last word matches as a beginning; after a space it is a word."""
+    """The last word matches as a prefix; after a space it is a whole word."""
     async with db.open() as store:
         await (await store.conversation("k")).append("user", "peppermint tea")
         assert await keys(store, "pepper") == ["k"]
@@ -113,7 +113,7 @@ async def every_script_is_searched(db: Database) -> None:
 
 @guarantee
 async def a_search_for_nothing_finds_nothing(db: Database) -> None:
-    """Searches for punctuation, stop words or operators find nothing and are no error."""
+    """Searches for punctuation, stop words or operators find nothing and raise no error."""
     async with db.open() as store:
         talk = await store.conversation("k")
         await talk.append("user", "some ordinary words")

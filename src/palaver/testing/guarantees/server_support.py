@@ -1,4 +1,4 @@
-"""What a server needs of an engine: keys and their log, stops, the number to follow from, usage, seals."""
+"""The engine's part of a server: keys and their log, stops, the event number to follow from, usage, seals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def a_key_ends_when_its_time_is_over_or_it_is_revoked(db: Database) -> Non
 
 @guarantee
 async def the_log_of_keys_is_chained(db: Database) -> None:
-    """Whoever makes, uses and revokes keys at once leaves a log without gaps that can be checked."""
+    """Creating, using and revoking keys at the same time leaves a log without gaps that can be checked."""
     async with db.open() as store:
         made = await asyncio.gather(*(create_key(store, f"key {n}", user="ada") for n in range(5)))
         used = Scope(store.scope.tenant, "ada", frozenset({READ}), "own", None)
@@ -85,7 +85,7 @@ async def a_stop_is_an_event(db: Database) -> None:
 
 @guarantee
 async def a_conversation_knows_its_last_event(db: Database) -> None:
-    """What is known of a conversation says how far its log goes, wherever it is read from."""
+    """Every way to read a conversation says how far its log goes."""
     async with db.open() as store:
         talk = await store.conversation("k")
         await talk.append_many([{"role": "user", "content": "x"}] * 3)
@@ -154,7 +154,7 @@ async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> 
         assert 60 <= found.lag < 70
         job = await store.engine.claim_job(120_000_000)
         assert job is not None
-        assert (await store.engine.health()).lag == 0.0, "somebody has it"
+        assert (await store.engine.health()).lag == 0.0, "a worker has claimed it"
         await talk.append("user", "meanwhile")
         await store.engine.index_all()
         await store.engine.finish_job(job)

@@ -42,7 +42,7 @@ async def a_stream_becomes_a_turn(db: Database) -> None:
 
 @guarantee
 async def a_stream_is_readable_while_it_is_written(db: Database) -> None:
-    """What was flushed is seen by other readers, in a pending turn that has its place already."""
+    """Other readers see the flushed text in a pending turn that already has its position."""
     async with db.open() as one, db.open() as two:
         talk, reader = await one.conversation("k"), await two.conversation("k")
         async with talk.stream("assistant", flush=0) as out:
@@ -106,7 +106,7 @@ async def an_exception_aborts_the_stream(db: Database) -> None:
 
 @guarantee
 async def a_cancellation_leaves_no_stream_pending(db: Database) -> None:
-    """Whoever is cancelled while a stream begins or ends leaves it sealed, with all that was written."""
+    """Cancellation while a stream begins or ends leaves it sealed, with all of its text."""
     async with db.open() as store:
         for steps in range(16):
             talk = await store.conversation(f"begins {steps}")
@@ -129,7 +129,7 @@ async def _streamed(talk: Conversation, text: str, leaving: asyncio.Event) -> No
 
 
 async def _cancelled(work: Coroutine[Any, Any, None], steps: int, since: asyncio.Event | None = None) -> None:
-    """So many turns of the loop after its beginning, or after an event."""
+    """Iterations of the event loop to wait, from the beginning or from an event."""
     task = asyncio.create_task(work)
     if since is not None:
         await since.wait()
@@ -218,7 +218,7 @@ async def a_stopped_stream_is_complete(db: Database) -> None:
 
 @guarantee
 async def a_dead_writers_stream_is_sealed(db: Database) -> None:
-    """A stream whose writer died is sealed as aborted by whoever opens the store after the lease, text kept."""
+    """A stream whose writer died is sealed as aborted, with its text, when a store is opened after the lease."""
     clock = FakeClock()
     async with db.open(clock=clock, stream_lease=LEASE) as store:
         talk = await store.conversation("k")
@@ -313,7 +313,7 @@ async def late_writes_find_the_stream_sealed(db: Database) -> None:
 
 @guarantee
 async def a_writer_takes_nothing_after_its_block(db: Database) -> None:
-    """What is written after the block gets StreamSealed, however the block ended, and changes nothing."""
+    """Writing after the block raises StreamSealed, however the block ended, and changes nothing."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for flush in (0, 60, "end"):
@@ -437,7 +437,7 @@ async def ending_twice_is_ending_once(db: Database) -> None:
 
 @guarantee
 async def opening_can_be_retried(db: Database) -> None:
-    """Opening a stream again with its idempotency key returns the stream that is open, to the one who speaks in it."""
+    """Opening a stream again with its idempotency key returns the open stream to the same actor."""
     async with db.open() as store:
         talk = await store.conversation("k")
         first = await talk.append_open("assistant", idempotency_key="x")

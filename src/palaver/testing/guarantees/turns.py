@@ -103,7 +103,7 @@ async def tool_results_are_any_json(db: Database) -> None:
 
 @guarantee
 async def sequence_numbers_have_no_gap(db: Database) -> None:
-    """Turns are numbered 0, 1, 2, … in the order in which they were stored, whoever stores them at the same time."""
+    """Turns are numbered 0, 1, 2, … in the order in which they were stored, even with concurrent writers."""
     async with db.open() as one, db.open() as two:
         talks = [await one.conversation("k"), await two.conversation("k")]
         turns = await asyncio.gather(*(talks[n % 2].append("user", str(n)) for n in range(40)))
@@ -222,7 +222,7 @@ async def a_key_is_the_conversations_own(db: Database) -> None:
 
 @guarantee
 async def a_batch_can_be_retried(db: Database) -> None:
-    """A batch with keys can be sent again, also when a part of it is new."""
+    """A batch with keys can be sent again, even if part of it is new."""
     items = [{"role": "user", "content": str(n), "idempotency_key": f"x{n}"} for n in range(3)]
     async with db.open() as store:
         talk = await store.conversation("k")
