@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from palaver.context.inputs import Context, Material, Recalled
+from palaver.context.inputs import Context, Material, RecalledTurn
 from palaver.context.options import POLICIES, Options
 from palaver.context.pack import pack_context
 from palaver.errors import BudgetTooSmall
@@ -95,7 +95,7 @@ def materials(draw, long_tool_loop: bool = False) -> Material:
     first = 0 if older else 1000
     found = [turn(first + n, "user", draw(words)) for n in range(draw(st.integers(0, 6)))]
     recalled = [
-        Recalled(one if older else replace(one, conversation="D"), 1.0 / (n + 1)) for n, one in enumerate(found)
+        RecalledTurn(one if older else replace(one, conversation="D"), 1.0 / (n + 1)) for n, one in enumerate(found)
     ]
     return Material(
         turn_count=older + len(shifted),

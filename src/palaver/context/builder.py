@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from palaver.context.cached_counter import CachedCounter
-from palaver.context.inputs import Bound, Context, Material, Recalled
+from palaver.context.inputs import Bound, Context, Material, RecalledTurn
 from palaver.context.options import Options
 from palaver.context.pack import pack_context
 from palaver.context.prefix import fingerprint, identical_prefix
@@ -66,7 +66,7 @@ class _Question:
 class _Recall:
     """The turns that recall offers, with their text, and a note on how they were found."""
 
-    offered: tuple[tuple[RankedTurn, Recalled], ...]
+    offered: tuple[tuple[RankedTurn, RecalledTurn], ...]
     note: str
 
 
@@ -197,13 +197,13 @@ class ContextBuilder:
 
     async def _read_recalled(
         self, scope: Scope, options: Options, found: Sequence[RankedTurn], text: str
-    ) -> list[tuple[RankedTurn, Recalled]]:
+    ) -> list[tuple[RankedTurn, RecalledTurn]]:
         """Read the turns that were found, as they are stored now, and fitting passages of their files."""
         turns = await self.engine.turns_by_number(scope, [one.tid for one in found])
         quotes = await self.recall.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [
-            (one, Recalled(turn, one.score, one.parts, one.standing, quotes.get(one.tid)))
+            (one, RecalledTurn(turn, one.score, one.parts, one.standing, quotes.get(one.tid)))
             for one in found
             if (turn := turns.get(one.tid)) is not None
             and one.turn_id in (None, turn.id)

@@ -12,7 +12,7 @@ from palaver.model import Fact, FileQuote, Summary, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledTurn:
     """A turn that recall found, with the parts of its score; `quote` is a fitting passage of one of its files."""
 
     turn: Turn
@@ -55,7 +55,7 @@ class Material:
     summaries: tuple[Summary, ...] = ()
     memory_lines: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
-    recalled: tuple[Recalled, ...] = ()
+    recalled: tuple[RecalledTurn, ...] = ()
     recall_note: str = "off"
     counter: str = ""
     counted: bool = True  # the stored token counts of turns are by this counter

@@ -29,7 +29,7 @@ ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "reca
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PromptParts:
     """The parts of a prompt between the instructions and the current message."""
 
     head: Sequence[str] = ()  # pieces of the system message
@@ -61,39 +61,39 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
     )
 
 
-def _fill(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Parts, Ledger]:
+def _fill(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Add everything but the question, in the way of the policy."""
     if inputs.options.policy.quoted:
         text, ledger = add_quoted_window(inputs, ledger, past)
-        return Parts(quoted_window=text), ledger
+        return PromptParts(quoted_window=text), ledger
     if inputs.options.policy.recall_first:
         return _fill_recall_first(inputs, ledger, past)
     return _fill_balanced(inputs, ledger, past)
 
 
-def _fill_balanced(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Parts, Ledger]:
+def _fill_balanced(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Give each block its share. Recall comes last, so that the window does not depend on the question."""
     memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
     window, ledger = add_window(inputs, ledger, past, window_share(inputs, ledger))
     summaries, ledger = add_summaries(inputs, ledger, summaries_share(inputs), window.start)
     recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs), ledger.left))
-    return Parts([*summaries, *memory], window, recalled=recalled), ledger
+    return PromptParts([*summaries, *memory], window, recalled=recalled), ledger
 
 
-def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Parts, Ledger]:
+def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Keep a few recent turns, and give recall all that is left; memory and summaries get what it does not use."""
     policy = inputs.options.policy
     window, ledger = add_window(inputs, ledger, past, min(ledger.left, inputs.share(policy.recent)))
     recalled, ledger = add_recalled(inputs, ledger, ledger.left)
     memory, ledger = add_memory(inputs, ledger, inputs.share(policy.memory))
     summaries, ledger = add_summaries(inputs, ledger, inputs.share(policy.summaries), window.start)
-    return Parts([*summaries, *memory], window, recalled=recalled), ledger
+    return PromptParts([*summaries, *memory], window, recalled=recalled), ledger
 
 
 # ---- messages ------------------------------------------------------------------------------------------------------
 
 
-def _messages_ahead(inputs: PackInputs, parts: Parts) -> list[Message]:
+def _messages_ahead(inputs: PackInputs, parts: PromptParts) -> list[Message]:
     """Return the messages before the current one. They do not depend on the question."""
     instructions = inputs.options.instructions
     pieces = [*([instructions] if instructions else []), *parts.head]
@@ -113,7 +113,7 @@ def _question_messages(current: Message | None, recalled: RecalledBlock | None) 
 # ---- the explanation -----------------------------------------------------------------------------------------------
 
 
-def _explain(inputs: PackInputs, ledger: Ledger, parts: Parts, tokens: int) -> Explanation:
+def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts, tokens: int) -> Explanation:
     material, options = inputs.material, inputs.options
     order = {kind: index for index, kind in enumerate(ORDER)}
     return Explanation(
@@ -130,7 +130,7 @@ def _explain(inputs: PackInputs, ledger: Ledger, parts: Parts, tokens: int) -> E
     )
 
 
-def _left_out(omissions: Sequence[Omission], parts: Parts) -> tuple[Omission, ...]:
+def _left_out(omissions: Sequence[Omission], parts: PromptParts) -> tuple[Omission, ...]:
     """Merge the omissions to one per reason. A turn that was recalled is not left out, wherever it lies."""
     positions = parts.recalled.positions if parts.recalled else ()
     # Turns before the window are counted together, so a single unit there must not be counted twice.

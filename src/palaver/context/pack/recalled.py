@@ -10,7 +10,7 @@ from msgspec import structs
 
 from palaver.context.costs import LEAST_TEXT
 from palaver.context.explain import RecallScore
-from palaver.context.inputs import Recalled
+from palaver.context.inputs import RecalledTurn
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
 from palaver.context.render import quote_file, quote_turn, recalled_block, turn_text
 
@@ -57,7 +57,7 @@ def add_recalled(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[Recalled
     return RecalledBlock(text, here), ledger.show(turns, turns)
 
 
-def _add_quote(one: Recalled, ledger: Ledger) -> Recalled:
+def _add_quote(one: RecalledTurn, ledger: Ledger) -> RecalledTurn:
     """Add what its file says to a turn; only that is left of a turn that is in the prompt already."""
     if one.quote is None:
         return one
@@ -66,12 +66,12 @@ def _add_quote(one: Recalled, ledger: Ledger) -> Recalled:
     return replace(one, turn=structs.replace(one.turn, content=text, tool_calls=(), tool_results=(), attachments=()))
 
 
-def _score(one: Recalled) -> RecallScore:
+def _score(one: RecalledTurn) -> RecallScore:
     turn = one.turn
     return {"turn": turn.id, "conversation": turn.conversation, "score": one.score, "parts": one.parts}
 
 
-def _that_fit(inputs: PackInputs, wanted: Sequence[Recalled], cap: int) -> list[Recalled]:
+def _that_fit(inputs: PackInputs, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:
     picked = pick(
         [Candidate(one.turn.created.date(), one.standing) for one in wanted],
         lambda index: inputs.count(quote_turn(wanted[index].turn)) + 1,

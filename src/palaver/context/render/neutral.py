@@ -15,7 +15,7 @@ from palaver.model import Attachment, Content, File, Image, Reasoning, Text, Too
 
 Message = dict[str, Any]
 Part = dict[str, Any]
-Parts = str | list[Part]
+MessageContent = str | list[Part]
 Count = Callable[[str], int]
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that every provider accepts
@@ -76,7 +76,7 @@ def _as_json_text(value: object) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) -> Parts:
+def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) -> MessageContent:
     if isinstance(content, str):
         return prefix + cut(content)
     parts: list[Part] = []
@@ -121,7 +121,7 @@ def _label(one: Attachment) -> str:
     return f"[attached: {one.filename} ({one.media_type}, attachment {one.id})]"
 
 
-def _add_files(turn: Turn, content: Parts) -> Parts:
+def _add_files(turn: Turn, content: MessageContent) -> MessageContent:
     images, note = attached_images(turn), attached_note(turn)
     if not images:
         return _add_note(content, note) if note else content
@@ -131,7 +131,7 @@ def _add_files(turn: Turn, content: Parts) -> Parts:
     return [*parts, {"type": "text", "text": note}] if note else parts
 
 
-def _add_note(content: Parts, note: str) -> Parts:
+def _add_note(content: MessageContent, note: str) -> MessageContent:
     if isinstance(content, str):
         return f"{content}\n{note}" if content else note
     return [*content, {"type": "text", "text": note}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.context.render.neutral import Message, Part, Parts, part_text
+from palaver.context.render.neutral import Message, MessageContent, Part, part_text
 
 
 def to_responses(messages: Sequence[Message]) -> list[Message]:
@@ -23,7 +23,7 @@ def _items(message: Message) -> list[Message]:
     return [{"role": message["role"], "content": _content(message["content"])}, *calls]
 
 
-def _content(content: Parts) -> Parts:
+def _content(content: MessageContent) -> MessageContent:
     return content if isinstance(content, str) else [_part(part) for part in content]
 
 
