@@ -32,6 +32,7 @@
     │   │   ├── ContextTooLong         more tokens than the model can read
     │   │   └── PreviousResponseMissing  the service does not know the answer that was to be continued
     │   └── BadModelResponse           cut in the middle, or not what the protocol says
+    ├── WrongEventLoop (RuntimeError)  the store was opened in another event loop, or asyncio is not running
     ├── StoreClosed
     └── EngineError                    the database could not do it; says nothing about what it holds
         ├── EngineUnavailable          busy, locked or out of reach: try again
@@ -242,6 +243,10 @@ class PreviousResponseMissing(ModelRefused):
 
 class BadModelResponse(ModelError):
     """What came is cut or malformed. What was understood of it until then is kept, as an aborted turn."""
+
+
+class WrongEventLoop(PalaverError, RuntimeError):
+    """The store belongs to another event loop, or no asyncio loop is running here. The message says what to do."""
 
 
 class StoreClosed(PalaverError):

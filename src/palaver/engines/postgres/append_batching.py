@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.engines.postgres.transports import Json, Row
@@ -47,11 +48,13 @@ class AppendBatcher:
 
     def __init__(self, rpc: RpcClient, lanes: int = LANES) -> None:
         self._lanes = [_Lane(rpc) for _ in range(lanes)]
+        self._loop = LoopGuard()
 
     async def append(
         self, scope: Scope, conversation: str, drafts: str, count: int, expected_seq: int | None
     ) -> Sequence[Row]:
         """Store drafts and return their rows."""
+        self._loop.check()  # a lane's task sends for all callers, so they must share its loop
         stored: asyncio.Future[Sequence[Row]] = asyncio.get_running_loop().create_future()
         lane = self._lanes[hash(conversation) % len(self._lanes)]
         lane.add(PendingAppend(scope, conversation, drafts, count, expected_seq, stored))

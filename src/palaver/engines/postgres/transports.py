@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
+from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.failures import translate_errors
@@ -74,10 +75,10 @@ class AsyncpgTransport:
     def __init__(self, pool: Pool, replica: Pool | None, prepared: bool) -> None:
         self.pool, self.replica, self.prepared = pool, replica, prepared
         self.closed = False
+        self._loop = LoopGuard()
 
     async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
-        if self.closed:
-            raise StoreClosed
+        self._check()
         pool = self.replica if read and self.replica else self.pool
         sql = _statement(function, tuple(args))
         with translate_errors():
@@ -91,14 +92,19 @@ class AsyncpgTransport:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
-        if self.closed:
-            raise StoreClosed
+        self._check()
         with translate_errors():
             async with (
                 (self.replica or self.pool).acquire() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 yield _Snapshot(connection)
+
+    def _check(self) -> None:
+        """Refuse a call of a store that is closed or that belongs to another event loop."""
+        if self.closed:
+            raise StoreClosed
+        self._loop.check()
 
     async def close(self) -> None:
         self.closed = True

@@ -14,6 +14,7 @@ from weakref import WeakSet
 import apsw
 
 from palaver import errors
+from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import micros
 from palaver.engines.sqlite.connection import UNREADABLE, SQLiteAddress, connect, translate_errors
 from palaver.engines.sqlite.transaction import Tx, Work
@@ -34,6 +35,7 @@ class ForkGuard:
 
     def __init__(self) -> None:
         self._closed = False
+        self._loop = LoopGuard()
         _guards.add(self)
 
 
@@ -96,10 +98,12 @@ class Readers(ForkGuard):
         """Run one read in one snapshot, in a thread."""
         if self._closed:
             raise errors.StoreClosed
+        self._loop.check()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
 
     async def run_brief(self, work: Work[T]) -> T:
         """Run a read of a few rows, without a thread if the disk is fast."""
+        self._loop.check()
         await asyncio.sleep(0)  # let other tasks run, as waiting for a thread would
         if self._left > 0:
             self._left -= 1

@@ -178,6 +178,7 @@ class Writer(ForkGuard):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.StoreClosed
+        self._loop.check()
 
     # ---- brief writes, in the thread of the event loop
 

@@ -1,0 +1,39 @@
+"""The event loop that an open database belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from palaver.errors import WrongEventLoop
+
+
+def require_asyncio() -> asyncio.AbstractEventLoop:
+    """Return the running event loop, or raise `WrongEventLoop` where there is none (as under trio)."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongEventLoop(
+            "no asyncio event loop is running here; Palaver needs asyncio. Outside of one, and under trio "
+            "(in a thread: trio.to_thread.run_sync), use palaver.sync"
+        ) from None
+
+
+class LoopGuard:
+    """Refuses calls from any other event loop than the one that made the first call.
+
+    Connections, futures and tasks of an open database belong to one loop. Used from another one they would wait for
+    ever, or fail with an error that names neither the store nor the reason.
+    """
+
+    def __init__(self) -> None:
+        self._home: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        running = require_asyncio()
+        if self._home is None:
+            self._home = running
+        elif running is not self._home:
+            raise WrongEventLoop(
+                "this store was opened in another event loop. Open one store per event loop (palaver.open), "
+                "or share one store of palaver.sync among threads and loops"
+            )
