@@ -15,7 +15,7 @@ import palaver.testing
 from palaver import errors
 from palaver.audit.verifier import Verifier
 from palaver.context.options import OPTIONS
-from palaver.conversations import arguments, attachments, memory
+from palaver.conversations import arguments, attachments, memory, open_options
 from palaver.conversations.options import CONVERSATION_FIELDS
 from palaver.core import validation
 from palaver.core.turn_options import TURN_FIELDS
@@ -63,9 +63,19 @@ def test_every_verb_is_there_with_its_parameters(kind: type) -> None:
 
 
 def test_every_parameter_of_open_is_there_with_its_default() -> None:
-    told = [(CODE.findall(first)[0], CODE.findall(rest)[0]) for first, rest in rows("palaver.open")]
+    table = section("palaver.open").split("| parameter |")[1].split("\n\n")[0]
+    told = [(CODE.findall(first)[0], CODE.findall(rest)[0]) for first, rest in ROW.findall(table) if "`" in first]
     parameters = inspect.signature(palaver.open).parameters.values()
-    assert told == [(one.name, repr(one.default).replace("'", '"')) for one in parameters]
+    named = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
+    assert told == [(one.name, repr(one.default).replace("'", '"')) for one in named]
+
+
+def test_every_group_of_options_of_open_is_there() -> None:
+    table = section("palaver.open").split("| group |")[1].split("\n\n")[0]
+    told = {name for line in table.splitlines() for name in CODE.findall("|".join(line.split("|")[:3]))}
+    groups = (kind.__annotations__ for kind in open_options.GROUPS.values())
+    assert told >= {name for group in groups for name in group}
+    assert told >= open_options.FlatOptions.__annotations__.keys() - {"counter"}
 
 
 def test_every_option_of_generate_and_of_a_context_is_there() -> None:

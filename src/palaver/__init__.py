@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from palaver.context.explain import Omission as Omission
     from palaver.context.inputs import Context as Context
     from palaver.conversations.conversation import Conversation as Conversation
-    from palaver.conversations.opening import open as open
+    from palaver.conversations.opener import Opening as Opening
+    from palaver.conversations.opener import open as open
     from palaver.conversations.store import Store as Store
     from palaver.conversations.turn_writer import TurnWriter as TurnWriter
     from palaver.core.pagination import group_by_date as group_by_date
@@ -88,7 +89,7 @@ _HOMES = {
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
-    "palaver.conversations.opening": ("open",),
+    "palaver.conversations.opener": ("Opening", "open"),
     "palaver.conversations.store": ("Store",),
     "palaver.conversations.turn_writer": ("TurnWriter",),
     "palaver.generation.settings": ("Agent", "GenerateSettings"),

@@ -1,36 +1,45 @@
-"""The blocking face, for scripts and notebooks: the same verbs, run on one background event loop.
+"""Synchronous API, for scripts, web applications without asyncio, and notebooks.
 
     with palaver.sync.open("sqlite:///chat.db") as store:
         talk = store.conversation("support/42")
         talk.append("user", "I'm allergic to peanuts.")
 
-Every method is the async one of the same name: what it would await is waited for, what it would iterate is iterated,
-what it would enter with `async with` is entered with `with`.
+    store = palaver.sync.open("sqlite:///chat.db")      # held for as long as you like
+    store.close()                                       # or when the interpreter exits
+
+Every method is the async one of the same name, run on a background event loop: the result is waited for, an async
+iterator becomes an iterator, and `async with` becomes `with`. A store may be shared among threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401  (registers its exit function before ours)
 import functools
 import inspect
+import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from palaver.conversations.conversation import Conversation
-from palaver.conversations.opening import open as open_store
-from palaver.conversations.store import Store
-from palaver.conversations.turn_writer import TurnWriter
-from palaver.errors import StoreClosed
+from palaver.conversations.conversation import Conversation as AsyncConversation
+from palaver.conversations.opener import open as open_store
+from palaver.conversations.store import Store as AsyncStore
+from palaver.conversations.turn_writer import TurnWriter as AsyncTurnWriter
+from palaver.errors import StoreClosed, WrongEventLoop
+from palaver.model import caller_level
 
 T = TypeVar("T")
-# What has verbs of its own; everything else is a value and is handed over as it is.
-FACED = (Store, Conversation, TurnWriter)
+
+_log = logging.getLogger("palaver")
+EXIT_SECONDS = 5.0  # for each open store, when the interpreter exits
 
 
 class Portal:
@@ -39,12 +48,18 @@ class Portal:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._closed = False
-        self._gate = threading.RLock()  # whoever gets in before it closes is answered
+        self._gate = threading.RLock()  # a call that got in before the portal was closed gets an answer
         self._thread = threading.Thread(target=self.loop.run_forever, name="palaver-sync", daemon=True)
         self._thread.start()
         _portals.add(self)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop, and wait for it."""
+        try:
+            self._check_caller()
+        except BaseException:
+            work.close()
+            raise
         with self._gate:
             if self._closed:
                 work.close()
@@ -60,23 +75,40 @@ class Portal:
             future.cancel()  # a KeyboardInterrupt here must not leave the work running there
             raise
 
+    def _check_caller(self) -> None:
+        """Warn in a running event loop, which is blocked; refuse in the portal's own, which would wait for itself."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if running is self.loop:
+            raise WrongEventLoop("palaver.sync cannot be called from its own event loop: use the async API here")
+        warnings.warn(
+            "palaver.sync blocks the running event loop; in async code and notebooks use "
+            "`store = await palaver.open(…)` and await its methods",
+            RuntimeWarning,
+            stacklevel=caller_level(),
+        )
+
     @property
     def is_here(self) -> bool:
-        """Not in the child of a fork, which has nothing to close."""
+        """Whether the thread runs. It does not in the child of a fork, which has nothing to close."""
         return self._thread.is_alive()
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
+        """Cancel what is running, stop the loop and wait for the thread, for at most `timeout` seconds each."""
         with self._gate:
             self._closed = True
         if not self.is_here:
             return
-        asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop).result(timeout)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self.loop.close()
 
     async def _wind_up(self) -> None:
-        """As `asyncio.run` does: what other threads still wait for, then what somebody holds half read."""
+        """As `asyncio.run` does: cancel the tasks that other threads wait for, then close async generators."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -85,19 +117,40 @@ class Portal:
 
 
 _portals: WeakSet[Portal] = WeakSet()
+_open_stores: dict[Portal, AsyncStore] = {}  # kept here, so that a store nobody closes is still closed at exit
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     """The child of a fork has no thread that would ever answer."""
+    _open_stores.clear()
     for portal in _portals:
-        portal._closed, portal._gate = True, threading.RLock()  # which somebody may have held
+        portal._closed, portal._gate = True, threading.RLock()  # another thread may have held the old one
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close_at_exit() -> None:
+    """Close the stores that are still open. Nothing here may keep the interpreter from exiting."""
+    for portal, store in list(_open_stores.items()):
+        try:
+            asyncio.run_coroutine_threadsafe(store.aclose(), portal.loop).result(EXIT_SECONDS)
+            portal.close(EXIT_SECONDS)
+        except Exception as problem:  # the process ends anyway: say so, and go on with the next one
+            _log.warning("a store was not closed at exit (%s)", type(problem).__name__)
+        finally:
+            _open_stores.pop(portal, None)
+            portal._closed = True
+
+
+# Closing a store needs executors, which are shut down before `atexit` functions run. So this is registered where they
+# register themselves (in CPython, under a private name), and behind them: the last one registered is called first.
+_register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+_register(_close_at_exit)
 
 
 class Blocking:
-    """A store, a conversation or a writer, with blocking verbs."""
+    """An async object, with blocking methods. `Store`, `Conversation` and `TurnWriter` derive from it."""
 
     def __init__(self, portal: Portal, target: Any) -> None:
         self._portal, self._target = portal, target
@@ -111,20 +164,21 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._target, name)
         if not inspect.ismethod(value):
-            return self._face(value)
+            return self._wrap(value)
 
         @functools.wraps(value)
-        def verb(*args: Any, **kwargs: Any) -> Any:
-            args = tuple(map(_bare, args))
-            return self._face(value(*args, **{name: _bare(arg) for name, arg in kwargs.items()}))
+        def method(*args: Any, **kwargs: Any) -> Any:
+            bare = {name: _unwrap(arg) for name, arg in kwargs.items()}
+            return self._wrap(value(*map(_unwrap, args), **bare))
 
-        return verb
+        return method
 
-    def _face(self, value: Any) -> Any:
+    def _wrap(self, value: Any) -> Any:
         if isinstance(value, Awaitable):
-            return self._face(self._portal.call(value if isinstance(value, Coroutine) else _wait(value)))
-        if isinstance(value, FACED):
-            return Blocking(self._portal, value)
+            return self._wrap(self._portal.call(value if isinstance(value, Coroutine) else _wait(value)))
+        for kind, blocking in _BLOCKING.items():
+            if isinstance(value, kind):
+                return blocking(self._portal, value)
         if isinstance(value, AsyncIterator):
             return self._iterate(value)
         return value
@@ -141,13 +195,13 @@ class Blocking:
                 more, value = self._portal.call(step())
                 if not more:
                     return
-                yield self._face(value)
+                yield self._wrap(value)
         finally:
             if hasattr(source, "aclose"):
                 with suppress(StoreClosed):  # it was closed with the store
                     self._portal.call(_close(source))
 
-    def __enter__(self) -> Blocking:
+    def __enter__(self) -> Self:
         self._portal.call(_enter(self._target))
         return self
 
@@ -157,7 +211,44 @@ class Blocking:
         self._portal.call(self._target.__aexit__(kind, problem, trace))
 
 
-def _bare(value: Any) -> Any:
+class Store(Blocking):
+    """`palaver.Store`, with blocking methods."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database, for every scope that shares it. Calls that come later raise `StoreClosed`."""
+        portal = self._portal
+        if _open_stores.pop(portal, None) is None:  # closed already, or in the child of a fork
+            return
+        try:
+            portal.call(self._target.aclose())
+        finally:
+            portal.close()
+
+
+class Conversation(Blocking):
+    """`palaver.Conversation`, with blocking methods."""
+
+
+class TurnWriter(Blocking):
+    """`palaver.TurnWriter`, with blocking methods."""
+
+
+_BLOCKING: dict[type, type[Blocking]] = {
+    AsyncStore: Store,
+    AsyncConversation: Conversation,
+    AsyncTurnWriter: TurnWriter,
+}
+
+
+def _unwrap(value: Any) -> Any:
     return value._target if isinstance(value, Blocking) else value
 
 
@@ -173,17 +264,16 @@ async def _close(source: Any) -> None:
     await source.aclose()
 
 
-@contextmanager
-def open(*args: Any, **kwargs: Any) -> Iterator[Blocking]:
-    """`palaver.open`, for `with`."""
+def open(*args: Any, **kwargs: Any) -> Store:
+    """Open a database, with the options of `palaver.open`. Close it with `close()`, or use it as a `with` block.
+
+    A store that is still open when the interpreter exits is closed then.
+    """
     portal = Portal()
     try:
-        manager = open_store(*args, **kwargs)
-        store = portal.call(_enter(manager))
-        try:
-            yield Blocking(portal, store)
-        finally:
-            if portal.is_here:
-                portal.call(manager.__aexit__(None, None, None))
-    finally:
+        store = portal.call(_wait(open_store(*args, **kwargs)))
+    except BaseException:
         portal.close()
+        raise
+    _open_stores[portal] = store
+    return Store(portal, store)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.opening import open as open_store
+from palaver.conversations.opener import open as open_store
 from palaver.errors import ConversationNotFound, EngineError, InvalidInput, NotFound, RowUnreadable
 from palaver.model import ConversationInfo
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaver.context.builder import ContextBuilder
+from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.live_buffer import Unflushed
 from palaver.conversations.open_options import STREAM_FLUSH, STREAM_LEASE
 from palaver.conversations.redaction import HeldBackStreams
@@ -46,6 +47,7 @@ class Components:
     held_back: HeldBackStreams
     unflushed: Unflushed = field(default_factory=Unflushed)
     meter: Meter = field(default_factory=Meter)
+    lifetime: Lifetime = field(default_factory=Lifetime)
     stream_lease: float = STREAM_LEASE
     stream_flush: float = STREAM_FLUSH
     blobs_chosen: bool = False  # by the application, for all callers

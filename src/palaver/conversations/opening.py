@@ -1,4 +1,4 @@
-"""`palaver.open`: connect the parts of a store and close them again."""
+"""The parts of a store: connected when it is opened, disconnected when it is closed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 from palaver.context.builder import ContextBuilder
 from palaver.conversations.components import Components
 from palaver.conversations.details import clean_scope
+from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.open_options import (
-    DEFAULT_URL,
     STREAM_FLUSH,
     STREAM_LEASE,
     SystemClock,
@@ -36,7 +36,7 @@ from palaver.files.reader import Files
 from palaver.files.storage import open_blobs
 from palaver.generation.settings import GenerateSettings, open_generation_context
 from palaver.memory.worker.loop import Worker
-from palaver.model import Scope, warn_renamed
+from palaver.model import Scope
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -56,9 +56,10 @@ AUTO_EMBEDDER = "local"
 
 
 @asynccontextmanager
-async def open(
-    url: str = DEFAULT_URL,
+async def assemble_store(
+    url: str,
     *,
+    lifetime: Lifetime,
     tenant: str = "default",
     user: str | None = None,
     scope: Scope | None = None,
@@ -88,27 +89,10 @@ async def open(
     read_url: str | None = None,
     key: str | None = None,
     token: Token | None = None,
-    counter: Counter | None = None,
 ) -> AsyncIterator[Store]:
-    """Open a database: `async with palaver.open("sqlite:///chat.db", tenant="acme", user="ada") as store`.
-
-    Without a user the scope is the application's own, which sees its whole tenant. `files` is the folder for
-    attachments (beside the database file by default), or a bucket: `s3://bucket/prefix?endpoint=…`. `memory:` is a
-    database that is gone when the block ends.
-
-    On Postgres, `migrate_url` makes or upgrades the schema first, `listen_url` is where to listen when the database is
-    behind pgbouncer, and reads go to `read_url`, a replica.
-
-    On Supabase, `key` is the project's API key (or SUPABASE_KEY in the environment), and `token` says who is asking;
-    `store.signed_in(token)` is for another user. With the secret key the scope is believed, as on Postgres.
-
-    `model` answers where neither the call, the conversation, the agent nor the workspace names another; `models` gives
-    names to models (such as "fast"), `agents` and `workspaces` their own, `generate` its limits: see docs/generate.md.
-    """
+    """Connect the parts of a store, and disconnect them at the end. `palaver.open` describes the options."""
     scope = clean_scope(scope or Scope.of(tenant, user))
-    if counter is not None:
-        warn_renamed("palaver.open(counter=…)", "token_counter")
-    counter = token_counter or counter or BpeCounter()
+    counter = token_counter or BpeCounter()
     clock, ids = clock or SystemClock(), ids or new_id
     embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:
@@ -157,6 +141,7 @@ async def open(
             redact_record=CachedRedactor(lambda: redacting.redact),
             held_back=HeldBackStreams(redacting),
             meter=meter,
+            lifetime=lifetime,
             stream_lease=clean_seconds("stream_lease", stream_lease),
             stream_flush=clean_seconds("stream_flush", stream_flush),
         )

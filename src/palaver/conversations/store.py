@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Unpack
+from types import TracebackType
+from typing import Self, Unpack
 
 from palaver.conversations.arguments import MAX_READ, event_query, optional_moment
 from palaver.conversations.attachments import put_blobs
@@ -63,6 +64,18 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
+
+    async def aclose(self) -> None:
+        """Close the database, for every scope that shares it. Later calls raise `StoreClosed`."""
+        await self._components.lifetime.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     def scoped(self, scope: Scope) -> Store:
         """Return a store of the same database for another scope."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from palaver.errors import WrongEventLoop
 
@@ -19,7 +20,7 @@ def require_asyncio() -> asyncio.AbstractEventLoop:
 
 
 class LoopGuard:
-    """Refuses calls from any other event loop than the one that made the first call.
+    """Refuses calls from any other event loop than the one it was made in, or called in first if made in a thread.
 
     Connections, futures and tasks of an open database belong to one loop. Used from another one they would wait for
     ever, or fail with an error that names neither the store nor the reason.
@@ -27,6 +28,8 @@ class LoopGuard:
 
     def __init__(self) -> None:
         self._home: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._home = asyncio.get_running_loop()
 
     def check(self) -> None:
         running = require_asyncio()

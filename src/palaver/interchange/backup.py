@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import palaver
 from palaver.audit.seals import check_seals
-from palaver.conversations.opening import open as open_store
+from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.errors import AttachmentNotFound, EngineUnavailable, InvalidInput, PalaverError, VerificationFailed
 from palaver.model import Scope

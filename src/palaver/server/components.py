@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
-from palaver.conversations.opening import open as open_store
+from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.bounded_dict import BoundedDict

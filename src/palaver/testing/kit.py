@@ -12,7 +12,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Protocol
 
-from palaver.conversations.opening import open as open_store
+from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 
 PATIENCE = 60.0  # seconds that a guarantee may take before it counts as broken

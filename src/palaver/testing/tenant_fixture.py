@@ -9,7 +9,7 @@ from string import Template
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from palaver.conversations.opening import open as open_store
+from palaver.conversations.opener import open as open_store
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows
