@@ -18,7 +18,7 @@ from palaver.telemetry import Meter
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from palaver.redaction.redactor import Redactor
+    from palaver.redaction.findings import Redactor
 
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds of silence after which the writer of a stream is considered dead
