@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-# The tags name the recipe: a later change of it must be visible, not a silent second namespace.
+# The tags name the version of each recipe, so that a later change of one is visible.
 TURN_TAG, EVENT_TAG, CONVERSATION_TAG, KEY_TAG = (
     "palaver/turn/1",
     "palaver/event/1",
@@ -25,8 +25,8 @@ TURN_TAG, EVENT_TAG, CONVERSATION_TAG, KEY_TAG = (
 
 SALT_BYTES = 16
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-ID_LENGTH, STAMP = 26, 7  # 45 random bits stay, per millisecond and conversation
-_EXACT = 2**52  # up to the year 2112 a float of seconds tells one microsecond from the next
+ID_LENGTH, STAMP = 26, 7  # letters; 45 random bits per millisecond and conversation remain
+_EXACT = 2**52  # up to the year 2112 a float of seconds is exact to the microsecond
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAIRS = [a + b for a in CROCKFORD for b in CROCKFORD]  # two letters for each number below 1,024
 _ABSENT = b"\xff\xff\xff\xff"
@@ -35,7 +35,7 @@ _LENGTHS = [length.to_bytes(4, "big") for length in range(_FEW)]
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-# Random bytes, drawn in bulk: one at a time each costs a system call, and the lock of the interpreter with it.
+# Random bytes are drawn in bulk, because each draw is a system call that also releases the interpreter's lock.
 _salts: list[bytes] = []
 _endings: list[str] = []  # of ids
 os.register_at_fork(after_in_child=_salts.clear)
@@ -51,7 +51,7 @@ def new_salt() -> bytes:
 
 
 def new_id() -> str:
-    """A ULID with fresh randomness: one that counts up within a millisecond would differ only where `stamp` writes."""
+    """Make a ULID with fresh randomness. (A ULID that counts up would differ only in the letters that `stamp` sets.)"""
     now, pairs = time.time_ns() // 1_000_000, _PAIRS
     while True:
         try:
@@ -74,13 +74,13 @@ def _letters(data: bytes) -> str:
 
 
 def stamp(id: str, seq: int) -> str:
-    """The id with its turn's seq in its last seven letters, so that the id alone says where to look."""
+    """Put a turn's seq into the last seven letters of its id, so that the row can be found by the id alone."""
     high = CROCKFORD[seq >> 30] + _PAIRS[seq >> 20 & 1023]
     return id[:-STAMP] + high + _PAIRS[seq >> 10 & 1023] + _PAIRS[seq & 1023]
 
 
 def stamped_seq(id: str) -> int | None:
-    """The seq that an id claims; None when it is no id of ours."""
+    """Return the seq in an id; None when the text does not have the form of an id."""
     seq = 0
     for letter in id[-STAMP:]:
         digit = CROCKFORD.find(letter)
@@ -91,12 +91,12 @@ def stamped_seq(id: str) -> int | None:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text has the form of an id; a key that has it too cannot be told from one."""
+    """True if a text has the form of an id. A key of that form cannot be distinguished from an id."""
     return len(text) == ID_LENGTH and set(text) <= set(CROCKFORD)
 
 
-def canonical_json(value: Any) -> str:
-    """One text per value: keys sorted, no spaces."""
+def canonical_json(value: object) -> str:
+    """Encode a value as the same text every time: keys sorted, no spaces."""
     return _encoder.encode(value).decode()
 
 
@@ -105,17 +105,19 @@ def from_json(text: str) -> Any:
 
 
 def micros(moment: datetime) -> int:
-    """Whole microseconds since 1970, exact (a float second is not)."""
+    """Return microseconds since 1970, exactly (float seconds are not exact)."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(micros: int) -> datetime:
-    if 0 <= micros < _EXACT:  # twice as fast
+    """Return the time that is this many microseconds after 1970."""
+    if 0 <= micros < _EXACT:  # the faster way, where it is exact
         return datetime.fromtimestamp(micros / 1_000_000, UTC)
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def digest(fields: Iterable[str | int | bytes | None]) -> bytes:
+    """Hash a sequence of fields, as the docstring of this module says."""
     out: list[bytes] = []
     for field in fields:
         if field is None:
@@ -128,7 +130,7 @@ def digest(fields: Iterable[str | int | bytes | None]) -> bytes:
 
 
 def genesis(conversation: str) -> bytes:
-    """What the first event of a conversation is chained to."""
+    """Return the hash that the first event of a conversation is chained to."""
     return digest((EVENT_TAG, conversation))
 
 
@@ -146,7 +148,7 @@ def event_hash(
 
 
 def key_hash(conversation: str, key: str) -> str:
-    """What remains of an idempotency key after its turn was forgotten: enough to refuse a retry."""
+    """Hash an idempotency key. The hash remains when its turn is forgotten, so that a retry is still refused."""
     return KEY_TAG + digest((conversation, key)).hex()
 
 

@@ -1,4 +1,4 @@
-"""Lists of conversations as people read them: cursors and dates. Pure."""
+"""Lists of conversations: cursors, and groups by date."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def decode_cursor(cursor: str) -> tuple[int, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         updated, id = text.split(":", 1)
-        moment(int(updated))  # a number that no clock can show is none of ours
+        moment(int(updated))  # raises for a number that is not a time
         return int(updated), id
     except (ValueError, TypeError, OverflowError, binascii.Error):
-        raise InvalidInput("cursor", "is not one that a page gave out") from None
+        raise InvalidInput("cursor", "is not a cursor of an earlier page") from None
 
 
 def group_by_date(
     conversations: Iterable[ConversationInfo], now: datetime, zone: tzinfo = UTC
 ) -> list[tuple[str, list[ConversationInfo]]]:
-    """Today, Yesterday, Previous 7 days, then months: the groups that are not empty, in the given order."""
+    """Group conversations: Today, Yesterday, Previous 7 days, then by month. Keeps their order, omits empty groups."""
     today = now.astimezone(zone).date()
     groups: dict[str, list[ConversationInfo]] = {}
     for one in conversations:

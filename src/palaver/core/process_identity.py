@@ -1,4 +1,4 @@
-"""Which process does something, in a form that can be stored, and whether it still lives."""
+"""The identity of a process in a form that can be stored, and whether it is still running."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import platform
 
 
 def this_process() -> str:
-    """The machine, as a short hash of its name, and the number of the process."""
+    """Return a short hash of the machine's name and the number of this process."""
     return f"{_machine()}:{os.getpid()}"
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process of this machine is certainly gone. Of another machine's, nothing is known."""
+    """True if a process of this machine has certainly ended. False for other machines, of which nothing is known."""
     machine, _, number = process.partition(":")
     if machine != _machine() or not number.isdecimal() or len(number) > 9:
         return False
@@ -21,15 +21,15 @@ def is_gone(process: str) -> bool:
 
 
 def is_alive(number: int) -> bool:
-    """Whether a process of this machine is there. Where one cannot ask, it is."""
-    if os.name != "posix":  # elsewhere, signal 0 is not a question
+    """True if a process of this machine is running, and where the system cannot say."""
+    if os.name != "posix":  # elsewhere, signal 0 would not be a mere check
         return True
     try:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # and belongs to somebody else
+        return True  # it belongs to another user
     return True
 
 

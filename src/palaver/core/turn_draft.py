@@ -1,4 +1,4 @@
-"""A turn on its way to storage: checked, encoded as canonical JSON, counted. Pure."""
+"""A turn before it is stored: checked, encoded as canonical JSON, counted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
 
 
 class TurnDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn, ready to be stored: every text as it will stand in the row. `id` gets its last letters from the seq."""
+    """A turn to store, with every text as in the row. The last letters of `id` are replaced by the seq."""
 
     id: str
     role: Role
@@ -78,7 +78,7 @@ class TurnDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_hash(id: str, draft: TurnDraft, created: int) -> bytes:
-    """The fingerprint of everything in a turn that must never change."""
+    """Hash everything in a turn that must never change."""
     return digest(
         (
             TURN_TAG,
@@ -106,14 +106,14 @@ def content_hash(id: str, draft: TurnDraft, created: int) -> bytes:
 
 
 def chunk_hash(salt: bytes | None, text: str) -> bytes:
-    """The fingerprint of one piece of a stream: what is there to check before the whole has one."""
+    """Hash one piece of a stream, so that it can be checked before the whole turn has a hash."""
     return digest(("palaver/chunk/1", salt, text))
 
 
 def stub_hash(
     id: str, role: str, actor: str, created: int, idempotency_key: str | None, content_hash: bytes | None
 ) -> bytes:
-    """The fingerprint of what remains of a forgotten turn. Nothing in it tells what was said."""
+    """Hash what remains of a forgotten turn. It reveals nothing of the content."""
     return digest(("palaver/stub/1", id, role, actor, created, idempotency_key, content_hash))
 
 
@@ -160,7 +160,7 @@ def decode_part(data: Mapping[str, Any]) -> Part:
 
 
 def encode_content(content: object) -> tuple[str, bool]:
-    """The stored text, and whether it is parts (canonical JSON) or plain text."""
+    """Return the text to store, and whether it is parts (canonical JSON) or plain text."""
     if isinstance(content, str):
         return clean_text("content", content), False
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
@@ -177,14 +177,14 @@ def decode_content(text: str, is_parts: bool) -> Content:
 
 
 def words(content: Content) -> str:
-    """The text of a content that a reader would search or count."""
+    """Return the text of a content that is searched and counted."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in content if isinstance(part, Text))
 
 
 def referenced_attachments(content: Content) -> list[str]:
-    """The attachments that images and files of a content stand for, each once."""
+    """Return the attachments that the images and files of a content refer to, each once."""
     parts = () if isinstance(content, str) else content
     ids = (part.attachment for part in parts if isinstance(part, Image | File))
     return list(dict.fromkeys(id for id in ids if id is not None))
@@ -194,10 +194,10 @@ def encode_calls(calls: object) -> str | None:
     if not calls:
         return None
     encoded = []
-    for call in _items("tool_calls", calls, ToolCall):
+    for call in _require_objects("tool_calls", calls, ToolCall):
         data = call if isinstance(call, Mapping) else {"id": call.id, "name": call.name, "arguments": call.arguments}
         if "function" in data and "name" not in data:
-            raise InvalidInput("tool_calls", 'must be {"id", "name", "arguments"} each, not inside of "function"')
+            raise InvalidInput("tool_calls", 'each must be {"id", "name", "arguments"}, not nested in "function"')
         encoded.append(
             {
                 "id": clean_name("tool_calls.id", data.get("id")),
@@ -205,7 +205,7 @@ def encode_calls(calls: object) -> str | None:
                 "arguments": data.get("arguments", {}),
             }
         )
-    _distinct("tool_calls.id", [call["id"] for call in encoded])
+    _require_distinct("tool_calls.id", [call["id"] for call in encoded])
     return clean_json("tool_calls", encoded)
 
 
@@ -213,14 +213,14 @@ def encode_results(results: object) -> str | None:
     if not results:
         return None
     encoded = []
-    for result in _items("tool_results", results, ToolResult):
+    for result in _require_objects("tool_results", results, ToolResult):
         if isinstance(result, ToolResult):
             result = {"id": result.id, "content": result.content, "is_error": result.is_error}
         data = {"id": clean_name("tool_results.id", result.get("id")), "content": result.get("content", "")}
         if result.get("is_error"):
             data["is_error"] = True
         encoded.append(data)
-    _distinct("tool_results.id", [result["id"] for result in encoded])
+    _require_distinct("tool_results.id", [result["id"] for result in encoded])
     return clean_json("tool_results", encoded)
 
 
@@ -233,7 +233,7 @@ def decode_results(text: str | None) -> tuple[ToolResult, ...]:
 
 
 def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -> str | None:
-    """What the turn keeps of its files; the bytes are elsewhere, the hash is here."""
+    """Encode what the turn stores of its files: everything but the bytes."""
     if not attachments:
         return None
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
@@ -263,10 +263,10 @@ def decode_attachments(text: str | None, turn: str) -> tuple[Attachment, ...]:
 
 
 def encode_sources(sources: object, limit: int = MAX_METADATA) -> str | None:
-    return clean_json("sources", _items("sources", sources, Mapping), limit) if sources else None
+    return clean_json("sources", _require_objects("sources", sources, Mapping), limit) if sources else None
 
 
-def _items(field: str, value: object, kind: type) -> Sequence[Any]:
+def _require_objects(field: str, value: object, kind: type) -> Sequence[Any]:
     if (
         isinstance(value, str | bytes)
         or not isinstance(value, Sequence)
@@ -276,14 +276,14 @@ def _items(field: str, value: object, kind: type) -> Sequence[Any]:
     return value
 
 
-def _distinct(field: str, ids: list[str]) -> None:
+def _require_distinct(field: str, ids: list[str]) -> None:
     if len(set(ids)) < len(ids):
-        raise InvalidInput(field, "must be different within one turn")
+        raise InvalidInput(field, "must be distinct within one turn")
 
 
 @dataclass(frozen=True, slots=True)
 class DraftBuilder:
-    """Where drafts are made, with the counter in use."""
+    """Makes drafts, with one token counter."""
 
     count: Counter
 
@@ -337,7 +337,7 @@ class DraftBuilder:
         )
 
     def measure(self, *texts: str | None) -> int:
-        """What the words and the tool fields of a turn weigh."""
+        """Count the tokens of a turn's text and tool fields."""
         counted = "\n".join(filter(None, texts))
         return self.count(counted) if counted else 0
 
@@ -364,11 +364,11 @@ def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
     if results and role != "tool":
         raise InvalidInput("tool_results", f"belong to a tool turn, not to a {role} turn")
     if role == "tool" and not results:
-        raise InvalidInput("tool_results", "a tool turn needs the results it brings")
+        raise InvalidInput("tool_results", "a tool turn needs tool results")
 
 
 def preview(text: str) -> str | None:
-    """The first line that says something, cut to fit a list."""
+    """Return the first line that is not empty, shortened to fit a list."""
     line = next(filter(None, map(str.strip, text.splitlines())), None)
     if line is None or len(line) <= MAX_PREVIEW:
         return line

@@ -1,4 +1,4 @@
-"""Checks of what callers pass in, and every limit. Each refusal names the field and the limit. Pure."""
+"""Checks of what callers pass in, and all limits. Each error names the field and the limit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MAX_TITLE = 1_000
 MAX_PREVIEW = 160  # characters
 MAX_PARTICIPANTS = 1_000
 MAX_ATTACHMENTS = 10  # files of a message
-MAX_TOOL_FILES = 100  # of a tool turn, which has one for each result that is too long
+MAX_TOOL_FILES = 100  # files of a tool turn: one for each result that is too long
 MAX_FILE = 50_000_000  # bytes
-MAX_DEPTH = 100  # of lists and objects in one another: whoever reads them goes down as deep
+MAX_DEPTH = 100  # of nested lists and objects, so that recursive readers do not overflow the stack
 MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 
 # An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
@@ -37,23 +37,23 @@ def clean_text(field: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidInput(field, f"must be text, not {type(value).__name__}")
     if "\0" in value:
-        raise InvalidInput(field, "holds U+0000, which no database keeps")
+        raise InvalidInput(field, "contains U+0000, which databases cannot store")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(field, "holds half of a surrogate pair, which is not valid Unicode") from None
+        raise InvalidInput(field, "contains half of a surrogate pair, which is not valid Unicode") from None
     return value
 
 
 def replace_unstorable(text: str) -> str:
-    """The text of a machine, with U+FFFD for what no database keeps: U+0000, and halves of surrogate pairs."""
+    """Replace what databases cannot store (U+0000, halves of surrogate pairs) by U+FFFD, in text made by a program."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text.replace("\0", "\ufffd")
 
 
 def clean_name(field: str, value: object, limit: int = MAX_NAME) -> str:
-    """A short text that identifies something: not empty, bounded."""
+    """Check a short text that identifies something: not empty, at most `limit` bytes."""
     text = clean_text(field, value)
     if not text:
         raise InvalidInput(field, "must not be empty")
@@ -67,17 +67,17 @@ def optional_name(field: str, value: object, limit: int = MAX_NAME) -> str | Non
 
 
 def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
-    """`value` as canonical JSON text."""
+    """Check a value and return it as canonical JSON."""
     try:
         text = canonical_json(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
         raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
-        raise InvalidInput(field, f"has more than {MAX_DEPTH} lists or objects in one another")
+        raise InvalidInput(field, f"has more than {MAX_DEPTH} nested lists or objects")
     if "null" in text and not _finite(value):
-        raise InvalidInput(field, "holds NaN or an infinite number, which JSON does not have")
+        raise InvalidInput(field, "contains NaN or an infinite number, which JSON does not allow")
     if _NUL_ESCAPE.search(text):
-        raise InvalidInput(field, "holds U+0000, which no database keeps")
+        raise InvalidInput(field, "contains U+0000, which databases cannot store")
     if len(text.encode()) > limit:
         raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
     return text
@@ -86,25 +86,25 @@ def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
 def _is_deep(value: object) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for one in level for inner in _children(one)]
     return bool(level)
 
 
-def _inside(value: object) -> Iterable[object]:
+def _children(value: object) -> Iterable[object]:
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, list | tuple | set | frozenset) else ()
 
 
 def _finite(value: object) -> bool:
-    """Whether every number is one that JSON has; the encoder writes `null` for the others."""
+    """True if JSON can represent every number; the encoder writes `null` for the others."""
     if isinstance(value, float):
         return math.isfinite(value)
-    return all(map(_finite, _inside(value)))
+    return all(map(_finite, _children(value)))
 
 
 def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str | None:
-    """A JSON object as text; nothing when it is empty."""
+    """Check a mapping and return it as JSON; None when it is empty."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str |
 
 
 def clean_moment(field: str, value: object) -> int:
-    """A point in time; a naive one is taken as UTC."""
+    """Check a time and return it in microseconds. A time without a zone is UTC."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -142,7 +142,7 @@ def clean_limit(field: str, value: object, most: int) -> int:
 
 
 def clean_ttl(value: object) -> int | None:
-    """Seconds, kept as microseconds."""
+    """Check a time to live in seconds and return it in microseconds."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:

@@ -1,4 +1,4 @@
-"""Where the bytes of files are stored."""
+"""The port for the storage of file bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Blobs(Protocol):
-    """Keeps the bytes of attachments. A path is made of plain names and slashes."""
+    """Stores the bytes of attachments. A path consists of plain names and slashes."""
 
     async def put(self, path: str, data: bytes) -> None: ...
 
@@ -19,13 +19,13 @@ class Blobs(Protocol):
     async def size(self, path: str) -> int: ...
 
     async def delete(self, path: str) -> None:
-        """Remove the file; one that is not there is removed already."""
+        """Delete a file. Deleting one that does not exist is not an error."""
         ...
 
     def listed(self) -> AsyncIterator[tuple[str, datetime]]:
-        """Every file, and since when it is there."""
+        """Iterate over every file and the time when it was stored."""
         ...
 
     async def upload_url(self, path: str, seconds: int) -> str | None:
-        """Where anybody may put this one file, for so long. None: the bytes must come through us."""
+        """Return a URL where this one file may be uploaded for `seconds`. None: the bytes must pass through Palaver."""
         ...

@@ -7,8 +7,12 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """The source of the current time, in UTC."""
+
     def now(self) -> datetime: ...
 
 
 class Ids(Protocol):
+    """Makes a new id for each call."""
+
     def __call__(self) -> str: ...

@@ -10,20 +10,22 @@ JOB_KINDS = ("embed", "compact", "title", "files")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
+    """A claimed job."""
+
     id: int
     kind: str
     tenant: str
     conversation: str | None
     argument: int | None
     attempts: int
-    asked: int = 0  # when work of this kind was last asked for: later than here means that there is more
+    asked: int = 0  # when it was last enqueued; a later time in the database means that there is more to do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """One look at a database: its schema, the one that this version knows, and the memory work of all tenants.
+    """The state of a database: its schema version, the one that this version needs, and the jobs of all tenants.
 
-    `lag` is for how many seconds the oldest of what could be done now has waited.
+    `lag` is how many seconds the oldest due job has waited. `put_aside` counts jobs that failed too often.
     """
 
     schema: int

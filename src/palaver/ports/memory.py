@@ -28,7 +28,7 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSnapshot:
-    """What a context is made from: one snapshot, bounded by the budget that was asked for."""
+    """The data that a context is made from, read in one snapshot and bounded by the budget."""
 
     info: ConversationInfo
     tail: tuple[Turn, ...]
@@ -38,12 +38,12 @@ class ContextSnapshot:
     facts: tuple[Fact, ...]
     revision: int
     summarized_position: int
-    summarized_turns: int  # of the view; without those whose words are gone
+    summarized_turns: int  # of the active view, without retired turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryDraft:
-    """A summary, ready to be stored. `revision` is the conversation's when its sources were read."""
+    """A summary to store. `revision` is the conversation's when its turns were read."""
 
     id: str
     level: int
@@ -59,9 +59,9 @@ class SummaryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDraft:
-    """A working memory, ready to be stored in the place of `before`, the text that it was made from.
+    """A working memory to store in place of `before`, the text that it was made from.
 
-    `revision` is the conversation's when turns were read for it; None when none were.
+    `revision` is the conversation's when turns were read for it; None when none were read.
     """
 
     memory: str
@@ -72,7 +72,7 @@ class MemoryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsDraft:
-    """Facts, ready to be stored, and which old ones they replace (old id, new id)."""
+    """Facts to store, and which old ones they replace (old id, new id)."""
 
     new: tuple[Fact, ...]
     replaced: tuple[tuple[str, str], ...] = ()
@@ -81,12 +81,12 @@ class FactsDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsummarised:
-    """What compaction has to work with."""
+    """The data that compaction works with."""
 
     info: ConversationInfo
     revision: int
     position: int
-    turns: tuple[Turn, ...]  # from there on, up to a pending one
+    turns: tuple[Turn, ...]  # from `position` on, up to a pending one
     stale: tuple[Summary, ...]
     working_memory: str | None
     facts: tuple[Fact, ...]

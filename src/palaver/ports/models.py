@@ -1,4 +1,4 @@
-"""What Palaver asks of models: chat models, embedders, token counters; requests and events."""
+"""The ports for chat models, embedders and token counters, with their requests and events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from palaver.model import Summary, ToolCall, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as a model is told of it. `parameters` is the JSON schema of an object; with `strict` a provider that can
-    keeps the arguments to it."""
+    """A tool as it is described to a model.
+
+    `parameters` is the JSON schema of an object. With `strict`, a provider that supports it enforces the schema.
+    """
 
     name: str
     description: str
@@ -23,7 +25,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A turn that recall found, for a model that answers with quotations."""
+    """A recalled turn, for a model whose answers are quotations."""
 
     turn: str
     role: str
@@ -36,13 +38,13 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What a model is asked, in nobody's own form.
+    """A request to a model, independent of any provider's format.
 
-    `messages` are those of a Context. `settings` go into the body as they are (temperature and so on). With
+    `messages` are those of a Context. `settings` are copied into the body (temperature and so on). With
     `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more;
     `must_call` demands some call, or one of the tool of that name.
-    `previous_response_id` continues an answer that the service kept, `keep` asks it to keep this one. The first
-    `stable` messages will stand at the start of the next request, too: worth a cache. `thoughts` are what the model
+    `previous_response_id` continues an answer that the service stored, `keep` asks it to store this one. The first
+    `stable` messages will also begin the next request, so they are worth caching. `thoughts` are what the model
     thought before its tool calls, by the id of the first one, in the provider's own form.
     """
 
@@ -61,7 +63,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The service has begun to answer: its id of the answer, and the model that it took."""
+    """The service has begun to answer: the id of its response, and the model that it uses."""
 
     id: str | None = None
     model: str | None = None
@@ -69,36 +71,42 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
+    """A piece of the answer's text."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
+    """A piece of the model's reasoning."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A finished piece of reasoning, in the provider's own form: it wants it back with the results of its calls."""
+    """A finished block of reasoning in the provider's format. It must be sent back with the results of the calls."""
 
     block: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CallReady:
-    """A tool call, complete."""
+    """A complete tool call."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class Cited:
+    """A source that the answer cites."""
+
     source: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens as the service counted them. `prompt` includes those that were `cached`."""
+    """Tokens as counted by the service. `prompt` includes the `cached` ones."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -108,8 +116,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Why it ended: stop, length, tool_calls or content_filter; another word is the provider's own. `sequence` is what
-    it was told to stop at, where a provider says that."""
+    """Why the answer ended: stop, length, tool_calls or content_filter; any other word is the provider's.
+
+    `sequence` is the stop sequence that was reached, if the provider reports it.
+    """
 
     reason: str
     sequence: str | None = None
@@ -120,7 +130,7 @@ ModelEvent = Started | TextDelta | ReasoningDelta | Thought | CallReady | Cited 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterBound:
-    """What a model's tokenizer makes of a text, as a multiple of our own count: the most that was seen lately."""
+    """A model's own token count as a multiple of ours: the highest ratio seen recently."""
 
     model: str
     ratio: float
@@ -128,7 +138,7 @@ class CounterBound:
 
 
 class Counter(Protocol):
-    """Counts tokens, offline and exactly; `name` says which table it uses."""
+    """Counts tokens exactly and offline. `name` identifies the tokenizer's table."""
 
     @property
     def name(self) -> str: ...
@@ -137,10 +147,10 @@ class Counter(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one length; `name` is stored with each vector.
+    """Turns texts into vectors of one length. `name` is stored with each vector.
 
-    It may also have `supersedes`, the names of embedders before it: a store that holds their vectors is embedded again
-    in the background, and then theirs are dropped.
+    It may also have `supersedes`, the names of embedders that it replaces: a store with their vectors is embedded again
+    in the background, and then the old vectors are deleted.
     """
 
     name: str
@@ -175,11 +185,11 @@ class Extractor(Protocol):
 
 
 class ChatModel(Protocol):
-    """Answers, piece by piece.
+    """A model that streams answers.
 
-    `name` is what the model is chosen by ("openai:gpt-5"), `adapter` the wire format, `provider` whose service it is.
-    `window` is how many tokens it reads, where that is known. `remembers` says that it can continue an answer by its
-    id; `project` tells accounts apart, because an id is worth nothing in another one.
+    `name` selects the model ("openai:gpt-5"), `adapter` is the wire format, `provider` its company. `window` is the
+    size of its context window in tokens, if known. With `remembers`, the service can continue an answer by its id;
+    `project` identifies the account, because such an id is valid only there.
     """
 
     name: str
@@ -190,9 +200,9 @@ class ChatModel(Protocol):
     project: str
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        """The request in the provider's form: exactly what `stream` will send."""
+        """Return the request in the provider's format: exactly what `stream` will send."""
         ...
 
     def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
-        """Send it, once, and hand on what comes back. Raises a ModelError; the last event is Finished."""
+        """Send a body once and yield the events of the response, Finished last. Raises a ModelError."""
         ...

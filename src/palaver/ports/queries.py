@@ -12,7 +12,7 @@ from palaver.core.turn_draft import TurnDraft
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec:
-    """What a conversation is created with. JSON fields are canonical text."""
+    """The fields of a new conversation. JSON fields are canonical text."""
 
     id: str
     owner: str
@@ -42,12 +42,16 @@ class ConversationChanges:
     settings: str | None = None
     ttl: int | None = None
     salt: bytes = b""
-    if_untitled: bool = False  # change nothing where somebody has given a title
-    expected_updated: int | None = None  # refuse when it has been changed since
+    if_untitled: bool = False  # change nothing if it has a title
+    expected_updated: int | None = None  # raise UpdateConflict if it was updated at any other time
 
 
 class AppendBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Turns to store together, or not at all."""
+    """Turns to store together, or not at all.
+
+    `replaces` is the turn of which the only draft is a new version; with `discard_after` it also replaces all later
+    turns. `expected_seq` is the seq that the first turn must get.
+    """
 
     drafts: tuple[TurnDraft, ...]
     expected_seq: int | None = None
@@ -57,7 +61,7 @@ class AppendBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChunk:
-    """Piece number `n` of a stream. A number that was written before changes nothing."""
+    """Piece number `n` of a stream. Writing the same number again changes nothing."""
 
     n: int
     text: str
@@ -65,7 +69,7 @@ class StreamChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnd:
-    """How a stream ends well: its whole text, as the writer knows it, and what goes with it."""
+    """The end of a complete stream: its whole text as the writer knows it, the last piece, and the other fields."""
 
     content: str
     token_count: int
@@ -82,7 +86,7 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """Which turns to read. Every field only narrows the choice; the latest `limit` of them, oldest first."""
+    """Which turns to read: the latest `limit` that meet every condition, oldest first."""
 
     limit: int = 50
     before: str | None = None
@@ -107,8 +111,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    """Stems to look for in titles and turns. `prefix` is the last word as it was typed, which may be cut short: a
-    word that begins with it counts like the last stem."""
+    """Stems to find in titles and turns.
+
+    `prefix` is the last word as typed, which may be incomplete: a word that begins with it counts as the last stem.
+    """
 
     stems: tuple[str, ...]
     prefix: str | None = None
@@ -118,7 +124,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which events to read, in the order of their numbers."""
+    """Which events to read, in order of their numbers."""
 
     after: int = 0
     limit: int = 1_000
@@ -130,13 +136,13 @@ class EventQuery:
 
 
 RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
-# What people noted and what was learnt. It travels along, and the log does not vouch for it.
+# Notes and facts. They are exported too, but the log does not prove them.
 UNVERIFIED_KINDS: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored row, as it is: what `verify` reads, and what export and import carry."""
+    """A stored row, unchanged: `verify` reads it, export and import copy it."""
 
     kind: RecordKind
     row: dict[str, Any]
@@ -144,8 +150,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a deletion took with it. `scrubbed` is false while old
-    bytes are still in the WAL because another process reads it."""
+    """The ids that were deleted. `scrubbed` is false while old bytes remain in a WAL that another process reads."""
 
     conversations: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()

@@ -17,19 +17,19 @@ class RecallScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRows:
-    """The shapes of turns. `fresh` rows replace what was known; others are new, or have a mark of late."""
+    """Rows of the turn arrays. `fresh` rows replace all known ones; otherwise they are new, or newly marked."""
 
     stamp: tuple[int, ...]
     fresh: bool
     rows: list[tuple[Any, ...]]
-    through: int  # up to this number nothing is missing; after it, the next reading repeats some rows
+    through: int  # complete up to this row number; the next read starts after it and may repeat rows
     passages: int
     terms: int
-    total: int | None = None  # how many there are; where one may be missing that came late
+    total: int | None = None  # number of rows in all; set where rows with lower numbers may be committed later
 
 
 class Postings(NamedTuple):
-    """Where a stem stands: for each passage that holds it, the number of its turn and its size in stems."""
+    """The passages that contain a stem: for each, the row number of its turn and its length in stems."""
 
     tids: Any  # two arrays, or lists, of numbers
     sizes: Any
@@ -37,7 +37,7 @@ class Postings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRows:
-    """Vectors of one conversation (number, turn, half floats). `fresh` rows replace what was known."""
+    """Vectors of one conversation (number, turn, half floats). `fresh` rows replace all known ones."""
 
     conversation: int
     fresh: bool
@@ -47,7 +47,7 @@ class VectorRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
-    """What to look for among many vectors: the `k` turns nearest to `asked`, and how near the turns `among` are."""
+    """A search among vectors: the `k` turns nearest to `asked`, and the inner products of the turns `among`."""
 
     model: str
     asked: Sequence[float]
@@ -57,10 +57,10 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToEmbed:
-    """A passage that a model has not seen: part `part` of a turn's text. Not every one is worth a vector.
+    """A passage without a vector of this model: part `part` of a turn's text. Not every one is worth a vector.
 
-    `own_words` is true for what a participant said here as a user; only there can a standing instruction be. `place` is
-    for the engine, and goes back to it with what was made of the passages.
+    `own_words` is true for text that a participant wrote as a user; only such text can hold a standing instruction.
+    `place` belongs to the engine, which gets it back in `Embedded`.
     """
 
     pid: int
@@ -75,9 +75,9 @@ class ToEmbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """What the worker made of passages: vectors (passage, turn, part, half floats) and marks (passage, turn, 2 or 1).
+    """The worker's results for passages: vectors (passage, turn, part, half floats), marks (passage, turn, 2 or 1).
 
-    `passages` are all of them with the ids of their turns: numbers are given out again after a deletion.
+    `passages` lists all of them with the ids of their turns, because row numbers are used again after a deletion.
     """
 
     passages: tuple[tuple[int, str | None], ...]

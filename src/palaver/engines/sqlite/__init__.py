@@ -1,4 +1,4 @@
-"""SQLite, embedded: one file, one writer thread, readers beside it."""
+"""SQLite, embedded: one file, one writing thread, several reading ones."""
 
 from palaver.engines.sqlite.engine import SQLiteEngine, open_sqlite
 

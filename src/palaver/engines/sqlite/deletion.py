@@ -15,8 +15,8 @@ Forgetting a turn removes, in this order:
 9. its content, salt and every other field but id, role, actor, time and the hash of its idempotency key (the stub);
 10. the conversation's preview, if it came from the turn.
 
-The log then gets a `forget` event with the hash of the stub. Before the caller hears of success, the writer removes the
-old bytes as well: leaf separators of the text index (here, `_request_scrub`), the WAL and the gaps between the cells of
+The log then gets a `forget` event with the hash of the stub. Before the call returns, the writer removes the old bytes
+as well: leaf separators of the text index (here, `_request_scrub`), the WAL and the gaps between the cells of
 pages (`Writer._scrub`).
 
 `reset` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own fields.

@@ -44,7 +44,7 @@ def drop_other_vectors(tx: Tx, model: str, batch: int = DROP_BATCH) -> int:
 
 
 def has_vectors_of(tx: Tx, models: Sequence[str]) -> bool:
-    """True if one of these embedders has worked here. Its progress in `meta` tells, without a look at the vectors."""
+    """True if one of these embedders has worked here, which its progress in `meta` shows without reading vectors."""
     return any(tx.one(Q.embedded_pid, name=_progress_name(model)) is not None for model in models)
 
 

@@ -195,7 +195,7 @@ class Writer(ForkGuard):
     def _write_brief(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit all brief writes of one iteration of the loop. Called by the first task that comes back.
 
-        What cannot be written at once goes to the thread.
+        If they cannot be written at once, they go to the thread.
         """
         with self._gate:
             writes = self._brief.pop(loop, None)

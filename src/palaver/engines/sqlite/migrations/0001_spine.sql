@@ -38,7 +38,7 @@ CREATE UNIQUE INDEX conversations_by_key ON conversations (tenant, owner, key) W
 CREATE INDEX conversations_newest ON conversations (tenant, minute) WHERE gone IS NULL;
 CREATE INDEX conversations_expiring ON conversations (expires_at) WHERE expires_at IS NOT NULL AND gone IS NULL;
 
--- Who takes part, one row each: `participants` of the conversation in a form that an index can answer.
+-- Participants, one row each: the column `participants` of the conversation in a form that can be indexed.
 CREATE TABLE participants (
   actor TEXT NOT NULL,
   cid INTEGER NOT NULL REFERENCES conversations,

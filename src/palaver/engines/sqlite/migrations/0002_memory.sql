@@ -83,5 +83,5 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_by_conversation ON jobs (cid, kind);
 CREATE INDEX jobs_due ON jobs (run_at) WHERE dead = 0;
 
--- What the index holds was not counted and marked before: it is made anew when the file is opened.
+-- The index was not counted and marked before: it is rebuilt when the file is opened.
 DELETE FROM meta WHERE name = 'analyzer';

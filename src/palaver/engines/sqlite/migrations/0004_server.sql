@@ -11,7 +11,7 @@ CREATE TABLE api_keys (
   PRIMARY KEY (tenant, hash)
 ) STRICT, WITHOUT ROWID;
 
--- Who was given a key, who used it, who was refused: one log per tenant, chained like that of a conversation.
+-- The log of keys (created, used, refused, revoked): one per tenant, chained like that of a conversation.
 CREATE TABLE key_events (
   tenant TEXT NOT NULL,
   n INTEGER NOT NULL,

@@ -15,7 +15,7 @@ CREATE TABLE file_passages (
 CREATE UNIQUE INDEX file_passages_of ON file_passages (tid, part);
 CREATE INDEX file_passages_by_file ON file_passages (aid, part);
 
--- Whatever deletes a file deletes its words.
+-- Deleting a file deletes its extracted text.
 CREATE TRIGGER file_passages_go AFTER DELETE ON attachments BEGIN
   DELETE FROM file_passages WHERE aid = OLD.aid;
 END;
