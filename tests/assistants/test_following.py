@@ -139,7 +139,7 @@ async def test_over_stdio_another_process_is_heard_too(tmp_path: Any) -> None:
 
 
 async def test_no_more_than_so_many_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MOST", 2)
+    monkeypatch.setattr(protocol, "MAX_SUBSCRIPTIONS", 2)
     async with palaver.open("memory:", embedder="none") as store, in_process(store) as client:
         uris = [f"palaver://conversations/{(await store.conversation(str(n))).id}" for n in range(4)]
         async with client.listen(resource_subscriptions=uris) as news:

@@ -53,7 +53,7 @@ class ClientView:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlan:
-    """What to do with a client's history: append `new`, in place of `replaces` if that is set.
+    """The plan for a client's history: append `new`, in place of `replaces` if that is set.
 
     `unknown` is a history that has nothing in common with the stored thread. It is not stored.
     """
@@ -151,7 +151,7 @@ def _messages_of(seen: Iterable[ClientView]) -> tuple[ClientMessage, ...]:
     return tuple(said for one in seen for said in one.said)
 
 
-# ---- views ----------------------------------------------------------------------------------------
+# ---- views ---------------------------------------------------------------------------------------------------------
 
 
 def view_of_turns(turns: Iterable[Turn]) -> list[ClientView]:

@@ -119,7 +119,7 @@ def _format_setting(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
     return {"output_config": {"format": {"type": "json_schema", "schema": format.get("schema")}}}
 
 
-# ---- checking input ------------------------------------------------------------------------------------------
+# ---- checking input ------------------------------------------------------------------------------------------------
 
 
 def decode_json(data: bytes | str) -> object:

@@ -1,4 +1,4 @@
-"""Requests that an SDK sends again. They carry only a retry count, no key, so the body tells which one is meant."""
+"""Requests that an SDK sends again. They carry only a retry count, no key, so the body identifies them."""
 
 from __future__ import annotations
 

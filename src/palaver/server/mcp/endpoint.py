@@ -1,4 +1,4 @@
-"""`/mcp`: streamable HTTP. Who asks was settled at the gate, with keys and JWTs; the SDK is told in its own terms."""
+"""`/mcp`: streamable HTTP. The middleware has authenticated the caller; the SDK gets it in its own terms."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from palaver.server.oauth_metadata import MCP, METADATA, metadata_url, resource_
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
 
-GRACE = 1.0  # seconds for streams to say that they end, before they are cut
+GRACE = 1.0  # seconds for streams to end by themselves, before they are closed
 
 
 class Endpoint:
-    """The face as an ASGI application. The SDK is loaded, and its sessions begin, with the first request: a server
-    that nobody speaks MCP to starts without either."""
+    """The endpoint as an ASGI application. The SDK is loaded on the first request, so that servers without clients of
+    MCP start faster."""
 
     path = MCP
 
@@ -39,11 +39,11 @@ class Endpoint:
         self._sessions: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["route"] = self  # by whose path a request is known in the log
+        scope["route"] = self  # the log takes the path from the route
         services: Services = scope["app"].state.services
         try:
             app = await self._check_admission(services, scope)
-            # Read here, so that one that is too large or too slow is refused as everywhere.
+            # Read here, so that a body that is too large or too slow gets the usual error.
             body = await Request(scope, receive).body()
         except Refusal as refusal:
             await http_errors.refusal_response(refusal)(scope, receive, send)
@@ -58,7 +58,7 @@ class Endpoint:
 
     async def _check_admission(self, services: Services, scope: Scope) -> ASGIApp:
         if services.closing.is_set():
-            raise Refusal(503, "This server is about to end", {"Retry-After": "1"})
+            raise Refusal(503, "This server is shutting down", {"Retry-After": "1"})
         if _stays_open(scope):
             services.check_stream_limit(scope["state"]["caller"])
         return await self._start_sdk(services)
@@ -77,14 +77,14 @@ class Endpoint:
             return self._app
 
     async def close(self) -> None:
-        """After the last request."""
+        """Wait for the sessions to end. Called after the last request."""
         if self._sessions is not None:
             await asyncio.gather(self._sessions, return_exceptions=True)
         self._app = self._sessions = None
 
 
 async def _run(manager: Any, ready: asyncio.Event, closing: asyncio.Event) -> None:
-    """Sessions live in one task, from the first request to the end of the server."""
+    """Run the sessions in one task, from the first request until the server stops."""
     async with manager.run():
         ready.set()
         await closing.wait()
@@ -92,12 +92,12 @@ async def _run(manager: Any, ready: asyncio.Event, closing: asyncio.Event) -> No
 
 
 def _stays_open(scope: Scope) -> bool:
-    """Whether the answer is a stream of news, without an end of its own."""
+    """True if the response is a stream of notifications without an end."""
     return scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
 
 
 def _receive_until(closing: asyncio.Event, body: bytes, receive: Receive) -> Receive:
-    """The body, and then the end of the connection: the client's, or the server's own."""
+    """Return a `receive` that yields the body, then the disconnect: by the client, or because the server stops."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def wait_for_close() -> None:
@@ -124,7 +124,7 @@ def _load(services: Services) -> tuple[ASGIApp, Any]:
     from palaver.server.mcp.protocol import Host, create_server
 
     settings = services.settings
-    # Sessions are in the memory of one process. Several share nothing, so that clients which need them get none.
+    # Sessions are in the memory of one process. Several processes share nothing, so there are none then.
     stateless = settings.workers > 1
     host = Host(
         request_context=_request_context_factory(services),
@@ -158,11 +158,11 @@ def _request_context_factory(services: Services) -> Any:
     return request_context
 
 
-# ---- who is asking -------------------------------------------------------------------------------------------------
+# ---- the caller, for the SDK ---------------------------------------------------------------------------------------
 
 
 class CallerTokenVerifier:
-    """The SDK's token verifier, for one request. The gate has looked at the token: this tells what it found."""
+    """The SDK's token verifier for one request. The middleware has checked the token already."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -181,7 +181,7 @@ class CallerTokenVerifier:
 
 
 class SessionBinding:
-    """Binds a session to whoever opened it, and asks for the right to read."""
+    """Binds a session to the caller that opened it, and requires the right to read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Prompts: to go on with a conversation somewhere else."""
+"""Prompts: continue a stored conversation in another client."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from palaver.server.mcp import schemas
 from palaver.server.mcp.tools import find_conversation
 
 BUDGET = 4_000
-MESSAGE = ("message", "What to say next; without it, the conversation as it stands.")
-TOKENS = ("token_budget", f"At most so many tokens; {BUDGET:,} unless said otherwise.")
+MESSAGE = ("message", "The next message; without it, the conversation as it is.")
+TOKENS = ("token_budget", f"The maximum number of tokens; default {BUDGET:,}.")
 
 
 @dataclass(frozen=True, slots=True)
 class McpPrompt:
+    """One prompt and its arguments."""
+
     name: str
     title: str
     description: str
@@ -32,25 +34,29 @@ PROMPTS = (
     McpPrompt(
         "continue_conversation",
         "Continue a conversation",
-        "Go on with a stored conversation here: its summaries, notes and latest turns, within a budget.",
-        required=(("conversation", "The conversation: its id, or the name (key) that it was given."),),
+        "Continue a stored conversation here: its summaries, notes and latest turns, within a budget.",
+        required=(("conversation", "The id or the key of the conversation."),),
     ),
     McpPrompt(
         "continue_latest",
         "Continue the latest conversation",
-        "Go on with the conversation that was used last.",
+        "Continue the conversation that was used last.",
     ),
 )
 
 
 async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
-    """A title, and the messages of a prompt: each a role and a text."""
+    """Return the title and the messages of a prompt, each a role and a text."""
     tool = next((one for one in PROMPTS if one.name == name), None)
     if tool is None:
-        raise InvalidInput("name", f"is not the name of a prompt; there are {', '.join(one.name for one in PROMPTS)}")
+        raise InvalidInput(
+            "name", f"is not the name of a prompt; known prompts: {', '.join(one.name for one in PROMPTS)}"
+        )
     known = {argument for argument, _ in tool.required + tool.optional}
     if unknown := given.keys() - known:
-        raise InvalidInput(sorted(unknown)[0], f"is not an argument of {name}; there are {', '.join(sorted(known))}")
+        raise InvalidInput(
+            sorted(unknown)[0], f"is not an argument of {name}; known arguments: {', '.join(sorted(known))}"
+        )
     talk = await _find_conversation(store, tool, given)
     context = await talk.build_context(_budget(given), message=given.get("message") or None)
     return schemas.headline(talk.info), [_to_prompt_message(one) for one in context.messages]
@@ -59,7 +65,7 @@ async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[s
 async def _find_conversation(store: Store, tool: McpPrompt, given: Mapping[str, str]) -> Conversation:
     if tool.required:
         if not given.get("conversation"):
-            raise InvalidInput("conversation", "is needed: an id, or the name of one")
+            raise InvalidInput("conversation", "is required: an id or a key")
         return await find_conversation(store, given["conversation"])
     page = await store.conversations(limit=1)
     if not page.items:
@@ -68,7 +74,7 @@ async def _find_conversation(store: Store, tool: McpPrompt, given: Mapping[str, 
 
 
 def _budget(given: Mapping[str, str]) -> int:
-    """Arguments of prompts are texts."""
+    """Parse the budget. Arguments of prompts are always text."""
     text = given.get("token_budget") or str(BUDGET)
     if not re.fullmatch("[0-9]{1,7}", text) or not 0 < int(text) <= 2_000_000:
         raise InvalidInput("token_budget", "must be a number from 1 to 2,000,000")
@@ -76,9 +82,9 @@ def _budget(given: Mapping[str, str]) -> int:
 
 
 def _to_prompt_message(message: Mapping[str, Any]) -> tuple[str, str]:
-    """A prompt has only a user and an assistant. What the system says, and what tools answered, is told to the model by
-    the user's side, and called what it is."""
+    """Convert a message. Prompts have only user and assistant, so system messages and tool results go to the user's
+    side; results are marked as such."""
     role, text = message["role"], message_text(message)
     if role == "tool":
-        return "user", f"[A tool answered: {text}]"
+        return "user", f"[Tool result: {text}]"
     return ("assistant" if role == "assistant" else "user"), text

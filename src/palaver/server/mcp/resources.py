@@ -1,4 +1,4 @@
-"""Conversations as resources: their addresses, and what is read there."""
+"""Conversations as resources: their URIs and contents."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ TEMPLATES: Mapping[str, tuple[str, str]] = {
     "palaver://conversations/{id}": ("conversation", "The latest turns of a conversation, as messages, oldest first."),
     "palaver://conversations/{id}{?before,limit}": (
         "conversation-page",
-        "Turns before the one with the id `before`, at most `limit`; `older` of a page leads to the next.",
+        "At most `limit` turns before the turn with the id `before`; `older` of a page leads to the next.",
     ),
-    "palaver://conversations/{id}/turns/{turn}": ("turn", "One turn, whole."),
+    "palaver://conversations/{id}/turns/{turn}": ("turn", "One turn, complete."),
 }
 MIME = "application/json"
-LIMIT, MOST = 50, 200  # turns of a page
-TOKENS = 50_000  # of a page, as they were counted when they were stored; one turn is always there
+LIMIT, MAX_LIMIT = 50, 200  # turns of a page
+PAGE_TOKENS = 50_000  # as counted when the turns were stored; a page has at least one turn
 LISTED = 50  # conversations of a page
-COMPLETED = 20  # names that are suggested
+SUGGESTIONS = 20
 _ADDRESS = re.compile(rf"{BASE}([0-9A-Za-z]{{1,64}})(?:/turns/([0-9A-Za-z]{{1,64}}))?(?:\?(.{{0,500}}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """What a URI names: a conversation, one of its pages, or a turn."""
+class ResourceAddress:
+    """The target of a URI: a conversation, one of its pages, or a turn."""
 
     conversation: str
     turn: str | None = None
@@ -43,8 +43,8 @@ class Address:
     limit: int = LIMIT
 
     @classmethod
-    def parse(cls, uri: str) -> Address | None:
-        """None when it is none of ours."""
+    def parse(cls, uri: str) -> ResourceAddress | None:
+        """Parse a URI. None if it is not one of the templates."""
         match = _ADDRESS.fullmatch(uri)
         if match is None:
             return None
@@ -52,7 +52,7 @@ class Address:
         limit = query.get("limit", str(LIMIT))
         if query.keys() - {"before", "limit"} or not re.fullmatch(r"\d{1,4}", limit):
             return None
-        return cls(match[1], match[2], query.get("before"), min(max(1, int(limit)), MOST))
+        return cls(match[1], match[2], query.get("before"), min(max(1, int(limit)), MAX_LIMIT))
 
 
 def address_of(info: ConversationInfo) -> str:
@@ -60,8 +60,8 @@ def address_of(info: ConversationInfo) -> str:
 
 
 async def read(store: Store, uri: str) -> dict[str, Any] | None:
-    """What is there, as JSON. None when the URI is none of ours; raises what the verbs raise."""
-    address = Address.parse(uri)
+    """Read a resource as JSON. None if the URI is not one of the templates."""
+    address = ResourceAddress.parse(uri)
     if address is None:
         return None
     talk = await store.get(address.conversation)
@@ -70,7 +70,7 @@ async def read(store: Store, uri: str) -> dict[str, Any] | None:
     return await _page(talk, address)
 
 
-async def _page(talk: Conversation, address: Address) -> dict[str, Any]:
+async def _page(talk: Conversation, address: ResourceAddress) -> dict[str, Any]:
     turns: list[Turn] = await talk.history(address.limit + 1, before=address.before)
     shown = _within_token_limit(turns[-address.limit :])
     older = urlencode({"before": shown[0].id, "limit": address.limit}) if len(shown) < len(turns) else None
@@ -86,27 +86,27 @@ async def _page(talk: Conversation, address: Address) -> dict[str, Any]:
 
 
 def _within_token_limit(turns: list[Turn]) -> list[Turn]:
-    """The latest of them, as far as a page goes."""
+    """Return the latest turns that fit a page."""
     tokens, first = 0, len(turns)
-    while first and (tokens := tokens + turns[first - 1].token_count) <= TOKENS:
+    while first and (tokens := tokens + turns[first - 1].token_count) <= PAGE_TOKENS:
         first -= 1
     return turns[min(first, len(turns) - 1) :] if turns else []
 
 
 def message_of_turn(turn: Turn) -> dict[str, Any]:
-    """A turn as a message: whose, when, and what was said; calls of tools and their results as text."""
+    """Convert a turn to a message; tool calls and results as text."""
     said = schemas.passage_of(turn, turn_text(turn))
     return {"role": said.role, "content": said.text, "actor": said.who, "id": said.turn, "created": turn.created}
 
 
 async def complete_name(store: Store, argument: str, start: str) -> tuple[list[str], bool]:
-    """Conversations whose name (or id, where an id is asked for) begins like this; and whether there are more."""
+    """Suggest names of conversations, or ids, that start with `start`. Also returns whether there are more."""
     page = await store.conversations(limit=1_000)
     names = [one.id if argument == "id" else one.key or one.id for one in page.items]
     fitting = [name for name in dict.fromkeys(names) if name.lower().startswith(start.lower())]
-    return fitting[:COMPLETED], len(fitting) > COMPLETED or page.cursor is not None
+    return fitting[:SUGGESTIONS], len(fitting) > SUGGESTIONS or page.cursor is not None
 
 
 def unknown_uri_error(uri: str) -> InvalidInput:
-    """It is not repeated: somebody may have typed anything."""
+    """Return the error for an unknown URI. The URI is not repeated: it may contain anything."""
     return InvalidInput("uri", f"must be one of {', '.join(TEMPLATES)}")

@@ -1,4 +1,4 @@
-"""What tools take and answer. The descriptions are read by models."""
+"""Arguments and results of tools. The descriptions are read by models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from palaver import model
 from palaver.model import MEMORY_LISTS, ConversationInfo, Summary, Turn
 
-LEAST_BUDGET = 100  # tokens: an answer that found nothing fits
-MOST_BUDGET = 100_000
+MIN_BUDGET = 100  # tokens: enough for an empty result
+MAX_BUDGET = 100_000
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
-Budget = Annotated[int, Field(ge=LEAST_BUDGET, le=MOST_BUDGET, description="The answer has at most so many tokens.")]
-Existing = Annotated[Name, Field(description="The conversation: its id, or the name (key) that it was given.")]
-ExistingOrNew = Annotated[
-    Name, Field(description="The conversation: its id, or a name of your own (key). A name that is new begins one.")
-]
-# Standing instructions are not among them: they come from what people say themselves, never from a tool.
+Budget = Annotated[int, Field(ge=MIN_BUDGET, le=MAX_BUDGET, description="The maximum number of tokens of the result.")]
+Existing = Annotated[Name, Field(description="The id or the key of the conversation.")]
+ExistingOrNew = Annotated[Name, Field(description="The id or the key of the conversation. An unknown key creates one.")]
+# Without standing instructions: only users may give them, not tools.
 NoteList = Literal[
     "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders"
 ]
@@ -27,63 +25,67 @@ assert set(NoteList.__args__) == set(MEMORY_LISTS) - {"instructions"}  # type: i
 
 
 class Arguments(BaseModel):
-    """Arguments. One that is not known is refused: a misspelt one would be passed over in silence."""
+    """Arguments of a tool. Unknown ones are rejected, so that a typo is not ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-# ---- what tools take -----------------------------------------------------------------------------------------------
+# ---- arguments -----------------------------------------------------------------------------------------------------
 
 
 class Recall(Arguments):
-    query: str = Field(min_length=1, max_length=10_000, description="What to look for, in plain words.")
+    query: str = Field(min_length=1, max_length=10_000, description="The search query, in plain words.")
     conversation: Existing | None = Field(
-        None, description="Only in this conversation (id or key). Without it: everywhere that the caller may look."
+        None, description="Search only this conversation (id or key). Default: all that the caller may read."
     )
-    limit: int = Field(8, ge=1, le=50, description="How many pieces at most; the best come first.")
+    limit: int = Field(8, ge=1, le=50, description="The maximum number of pieces; the best come first.")
     token_budget: Budget = 2_000
     since: datetime | None = Field(None, description="Only what was said at this time or later (ISO 8601).")
     until: datetime | None = Field(None, description="Only what was said before this time (ISO 8601).")
 
 
 class Remember(Arguments):
-    text: str = Field(
-        min_length=1, max_length=100_000, description="What to keep: one statement that stands by itself."
+    text: str = Field(min_length=1, max_length=100_000, description="One statement that can be understood by itself.")
+    conversation: ExistingOrNew = Field(
+        "memory", description="Where to store it (id or key); an unknown key creates a conversation."
     )
-    conversation: ExistingOrNew = Field("memory", description="Where to keep it (id or key); a new key begins one.")
     note: NoteList | None = Field(
         None, description="Also note it in this list of the conversation's working memory, which every context shows."
     )
 
 
 class SearchConversations(Arguments):
-    query: str = Field(min_length=1, max_length=1_000, description="Words. The last may be the beginning of one.")
-    limit: int = Field(10, ge=1, le=50, description="How many conversations at most.")
+    query: str = Field(min_length=1, max_length=1_000, description="Words. The last one may be a prefix.")
+    limit: int = Field(10, ge=1, le=50, description="The maximum number of conversations.")
     token_budget: Budget = 2_000
 
 
 class Append(Arguments):
     conversation: ExistingOrNew
     role: Literal["user", "assistant", "system"] = Field(
-        description="Who speaks. system is refused unless the operator allows it."
+        description="The role of the speaker. system is rejected unless the operator allows it."
     )
-    text: str = Field(max_length=5_000_000, description="What was said, word for word.")
-    actor: Name | None = Field(None, description="The speaker's name, where the role does not say it.")
-    idempotency_key: Name | None = Field(None, description="The same key stores once, however often it is sent.")
-    metadata: dict[str, Any] | None = Field(None, description="Anything the application wants to keep with it.")
+    text: str = Field(max_length=5_000_000, description="The text of the turn, word for word.")
+    actor: Name | None = Field(None, description="The name of the speaker, if not the role.")
+    idempotency_key: Name | None = Field(None, description="Repeated calls with the same key store once.")
+    metadata: dict[str, Any] | None = Field(None, description="Data of the application, stored with the turn.")
 
 
 class History(Arguments):
     conversation: Existing
-    limit: int = Field(20, ge=1, le=200, description="How many turns at most; the latest ones.")
-    before: Name | None = Field(None, description="Only turns before the one with this id: `older` of a last answer.")
+    limit: int = Field(20, ge=1, le=200, description="The maximum number of turns; the latest ones.")
+    before: Name | None = Field(
+        None, description="Only turns before the turn with this id: `older` of an earlier result."
+    )
     token_budget: Budget = 4_000
 
 
 class BuildContext(Arguments):
     conversation: Existing
-    token_budget: int = Field(4_000, ge=1, le=2_000_000, description="The messages have at most so many tokens.")
-    query: str | None = Field(None, max_length=100_000, description="What to recall for; else the latest question.")
+    token_budget: int = Field(4_000, ge=1, le=2_000_000, description="The maximum number of tokens of the messages.")
+    query: str | None = Field(
+        None, max_length=100_000, description="The query for recall; default: the latest question."
+    )
     message: str | None = Field(None, max_length=5_000_000, description="A new message that is not stored yet.")
 
 
@@ -92,7 +94,7 @@ class OfConversation(Arguments):
 
 
 class Compact(OfConversation):
-    keep_tokens: int | None = Field(None, ge=0, le=10_000_000, description="Leave so many tokens unsummarised.")
+    keep_tokens: int | None = Field(None, ge=0, le=10_000_000, description="Leave this many tokens without a summary.")
 
 
 class Forget(Arguments):
@@ -103,23 +105,23 @@ class Forget(Arguments):
     @model_validator(mode="after")
     def _check_exactly_one(self) -> Forget:
         if (self.turn is None) is not self.whole_conversation:
-            raise ValueError("name a turn, or say whole_conversation: one of them")
+            raise ValueError("pass either turn or whole_conversation")
         return self
 
 
-# ---- what tools answer ---------------------------------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------------------------------
 
 
 class Passage(BaseModel):
-    """A piece of a conversation, and where it comes from."""
+    """A passage of a conversation, and its origin."""
 
     conversation: str
-    turn: str | None = Field(description="The turn's id; none for a fact whose turn is gone.")
+    turn: str | None = Field(description="The id of the turn; null for a fact whose turn was deleted.")
     who: str
-    role: str = Field(description="user, assistant, system or tool; fact for what was concluded from a turn.")
+    role: str = Field(description="user, assistant, system, tool, or fact.")
     when: datetime
     text: str
-    shortened: Annotated[bool, Field(description="Whether something of the text was left out, to fit.")] = False
+    shortened: Annotated[bool, Field(description="Whether the text was shortened to fit.")] = False
 
 
 class Hit(Passage):
@@ -128,8 +130,8 @@ class Hit(Passage):
 
 class Recalled(BaseModel):
     pieces: list[Hit]
-    tokens: int = Field(description="What this answer counts; never more than was asked for.")
-    left_out: int = Field(description="Pieces that were found and had no room.")
+    tokens: int = Field(description="The tokens of this result; never more than the budget.")
+    left_out: int = Field(description="Pieces that were found and did not fit.")
 
 
 class Remembered(BaseModel):
@@ -143,10 +145,10 @@ class Match(BaseModel):
     conversation: str
     key: str | None
     title: str | None
-    who: str | None = Field(description="Who said what was found; none when it is in the title.")
+    who: str | None = Field(description="The speaker; null if the match is in the title.")
     turn: str | None
     when: datetime
-    text: str = Field(description="What was said around the words.")
+    text: str = Field(description="The text around the words.")
     shortened: bool = False
 
 
@@ -169,15 +171,15 @@ class Turns(BaseModel):
     key: str | None
     title: str | None
     turns: list[Passage]
-    older: str | None = Field(description="Give it as `before` to read on; none at the beginning.")
+    older: str | None = Field(description="Pass it as `before` to read on; null at the start.")
     tokens: int
 
 
 class Built(BaseModel):
     messages: list[dict[str, Any]]
     tokens: int
-    turns: list[str] = Field(description="The ids of the turns that are in it word for word.")
-    left_out: int = Field(description="Turns that are in it neither word for word nor in a summary.")
+    turns: list[str] = Field(description="The ids of the turns included word for word.")
+    left_out: int = Field(description="Turns included neither word for word nor in a summary.")
 
 
 class Span(BaseModel):
@@ -187,7 +189,7 @@ class Span(BaseModel):
     through_seq: int
     turns: int
     text: str
-    by: str = Field(description="Who wrote it: a model, or the offline summariser.")
+    by: str = Field(description="The author: a model, or the offline summariser.")
     when: datetime
 
     @classmethod
@@ -205,7 +207,7 @@ class Summaries(BaseModel):
 
 class Compacted(BaseModel):
     conversation: str
-    summaries: int = Field(description="How many were written.")
+    summaries: int = Field(description="The number of summaries written.")
 
 
 class Fact(BaseModel):
@@ -233,7 +235,7 @@ class Facts(BaseModel):
 class Forgotten(BaseModel):
     conversation: str
     turn: str | None
-    pending: bool = Field(description="Whether last bytes still wait for another reader of the file to let go.")
+    pending: bool = Field(description="Whether some bytes wait until another reader closes the file.")
 
 
 def passage_of(turn: Turn, text: str) -> Passage:
@@ -243,5 +245,5 @@ def passage_of(turn: Turn, text: str) -> Passage:
 
 
 def headline(info: ConversationInfo) -> str:
-    """How a conversation is called."""
+    """Return the title of a conversation, or its key, or its id."""
     return info.title or info.key or info.id

@@ -1,4 +1,4 @@
-"""Who wants to hear when a conversation changes: the live feed of the server, told as "read this again"."""
+"""Subscriptions to conversations: turns the live feed into "resource updated" notifications."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from palaver.errors import Gone, NotFound, PermissionDenied
 from palaver.server.live.channel import ChannelHub, Closed
 from palaver.server.live.frames import FeedPosition
 
-MOST = 100  # conversations that one connection follows
-SILENT = ("delta", "chunk", "stop")  # text that grows is told when it is whole
+MAX_SUBSCRIPTIONS = 100  # per connection
+SILENT = ("delta", "chunk", "stop")  # pending text is not notified until it is complete
 
 Notify = Callable[[str], Awaitable[None]]
 Check = Callable[[], Awaitable[None]]
 
 
 async def always_allowed() -> None:
-    """Nobody's rights change in the middle."""
+    """Check nothing, for a host whose caller cannot lose access."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Subscriptions:
         return len(self._tasks)
 
     def add(self, uri: str, talk: Conversation) -> None:
-        """From where the conversation was read: whatever comes after it is told."""
+        """Follow a conversation from the state in which it was read."""
         if uri not in self._tasks:
             task = asyncio.create_task(self._follow(uri, talk), name="palaver-mcp-following")
             self._tasks[uri] = task
@@ -47,7 +47,7 @@ class Subscriptions:
         if self._tasks.get(uri) is task:
             del self._tasks[uri]
         if not task.cancelled():
-            task.exception()  # was told, or is nobody's any more
+            task.exception()  # retrieved, so that asyncio does not log it
 
     async def drop(self, uri: str) -> None:
         task = self._tasks.pop(uri, None)
@@ -60,7 +60,7 @@ class Subscriptions:
             await self.drop(uri)
 
     async def wait(self) -> None:
-        """Until every feed has ended."""
+        """Wait until every feed has ended."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
@@ -71,10 +71,10 @@ class Subscriptions:
 
         try:
             async with self.hub.channel(talk.info.tenant, talk.id) as channel:
-                async for told in channel.follow_while(FeedPosition(talk.info.last_event), self.heartbeat, check):
-                    if told is not None and told[0].kind not in SILENT:
+                async for sent in channel.follow_while(FeedPosition(talk.info.last_event), self.heartbeat, check):
+                    if sent is not None and sent[0].kind not in SILENT:
                         await self.notify(uri)
         except Gone:
-            await self.notify(uri)  # who reads it again finds out
+            await self.notify(uri)  # the next read reports that it is gone
         except (Closed, NotFound, PermissionDenied):
-            pass  # the server ends, or the caller may not read here any more
+            pass  # the server is stopping, or the caller lost access

@@ -1,6 +1,6 @@
-"""The verbs as tools. Each takes a shape, calls one verb, and answers with text and the same as data.
+"""The tools. Each takes arguments, calls one method, and returns text and the same as data.
 
-A public verb is in here, in `ELSEWHERE`, or in `WITHOUT_TOOL` with the reason; a test compares.
+Every public method is here, in `ELSEWHERE`, or in `WITHOUT_TOOL` with the reason. A test checks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from palaver.model import READ, SYSTEM, WRITE
 from palaver.ports.models import Counter
 from palaver.recall.terms import spans
 from palaver.server.mcp import schemas
-from palaver.server.mcp.budgeted_text import LEAST, ToolAnswer, fit_pieces, quote_lines
+from palaver.server.mcp.budgeted_text import MIN_PIECE, ToolAnswer, fit_pieces, quote_lines
 
-AROUND = 160  # characters before and after a word that was searched for
+AROUND = 160  # characters shown before and after a matching word
 ASSISTANT = "assistant"
 
 
 async def find_conversation(store: Store, name: str) -> Conversation:
-    """The conversation with this id, or with this key among the caller's own."""
+    """Find a conversation by id, or by key among the caller's own."""
     try:
         return await store.get(name)
     except ConversationNotFound:
@@ -52,19 +52,19 @@ def _format_time(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M}"
 
 
-# ---- looking -------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------------------------
 
 
 async def recall(store: Store, given: schemas.Recall) -> ToolAnswer:
     """Find what was said earlier, by words and by meaning: in one conversation, or in all that the caller may read.
 
-    Each piece says who said it, when, in which conversation and turn. Use it before you answer from memory.
+    Each piece has its speaker, time, conversation and turn. Use it before you answer from memory.
     """
     return fit_recalled(await _search_memory(store, given), given.token_budget, store.parts.prompter.counter)
 
 
 def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
-    """The best of them, as far as there is room."""
+    """Render the best hits that fit the budget."""
 
     def render(pieces: Sequence[schemas.Hit], tokens: int = budget) -> ToolAnswer:
         lines = [f"[{_format_time(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
@@ -83,7 +83,7 @@ async def _search_memory(store: Store, given: schemas.Recall) -> list[schemas.Hi
     page = await store.conversations(limit=1)
     if not page.items:
         return []
-    # From any of them, recall looks at all. A fact does not say where it is from, but the turn that it is from does.
+    # With scope tenant, any conversation will do. Without facts: a fact does not name its conversation, its turn does.
     anywhere = await store.get(page.items[0].id)
     hits = await anywhere.recall(
         given.query, given.limit, scope="tenant", since=given.since, until=given.until, include_facts=False
@@ -105,7 +105,7 @@ def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
 
 
 async def search_conversations(store: Store, given: schemas.SearchConversations) -> ToolAnswer:
-    """Find conversations by words in their title or text: to see which there are, or to get the id of one."""
+    """Find conversations by words in their title or text, for example to get the id of one."""
     results = await store.search(given.query, limit=given.limit)
     matches = [match for one in results for match in _describe_matches(one)]
 
@@ -136,7 +136,7 @@ def _describe_matches(one: model.ConversationMatch) -> list[schemas.Match]:
 
 
 def _excerpt_around(text: str, words: Sequence[str]) -> str:
-    """The part of a text where the first of the words stands."""
+    """Return the part of a text around the first of the words."""
     places = spans(text, frozenset(words))
     start = max(0, places[0][0] - AROUND) if places else 0
     end = start + 2 * AROUND
@@ -148,7 +148,7 @@ def _attribute(one: schemas.Match) -> str:
 
 
 async def history(store: Store, given: schemas.History) -> ToolAnswer:
-    """Read the latest turns of a conversation, oldest first; `older` in the answer leads to the ones before."""
+    """Read the latest turns of a conversation, oldest first; `older` in the result leads to the ones before."""
     talk = await find_conversation(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
     newest_first = [schemas.passage_of(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
@@ -158,9 +158,9 @@ async def history(store: Store, given: schemas.History) -> ToolAnswer:
         return build_history_page(talk.id, info.key, info.title, some, len(turns), tokens)
 
     kept = fit_pieces(newest_first, given.token_budget, count, render, cut_last=False)
-    if newest_first and not kept:  # an empty page would say that there is nothing
-        least = render([newest_first[0].model_copy(update={"text": ""})]).cost(count) + LEAST
-        raise BudgetTooSmall("a turn", needed=least, budget=given.token_budget, unit="tokens")
+    if newest_first and not kept:  # an empty page would mean that there are no turns
+        needed = render([newest_first[0].model_copy(update={"text": ""})]).cost(count) + MIN_PIECE
+        raise BudgetTooSmall("a turn", needed=needed, budget=given.token_budget, unit="tokens")
     return render(kept, render(kept).cost(count))
 
 
@@ -172,7 +172,7 @@ def build_history_page(
     known: int,
     tokens: int,
 ) -> ToolAnswer:
-    """A page, oldest first; with fewer turns than are known, it says where to read on."""
+    """Render a page, oldest first. If turns are left out, it says where to continue."""
     shown = list(reversed(newest_first))
     older = shown[0].turn if shown and len(shown) < known else None
     lines = [f"[{_format_time(one.when)}] {one.who}: {one.text}" for one in shown]
@@ -182,8 +182,8 @@ def build_history_page(
 
 
 async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer:
-    """What a model should see to go on with a conversation, within a budget: summaries, notes, facts, recalled turns,
-    the latest turns."""
+    """Build what a model should see to continue a conversation, within a budget: summaries, notes, facts, recalled
+    turns, the latest turns."""
     talk = await find_conversation(store, given.conversation)
     options = given.model_dump(exclude_none=True, exclude={"conversation", "token_budget"})
     context = await talk.build_context(given.token_budget, **options)
@@ -196,7 +196,7 @@ async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer
     return ToolAnswer(context.text, value)
 
 
-# ---- keeping -------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------------------------
 
 
 async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
@@ -204,7 +204,7 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
     fact about the person or the project."""
     talk = await find_or_create_conversation(store, given.conversation)
     by = talk.info.agent or ASSISTANT
-    # Marked as handed in: what a tool was told to keep must never become a standing instruction.
+    # Marked as handed in: text from a tool must never become a standing instruction.
     turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
     if given.note is not None:
         await talk.remember(given.note, given.text, by=by)
@@ -213,7 +213,7 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
 
 
 async def append(store: Store, given: schemas.Append) -> ToolAnswer:
-    """Store one turn of a conversation, word for word. It is on disk when the answer comes."""
+    """Store one turn of a conversation, word for word. It is on disk when the call returns."""
     if given.role == SYSTEM:  # refused before a conversation is created
         store.require(SYSTEM)
     talk = await find_or_create_conversation(store, given.conversation)
@@ -224,7 +224,7 @@ async def append(store: Store, given: schemas.Append) -> ToolAnswer:
 
 
 async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
-    """Summarise the older half of what no summary covers yet, and answer all summaries of the conversation."""
+    """Summarise the older half of the turns without a summary, and return all summaries of the conversation."""
     talk = await find_conversation(store, given.conversation)
     summaries = await talk.summarize()
     value = schemas.Summaries(conversation=talk.id, summaries=[schemas.Span.of(one) for one in summaries])
@@ -232,14 +232,14 @@ async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
 
 
 async def compact(store: Store, given: schemas.Compact) -> ToolAnswer:
-    """Summarise what is due, so that a long conversation fits a prompt. No turn is lost by it."""
+    """Write the summaries that are due, so that a long conversation fits a prompt. Turns are kept."""
     talk = await find_conversation(store, given.conversation)
     written = await talk.compact(keep_tokens=given.keep_tokens)
     return ToolAnswer(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
 
 
 async def extract_facts(store: Store, given: schemas.OfConversation) -> ToolAnswer:
-    """Extract facts (subject, predicate, object) from what no summary covers yet, and answer the new ones."""
+    """Extract facts (subject, predicate, object) from the turns without a summary, and return the new ones."""
     talk = await find_conversation(store, given.conversation)
     facts = await talk.extract_facts()
     value = schemas.Facts(conversation=talk.id, facts=[schemas.Fact.of(one) for one in facts])
@@ -247,7 +247,7 @@ async def extract_facts(store: Store, given: schemas.OfConversation) -> ToolAnsw
 
 
 async def forget(store: Store, given: schemas.Forget) -> ToolAnswer:
-    """Delete a turn or a whole conversation for good, with everything that was made of it. This cannot be undone."""
+    """Delete a turn or a whole conversation permanently, with everything derived from it. This cannot be undone."""
     talk = await find_conversation(store, given.conversation)
     try:
         await (talk.forget() if given.turn is None else talk.forget(given.turn))
@@ -263,7 +263,7 @@ async def forget(store: Store, given: schemas.Forget) -> ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One tool: the verbs behind it, its shapes, and what a client should know before it calls."""
+    """One tool: the methods behind it, its schemas, and hints for clients."""
 
     verbs: tuple[str, ...]
     handler: Callable[[Store, Any], Awaitable[ToolAnswer]]
@@ -304,47 +304,47 @@ TOOLS: tuple[McpTool, ...] = (
           destructive=True, idempotent=True),
 )  # fmt: skip
 
-# Verbs that MCP has a form of its own for.
+# Methods that MCP offers in another way than as tools.
 ELSEWHERE: Mapping[str, str] = {
     "Store.conversations": "resources/list",
     "Conversation.turn": "resources/read",
     "Conversation.subscribe": "resources/subscribe and subscriptions/listen",
 }
 
-_HOST = "an assistant that speaks MCP has a model of its own; answers are the server's business over HTTP"
-_WRITER = "a tool is called with the whole text; who streams uses HTTP or the library"
-_KEEPING = "for whoever runs it: palaver on the command line, or HTTP"
-_FILES = "files travel over HTTP"
-_PEOPLE = "for the person's own app over HTTP, not for a model to decide"
+_HAS_MODEL = "a client of MCP has a model of its own; answers are generated over HTTP"
+_STREAMING = "a tool is called with the whole text; streaming is for HTTP and the library"
+_OPERATORS = "for operators: the command line, or HTTP"
+_FILES = "files are transferred over HTTP"
+_USERS = "a decision of the user, made in an app over HTTP, not of a model"
 
 WITHOUT_TOOL: Mapping[str, str] = {
-    "Conversation.generate": _HOST,
-    "Conversation.generate_stream": _HOST,
-    "Store.generate": _HOST,
-    "Store.generate_stream": _HOST,
-    "Conversation.stop": _HOST,
-    "Conversation.ask_to_stop": _HOST,
-    "Conversation.requests": _HOST,
-    "Store.requests": _HOST,
-    "Conversation.stream": _WRITER,
-    "Conversation.append_open": _WRITER,
-    "Conversation.append_chunk": _WRITER,
-    "Conversation.append_renew": _WRITER,
-    "Conversation.append_commit": _WRITER,
-    "Conversation.append_abort": _WRITER,
+    "Conversation.generate": _HAS_MODEL,
+    "Conversation.generate_stream": _HAS_MODEL,
+    "Store.generate": _HAS_MODEL,
+    "Store.generate_stream": _HAS_MODEL,
+    "Conversation.stop": _HAS_MODEL,
+    "Conversation.ask_to_stop": _HAS_MODEL,
+    "Conversation.requests": _HAS_MODEL,
+    "Store.requests": _HAS_MODEL,
+    "Conversation.stream": _STREAMING,
+    "Conversation.append_open": _STREAMING,
+    "Conversation.append_chunk": _STREAMING,
+    "Conversation.append_renew": _STREAMING,
+    "Conversation.append_commit": _STREAMING,
+    "Conversation.append_abort": _STREAMING,
     "Conversation.append_many": "append, once for each turn",
-    "Conversation.refresh": "every call reads anew",
+    "Conversation.refresh": "every call reads the current state",
     "Conversation.search": "recall, with a conversation, finds by words too",
     "Conversation.facts": "build_context and recall show them",
     "Conversation.working_memory": "build_context shows it",
-    "Conversation.branches": _PEOPLE,
-    "Conversation.switch": _PEOPLE,
-    "Conversation.update": _PEOPLE,
-    "Conversation.rename": _PEOPLE,
-    "Conversation.reset": _PEOPLE,
-    "Conversation.correct": _PEOPLE,
-    "Conversation.drop_note": _PEOPLE,
-    "Conversation.forget_fact": _PEOPLE,
+    "Conversation.branches": _USERS,
+    "Conversation.switch": _USERS,
+    "Conversation.update": _USERS,
+    "Conversation.rename": _USERS,
+    "Conversation.reset": _USERS,
+    "Conversation.correct": _USERS,
+    "Conversation.drop_note": _USERS,
+    "Conversation.forget_fact": _USERS,
     "Conversation.attach": _FILES,
     "Conversation.attachment": _FILES,
     "Conversation.attachments": _FILES,
@@ -354,16 +354,16 @@ WITHOUT_TOOL: Mapping[str, str] = {
     "Conversation.open_upload": _FILES,
     "Conversation.put_upload": _FILES,
     "Conversation.complete_upload": _FILES,
-    "Conversation.audit": _KEEPING,
-    "Store.audit": _KEEPING,
-    "Conversation.verify": _KEEPING,
-    "Store.usage": _KEEPING,
-    "Store.stats": _KEEPING,
-    "Store.sweep": _KEEPING,
-    "Store.expire": _KEEPING,
+    "Conversation.audit": _OPERATORS,
+    "Store.audit": _OPERATORS,
+    "Conversation.verify": _OPERATORS,
+    "Store.usage": _OPERATORS,
+    "Store.stats": _OPERATORS,
+    "Store.sweep": _OPERATORS,
+    "Store.expire": _OPERATORS,
 }
 
 
 def tools_for(rights: frozenset[str], *, with_forget: bool) -> tuple[McpTool, ...]:
-    """The tools for a caller with these rights. One that deletes is there only where somebody switched it on."""
+    """Return the tools for a caller with these rights. Tools that delete are off unless the operator allows them."""
     return tuple(one for one in TOOLS if one.right in rights and (with_forget or not one.destructive))

@@ -1,4 +1,4 @@
-"""The log, the records, the counts: audit, verify, requests, usage, settings, sweep."""
+"""Routes of maintenance: audit, verify, requests, usage, statistics, sweep, log of keys, settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def audit(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Response:
-    """Who did what, when. The log outlives the conversation, and never holds what was said."""
+    """List the log of a conversation: who did what, when. It outlives the conversation, and has no content."""
     found = await store.audit(
         conversation, after=after, limit=limit, kinds=kind, actors=actor, turn=turn, since=since, until=until
     )
@@ -54,7 +54,7 @@ async def audit(
 
 
 async def verify(services: ServicesDep, store: StoreDep, talk: ConversationDep) -> Response:
-    """Recompute every hash, replay the log, check its seals. A fault is an answer: it names the first bad row."""
+    """Recompute every hash, replay the log, check its seals. A fault is reported with the first bad row."""
     try:
         verified = wire.plain(await talk.verify())
         key = services.settings.audit_key
@@ -70,39 +70,39 @@ async def list_requests(
     turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
     before: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
 ) -> Response:
-    """What was really sent to models, with secrets redacted, and what came back: the latest ones, oldest first."""
+    """List the latest requests to models, secrets redacted, and their responses; oldest first."""
     return reply_items([wire.request(one) for one in await talk.requests(limit, turn=turn, before=before)])
 
 
 async def usage(
     store: StoreDep, since: datetime | None = None, until: datetime | None = None, limit: Limit = 1_000
 ) -> Response:
-    """Tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+    """List tokens by day (UTC), owner and model, as reported by providers; newest day first."""
     return reply_items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])
 
 
 async def stats(store: StoreDep) -> Response:
-    """Counts inside what the caller may see."""
+    """Count the conversations, turns and files that the caller may see."""
     found = wire.plain(await store.stats())
-    del found["storage"]  # of the machine, for those who run it
+    del found["storage"]  # about the machine, for operators only
     return Reply(found)
 
 
 async def sweep(store: StoreDep, body: schemas.Sweep) -> Response:
-    """Delete what has outlived its time. Needs the right `admin`."""
+    """Delete expired conversations and turns. Needs the right `admin`."""
     store.require(ADMIN)
     return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
 
 
 async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Limit = 1_000) -> Response:
-    """Which keys were made, used, refused and revoked, and from where. Needs the right `admin`."""
+    """List the log of keys: created, used, refused, revoked, and from where. Needs the right `admin`."""
     found = await api_keys.key_log(store, after, limit)
     more = page_path(request, after=found[-1].n) if len(found) == limit else None
     return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
 async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
-    """Who you are here, what is there, and where the limits are."""
+    """Describe the caller, the models, policies and agents, and the limits."""
     settings, book = services.settings, services.store.parts.generation.models
     scope = caller.scope
     return Reply(

@@ -1,4 +1,4 @@
-"""Files: upload, look, download; directly into a bucket, and through links that expire."""
+"""Routes of files: upload, directly into a bucket too; describe; download, through expiring links too."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from palaver.server.errors import Refusal
 from palaver.server.rest import schemas
 
 AttachmentId = Annotated[str, Path(**ID)]
-Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="Of a raw upload.")]
+Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="The name of a raw upload.")]
 RangeOf = Annotated[str | None, Header(alias="Range", max_length=512, description="`bytes=0-1023`: one range.")]
 IfRange = Annotated[str | None, Header(max_length=512)]
-TicketOf = Annotated[str | None, Query(max_length=4_096, description="Instead of a header: comes with a link.")]
-# A file is never a page of ours: it is saved, not shown, and what opens it nevertheless may do nothing.
+TicketOf = Annotated[str | None, Query(max_length=4_096, description="Instead of a header: part of a link.")]
+# A file is never a page of this origin: browsers save it, and one that shows it may run nothing.
 SANDBOX = "default-src 'none'; sandbox"
-# Sent as what they are, so that a page can show them as pictures or play them; the rest is only bytes.
-HARMLESS = re.compile(r"(?:image|audio|video)/(?!svg)[\w.+-]+|application/pdf")
+# Sent with their own type, so that a page can show or play them. Other files are sent as bytes.
+DISPLAYABLE = re.compile(r"(?:image|audio|video)/(?!svg)[\w.+-]+|application/pdf")
 LINK_SECONDS = 300
 
 
-# ---- up ------------------------------------------------------------------------------------------------------------
+# ---- upload --------------------------------------------------------------------------------------------------------
 
 
 async def upload_attachment(request: Request, talk: ConversationDep, filename: Filename = None) -> Response:
     """Store a file, at most 50 MB: as the body itself, or as the field `file` of a form.
 
-    Name its id in `attachments` of a turn. What it is, is told by its bytes; a name or a type that says otherwise is
-    refused with 415, and so is what is neither image, PDF, text, office document, audio, video nor archive.
+    Put its id into `attachments` of a turn. Its type is detected from its bytes; a name or type that contradicts them
+    is refused with 415, and so is a file that is not an image, PDF, text, office document, audio, video or archive.
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         data, name, kind = await _read_form(request)
@@ -60,7 +60,7 @@ async def _read_form(request: Request) -> tuple[bytes, str | None, str | None]:
     async with request.form(max_files=1, max_fields=10) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
-            raise InvalidInput("file", "must be a file of the form")
+            raise InvalidInput("file", "must be a file in the form")
         return await file.read(), file.filename, file.content_type
 
 
@@ -71,7 +71,7 @@ def _created_reply(talk: ConversationDep, stored: Attachment) -> Response:
 async def open_upload(
     services: ServicesDep, caller: CallerDep, talk: ConversationDep, body: schemas.NewUpload
 ) -> Response:
-    """A place for a file: PUT its bytes to `url`, then complete it. Into the bucket directly, where there is one."""
+    """Open an upload: PUT the bytes to `url`, then complete it. With a bucket, the bytes go there directly."""
     seconds = body.seconds or services.settings.upload_seconds
     upload = await talk.open_upload(body.filename, media_type=body.media_type, seconds=int(seconds))
     path = f"/api/conversations/{talk.id}/uploads/{upload.id}"
@@ -94,7 +94,7 @@ async def put_upload(
     upload: AttachmentId,
     ticket: TicketOf = None,
 ) -> Response:
-    """The bytes of an upload, where there is no bucket to put them into."""
+    """Receive the bytes of an upload, if the server has no bucket."""
     store.require(WRITE)
     known = services.authenticator.upload_of(ticket, upload)
     await talk.put_upload(known, await request.body())
@@ -104,12 +104,12 @@ async def put_upload(
 async def complete_upload(
     services: ServicesDep, store: StoreDep, talk: ConversationDep, upload: AttachmentId, body: schemas.UploadToken
 ) -> Response:
-    """Look at what was put there: it is counted, sniffed and stored. Safe to repeat."""
+    """Check and store an uploaded file. Can be repeated."""
     store.require(WRITE)
     return _created_reply(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
 
 
-# ---- looking -------------------------------------------------------------------------------------------------------
+# ---- describe ------------------------------------------------------------------------------------------------------
 
 
 async def list_attachments(
@@ -118,14 +118,14 @@ async def list_attachments(
     limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
     before: Annotated[str | None, Query(**ID, description="The id of the last one seen.")] = None,
 ) -> Response:
-    """The newest files of a conversation first, those that no turn has taken yet included."""
+    """List the files of a conversation, newest first, including those without a turn."""
     found = await talk.attachments(limit, before=before)
     more = page_path(request, before=found[-1].id) if len(found) == limit else None
     return Reply({"items": [wire.attachment(one) for one in found], "next": more})
 
 
 async def get_attachment(talk: ConversationDep, attachment: AttachmentId) -> Response:
-    """What is known of a file."""
+    """Describe a file."""
     return Reply(wire.attachment(await talk.attachment(attachment)))
 
 
@@ -135,19 +135,19 @@ async def get_attachment_text(
     start: Annotated[int, Query(ge=0, le=schemas.BIG)] = 0,
     length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
 ) -> Response:
-    """What a PDF, an office document or a text file says. `problem` is why there are no words."""
+    """Return the text of a PDF, an office document or a text file. `problem` says why there is none."""
     found = await talk.attachment_text(attachment)
     shown = {"start": start, "text": found.text[start : start + length], "characters": len(found.text)}
     return Reply({"attachment": found.attachment, "problem": found.problem, **shown})
 
 
-# ---- down ----------------------------------------------------------------------------------------------------------
+# ---- download ------------------------------------------------------------------------------------------------------
 
 
 async def create_link(
     services: ServicesDep, caller: CallerDep, talk: ConversationDep, attachment: AttachmentId, body: schemas.NewLink
 ) -> Response:
-    """An address that has this file for anybody, for a short time: for an `<img>` or a download."""
+    """Create a link to the file that works without credentials for a short time, for an `<img>` or a download."""
     known = await talk.attachment(attachment)
     path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
     seconds = body.seconds or LINK_SECONDS
@@ -165,7 +165,7 @@ async def download_attachment(
     if_none_match: IfNoneMatch = None,
     ticket: TicketOf = None,
 ) -> Response:
-    """The bytes of a file, checked against their hash; or one range of them."""
+    """Download a file, checked against its hash, or one range of it."""
     known = await talk.attachment(attachment)
     headers = _file_headers(known)
     if if_none_match is not None and headers["ETag"] in [
@@ -173,7 +173,7 @@ async def download_attachment(
     ]:
         return Response(status_code=304, headers=headers)
     wanted = _parse_range(range_, known.bytes) if if_range in (None, headers["ETag"]) else None
-    kind = known.media_type if HARMLESS.fullmatch(known.media_type) else "application/octet-stream"
+    kind = known.media_type if DISPLAYABLE.fullmatch(known.media_type) else "application/octet-stream"
     if wanted is None:
         return Response(await talk.read_attachment(known), headers=headers, media_type=kind)
     start, end = wanted
@@ -194,13 +194,13 @@ def _file_headers(known: Attachment) -> dict[str, str]:
 
 
 def content_disposition(filename: str) -> str:
-    """`Content-Disposition` as RFC 6266 has it: the name in ASCII for old readers, and as it is for all others."""
+    """Return `Content-Disposition` (RFC 6266): the name in ASCII for old clients, and unchanged for all others."""
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", filename.encode("ascii", "replace").decode())
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='')}"
 
 
 def _parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Where one range begins and ends. None: the whole file, also for what nobody understands. Raises 416."""
+    """Parse one range. None: the whole file, even if the header is malformed. Raises 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (header or "").replace(" ", ""))
     if match is None or match.groups() == ("", ""):
         return None

@@ -1,4 +1,4 @@
-"""Conversations: create, find, list, search, change, delete."""
+"""Routes of conversations: create, find, list, search, update, delete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
 
 
 async def create_conversation(store: StoreDep, body: schemas.NewConversation) -> Response:
-    """A new conversation; with a key that exists, the one that has it."""
+    """Create a conversation; with a key that exists, return the conversation that has it."""
     fields = sent_fields(body)
     talk = await store.conversation(fields.pop("key", None), owner=fields.pop("owner", None), **fields)
     status = 201 if talk.info.last_event <= 1 else 200
@@ -50,20 +50,20 @@ async def list_conversations(
     group: Literal["date"] | None = None,
     timezone: Annotated[str, Query(max_length=64, description="For the groups: an IANA name.")] = "UTC",
 ) -> Response:
-    """What the caller may see, most recently used first; with groups Today, Yesterday, Previous 7 days, months."""
+    """List the conversations that the caller may see, most recently used first; optionally grouped by date."""
     page = await store.conversations(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
     groups = None
     if group is not None:
         grouped = group_by_date(page.items, store.parts.clock.now(), _zone(timezone))
         groups = [{"name": name, "conversations": [one.id for one in members]} for name, members in grouped]
-    following = None if page.cursor is None else page_path(request, cursor=page.cursor)
+    next_page = None if page.cursor is None else page_path(request, cursor=page.cursor)
     body = {
         "items": [wire.conversation(info) for info in page.items],
         "groups": groups,
         "cursor": page.cursor,
-        "next": following,
+        "next": next_page,
     }
-    return Reply(body, headers={"Link": f'<{following}>; rel="next"'} if following else None)
+    return Reply(body, headers={"Link": f'<{next_page}>; rel="next"'} if next_page else None)
 
 
 def _zone(name: str) -> tzinfo:
@@ -72,34 +72,34 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidInput("timezone", "is not a name of the IANA time zone database") from None
+        raise InvalidInput("timezone", "is not a name in the IANA time zone database") from None
 
 
 async def find_conversation(
     store: StoreDep, key: Annotated[str, Query(max_length=512, min_length=1)], owner: Filter = None
 ) -> Response:
-    """The conversation with the application's own name; none is created."""
+    """Find a conversation by key, without creating one."""
     return Reply(wire.conversation((await store.find(key, owner=owner)).info))
 
 
 async def search_conversations(
     store: StoreDep,
-    q: Annotated[str, Query(max_length=1_000, description="The last word may be the beginning of one.")],
+    q: Annotated[str, Query(max_length=1_000, description="The last word may be a prefix.")],
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Response:
-    """Conversations with these words in their title or text."""
+    """Find conversations with these words in their title or text."""
     return reply_items([wire.found(one) for one in await store.search(q, limit=limit)])
 
 
 async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:
-    """What is known of one."""
+    """Get a conversation."""
     return reply_with_etag(wire.conversation(talk.info), talk.info, if_none_match, {})
 
 
 async def update_conversation(
     talk: ConversationDep, body: schemas.ChangedConversation, if_match: IfMatch = None
 ) -> Response:
-    """Change title, workspace, agent, model, participants, metadata, settings or ttl; what is not named stays."""
+    """Change title, workspace, agent, model, participants, metadata, settings or ttl; other fields stay."""
     try:
         info = await talk.update(expected_updated=last_update_seen(if_match), **sent_fields(body))
     except UpdateConflict as conflict:
@@ -108,7 +108,7 @@ async def update_conversation(
 
 
 async def delete_conversation(talk: ConversationDep) -> Response:
-    """Delete it for good, with its files. Its log stays, without a word of it."""
+    """Delete a conversation permanently, with its files. Its log stays; it has no content."""
     await talk.forget()
     return Response(status_code=204)
 

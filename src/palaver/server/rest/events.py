@@ -1,4 +1,4 @@
-"""Live events of one conversation or of many, and tickets for those who cannot send a header."""
+"""Routes of live events, of one conversation or of many, and of tickets for clients that cannot send a header."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from palaver.server.live import sse
 from palaver.server.live.channel import Channel, Closed
 from palaver.server.live.frames import FeedPosition, Frame
 
-LastEventId = Annotated[str | None, Header(max_length=20_000, description="What EventSource sends by itself.")]
+LastEventId = Annotated[str | None, Header(max_length=20_000, description="EventSource sends it by itself.")]
 AfterPoint = Annotated[
     str | None, Query(max_length=20_000, description="An event number or an `id:` of this stream; 0: from the start.")
 ]
 TicketOf = Annotated[str | None, Query(max_length=20_000, description="Instead of a header; see `create_ticket`.")]
 SILENCE = (Frame("silence", 0, {}), "")
-QUEUED = 64  # frames of a multiplexed stream that wait for a slow client
+QUEUED = 64  # frames of a multiplexed stream that may wait for a slow client
 
 
 async def create_ticket(services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
-    """A short-lived ticket to read events with, for a browser's EventSource, which cannot send a key."""
+    """Create a short-lived ticket to read events, for a browser's EventSource, which cannot send a key."""
     store.require(READ)
     ticket = services.authenticator.ticket(caller)
     return Reply({"ticket": ticket, "expires_in": services.settings.ticket_seconds}, 201)
@@ -46,10 +46,10 @@ async def follow_conversation(
     last_event_id: LastEventId = None,
     ticket: TicketOf = None,
 ) -> Response:
-    """Everything that happens in a conversation, from a point on and then live, as server-sent events.
+    """Stream the events of a conversation, from a position on and then live, as server-sent events.
 
-    `append`, `open`, `delta`, `commit`, `abort` tell of turns; other frames have the kinds of the log. The pieces of a
-    turn's `delta` frames make up its text; `commit` and `abort` have the whole turn. `reset` says that the point is not
+    `append`, `open`, `delta`, `commit`, `abort` are about turns; other frames have the kinds of the log. The `delta`
+    frames of a turn make up its text; `commit` and `abort` have the whole turn. `reset` means that the position is not
     in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream.
     """
     services.check_stream_limit(caller)
@@ -67,8 +67,11 @@ async def follow_conversations(
     last_event_id: LastEventId = None,
     ticket: TicketOf = None,
 ) -> Response:
-    """Many conversations on one connection. The points of an `id:` are in the order of the conversations in the URL,
-    with semicolons between them; each frame's data names its conversation."""
+    """Stream the events of several conversations on one connection.
+
+    The positions of an `id:` are in the order of the conversations in the URL, separated by semicolons; the data of
+    each frame names its conversation.
+    """
     if len(conversation) > services.settings.max_feeds:
         limit = services.settings.max_feeds
         raise Refusal(413, f"at most {limit} conversations", field="conversation", limit=limit, size=len(conversation))
@@ -90,7 +93,7 @@ class _Feed:
         self.is_lost = False
 
     async def begin(self, point: str | None) -> None:
-        """Find the point in the log. One that is not there is told as a reset."""
+        """Find the start position in the log. One that is not there leads to a reset."""
         found = FeedPosition() if point is None or point == "" else FeedPosition.parse(point)
         if found is not None and found.n:
             here = EventQuery(after=found.n - 1, limit=1)
@@ -101,14 +104,14 @@ class _Feed:
         self.point = found or FeedPosition(self.talk.info.last_event)
 
     async def check(self) -> None:
-        """Whether the caller may still read here."""
+        """Raise if the caller may no longer read the conversation."""
         await self.services.authenticator.still_allowed(self.caller)
         await self.talk.refresh()
 
     async def frames(self) -> AsyncIterator[tuple[Frame, str] | None]:
-        """The frames, a reset before them where the point was lost, and a last one that says why it ends.
+        """Yield the frames, after a reset if the position was lost, and a last one that says why the stream ends.
 
-        None is a silence.
+        None stands for a silence.
         """
         if self.is_lost:
             yield Frame("reset", self.point.n, {"last_event": self.point.n}), str(self.point)
@@ -116,9 +119,9 @@ class _Feed:
             async with AsyncExitStack() as stack:
                 hub, silence = self.services.hub, self.services.settings.heartbeat
                 channel: Channel = await stack.enter_async_context(hub.channel(self.talk.info.tenant, self.talk.id))
-                async for told in channel.follow_while(self.point, silence, self.check):
-                    yield told
-        except (Closed, EngineUnavailable):  # another process, or this one a little later, goes on from here
+                async for sent in channel.follow_while(self.point, silence, self.check):
+                    yield sent
+        except (Closed, EngineUnavailable):  # the client resumes here, with another process or later
             yield Frame("closing", self.point.n, {}), str(self.point)
         except Gone:
             yield Frame("gone", self.point.n, {}), str(self.point)
@@ -126,8 +129,8 @@ class _Feed:
             yield Frame("denied", self.point.n, {}), str(self.point)
 
     async def encoded_frames(self) -> AsyncIterator[bytes]:
-        async for told in self.frames():
-            yield sse.PING if told is None else sse.frame(told[0].kind, told[0].encoded, told[1])
+        async for sent in self.frames():
+            yield sse.PING if sent is None else sse.frame(sent[0].kind, sent[0].encoded, sent[1])
 
 
 def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) -> Response:
@@ -141,15 +144,15 @@ def _stream(services: Services, caller: Caller, frames: AsyncIterator[bytes]) ->
 
 
 async def _merge_feeds(feeds: list[_Feed]) -> AsyncIterator[bytes]:
-    """The frames of all feeds as they come. An id holds the points of all of them, as far as they were sent."""
+    """Merge the frames of all feeds as they arrive. Each id holds the positions of all feeds."""
     queue: asyncio.Queue[tuple[int, tuple[Frame, str] | Exception | None]] = asyncio.Queue(QUEUED)
 
     async def pump(number: int, feed: _Feed) -> None:
         try:
-            async for told in feed.frames():
-                await queue.put((number, told or SILENCE))
+            async for sent in feed.frames():
+                await queue.put((number, sent or SILENCE))
             await queue.put((number, None))
-        except Exception as problem:  # or the reader would wait for this feed for ever
+        except Exception as problem:  # otherwise the reader would wait for this feed for ever
             await queue.put((number, problem))
 
     points = [str(feed.point) for feed in feeds]
@@ -157,16 +160,16 @@ async def _merge_feeds(feeds: list[_Feed]) -> AsyncIterator[bytes]:
     left = set(range(len(feeds)))
     try:
         while left:
-            number, told = await queue.get()
-            if isinstance(told, Exception):
-                raise told
-            if told is None:
+            number, sent = await queue.get()
+            if isinstance(sent, Exception):
+                raise sent
+            if sent is None:
                 left.discard(number)
-            elif told is SILENCE:
-                if number == min(left):  # one heart is enough
+            elif sent is SILENCE:
+                if number == min(left):  # one feed keeps the connection alive for all
                     yield sse.PING
             else:
-                frame, points[number] = told
+                frame, points[number] = sent
                 data = {**frame.data, "conversation": feeds[number].talk.id}
                 yield sse.frame(frame.kind, data, ";".join(points))
     finally:

@@ -1,4 +1,4 @@
-"""Answers: generate, regenerate, stop."""
+"""Routes of answers: generate, regenerate, stop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from palaver.server.live.answers import Answer
 from palaver.server.rest import schemas
 from palaver.server.rest.turns import find_attachments, find_question
 
-RECENT = 200  # turns among which the question of an answer is looked for
+RECENT = 200  # turns among which the question of an answer is searched
 
 
 async def generate(
@@ -44,10 +44,10 @@ async def generate(
     body: schemas.Question,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Store the message, build the context, ask the model, store the reply while it comes, run its tools.
+    """Store the message, build the context, call the model, store the answer while it streams, run its tools.
 
     With `stream`, or `Accept: text/event-stream`: frames `message`, `delta`, `reasoning`, `tool_calls`, `tool_result`,
-    and at the end `done` or `error`. Hanging up does not end the answer: follow it at `/events`, or stop it at `/stop`.
+    and at the end `done` or `error`. Disconnecting does not stop it: follow it at `/events`, stop it at `/stop`.
     """
     options = _options(services, store, talk, body)
     message = options.pop("message", None)
@@ -66,7 +66,7 @@ async def regenerate(
     turn: TurnId,
     body: schemas.Regenerate,
 ) -> Response:
-    """Ask the question of an answer again. Question and answer become a new branch; the old one stays."""
+    """Answer a question again. Question and answer become a new branch; the old one stays."""
     old = await talk.turn(turn)
     question = old if old.role == "user" else find_question(await talk.history(RECENT, before=old), old)
     options = _options(services, store, talk, body)
@@ -77,7 +77,7 @@ async def regenerate(
 
 
 async def stop(talk: ConversationDep) -> Response:
-    """Stop the answers of this conversation, in whichever process they are made. What came is kept."""
+    """Stop the running answers of a conversation, in every process. The text so far is kept."""
     return Reply({"event": await talk.ask_to_stop()}, 202)
 
 
@@ -86,7 +86,7 @@ async def stop(talk: ConversationDep) -> Response:
 
 def _options(services: Services, store: Store, talk: Conversation, body: schemas.AnswerOptions) -> dict[str, Any]:
     options = {name: value for name, value in sent_fields(body, "stream").items() if value is not None}
-    if "instructions" in options:  # they are a system prompt by another name
+    if "instructions" in options:  # a system prompt
         store.require(SYSTEM)
     if "settings" in options:
         options["settings"] = {name: one for name, one in options["settings"].items() if one is not None}
@@ -106,7 +106,7 @@ async def _answer_reply(
 
 
 async def _answer_frames(talk: Conversation, answer: Answer) -> AsyncIterator[bytes]:
-    """The answer as server-sent events. The first frame says where to follow it when this connection breaks."""
+    """Yield the answer as server-sent events. The first frame says where to follow it if the connection breaks."""
     events = f"/api/conversations/{talk.id}/events?after={talk.info.last_event}"
     yield sse.frame("start", {"conversation": talk.id, "events": events})
     try:
@@ -120,7 +120,7 @@ async def _answer_frames(talk: Conversation, answer: Answer) -> AsyncIterator[by
 
 
 def encode_event(event: GenerateEvent) -> bytes:
-    """One event of an answer as a frame. Pure."""
+    """Encode one event of an answer as a frame."""
     if isinstance(event, MessageStored):
         return sse.frame("message", {"turn": wire.turn(event.turn)})
     if isinstance(event, TextDelta):
@@ -135,7 +135,7 @@ def encode_event(event: GenerateEvent) -> bytes:
 
 
 async def _final_body(talk: Conversation, turn: Turn) -> dict[str, Any]:
-    """The end of an answer: the turn, what it cost, and how its prompt was filled."""
+    """Build the last frame of an answer: the turn, its usage, and a summary of its prompt."""
     record = await _last_request(talk, turn)
     response = (record.response if record is not None else None) or {}
     return {
@@ -147,7 +147,7 @@ async def _final_body(talk: Conversation, turn: Turn) -> dict[str, Any]:
 
 
 async def _last_request(talk: Conversation, turn: Turn) -> Record | None:
-    """The record of the last call for an answer. None for a participant: a prompt may quote what they cannot see."""
+    """Return the record of the last model call of an answer. None for non-owners: prompts may quote other turns."""
     try:
         records = await talk.requests(1, turn=turn)
     except PermissionDenied:

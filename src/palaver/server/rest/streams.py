@@ -1,4 +1,4 @@
-"""Turns that a client writes piece by piece: open, chunk, renew, commit, abort."""
+"""Routes of turns that a client streams: open, chunk, renew, commit, abort."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from palaver.server.rest import schemas
 async def open_stream(
     talk: ConversationDep, body: schemas.NewStream, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
-    """Open a pending turn. Somebody must write to it, or renew it, within 30 seconds, or it is sealed as aborted."""
+    """Open a pending turn. Without a chunk or a renewal within 30 seconds it is sealed as aborted."""
     fields = {name: value for name, value in sent_fields(body, "expected_seq").items() if value is not None}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
@@ -36,12 +36,12 @@ async def open_stream(
 
 
 async def write_chunk(talk: ConversationDep, turn: TurnId, body: schemas.Chunk) -> Response:
-    """Store piece number `n`. It is on disk when the answer comes, which has the number of the next."""
+    """Store chunk number `n`, and return the number of the next. It is on disk when the response arrives."""
     return Reply({"next": await talk.append_chunk(turn, body.n, body.text)})
 
 
 async def renew_stream(talk: ConversationDep, turn: TurnId) -> Response:
-    """A sign of life from the writer."""
+    """Renew the lease of a pending turn."""
     await talk.append_renew(turn)
     return Response(status_code=204)
 
@@ -53,5 +53,5 @@ async def commit_stream(talk: ConversationDep, turn: TurnId, body: schemas.Strea
 
 
 async def abort_stream(talk: ConversationDep, turn: TurnId) -> Response:
-    """Seal the turn as aborted: out of the active view, its text kept for the record."""
+    """Seal the turn as aborted: it leaves the active view, and its text stays on record."""
     return Reply(wire.turn(await talk.append_abort(turn)))

@@ -1,4 +1,4 @@
-"""Turns: append, read, edit, forget, branches."""
+"""Routes of turns: append, read, edit, forget, branches, search."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _draft_fields(
 async def append_turn(
     talk: ConversationDep, body: schemas.NewTurn, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
-    """Store one turn. It is on disk when the answer comes."""
+    """Append one turn. It is on disk when the response arrives."""
     fields = await _draft_fields(talk, body, "expected_seq", replaced=body.replaces)
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
@@ -70,7 +70,7 @@ async def append_turn(
 
 
 async def append_turns(talk: ConversationDep, body: schemas.NewTurns, if_match: IfMatch = None) -> Response:
-    """Store up to 1,000 turns in one transaction: all of them or none."""
+    """Append up to 1,000 turns in one transaction: all of them or none."""
     batch = cast("list[TurnInput]", [await _draft_fields(talk, one) for one in body.turns])
     try:
         turns = await talk.append_many(batch, expected_seq=resolve_expected_seq(if_match, body.expected_seq))
@@ -93,7 +93,7 @@ async def list_turns(
     role: Names = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The latest turns of the active view, oldest first. `older` leads to the page before, `newer` to the one after."""
+    """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it."""
     found = await talk.history(
         limit + 1,
         before=before,
@@ -126,12 +126,12 @@ async def list_turns(
 
 
 async def get_turn(talk: ConversationDep, turn: TurnId) -> Response:
-    """One turn, as it is now, whatever its state."""
+    """Get one turn in its current state."""
     return Reply(wire.turn(await talk.turn(turn)))
 
 
 async def forget_turn(talk: ConversationDep, turn: TurnId) -> Response:
-    """Delete a turn for good: from rows, indexes, summaries, facts, records of requests and files."""
+    """Delete a turn permanently: from rows, indexes, summaries, facts, records of requests and files."""
     await talk.forget(turn)
     return Response(status_code=204)
 
@@ -139,7 +139,7 @@ async def forget_turn(talk: ConversationDep, turn: TurnId) -> Response:
 async def edit_turn(
     talk: ConversationDep, turn: TurnId, body: schemas.EditedTurn, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """A new version of a turn, in its place. The old one stays for the record, and can be switched back to."""
+    """Replace a turn with a new version. The old one stays on record, and can be made active again."""
     old = await talk.turn(turn)
     fields = {"actor": old.actor, **await _draft_fields(talk, body, replaced=old.id)}
     if idempotency_key is not None:
@@ -150,25 +150,25 @@ async def edit_turn(
 
 
 async def switch_branch(talk: ConversationDep, turn: TurnId) -> Response:
-    """Make the active view lead through this turn."""
+    """Make the branch of this turn active."""
     await talk.switch(turn)
     return Reply(wire.conversation(await talk.refresh()))
 
 
 async def list_branches(talk: ConversationDep, turn: Cursor = None) -> Response:
-    """The places with more than one version: everywhere, or at one turn's place."""
+    """List the positions with more than one version: all, or that of one turn."""
     return reply_items([wire.branch(one) for one in await talk.branches(turn)])
 
 
 async def search_turns(
     talk: ConversationDep, q: Annotated[str, Query(max_length=1_000)], limit: Annotated[int, Query(ge=1, le=100)] = 10
 ) -> Response:
-    """Turns that hold words of `q`."""
+    """Find turns that contain words of `q`."""
     return reply_items([wire.match(one) for one in await talk.search(q, limit)])
 
 
 def find_question(turns: list[Turn], answer: Turn) -> Turn:
-    """The user's turn that an answer belongs to."""
+    """Find the user turn that an answer belongs to."""
     asked = answer.metadata.get("answers")
     for turn in reversed(turns):
         if turn.role == "user" and (turn.id == asked or asked is None):

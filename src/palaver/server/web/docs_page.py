@@ -1,4 +1,4 @@
-"""The API on one page, made from the OpenAPI document. No script, nothing from another host."""
+"""The API on one page, rendered from the OpenAPI document, without scripts and resources of other hosts."""
 
 from __future__ import annotations
 

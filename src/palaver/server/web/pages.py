@@ -1,4 +1,4 @@
-"""The web app: files that were built from `web/`, kept in memory, and the page that shows somebody else's picture."""
+"""The web app: files built from `web/`, kept in memory, and the page that shows an image from another host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-# What is named by its hash never changes; everything else is asked for again.
+# Files named by their hash never change; all others are revalidated.
 FOREVER, ASK = "public, max-age=31536000, immutable", "no-cache"
 PICTURE = "body{margin:0}img{display:block;margin:auto;max-width:100%;max-height:100vh}"
 PICTURE_HASH = base64.b64encode(hashlib.sha256(PICTURE.encode()).digest()).decode()
@@ -37,7 +37,7 @@ PICTURE_HASH = base64.b64encode(hashlib.sha256(PICTURE.encode()).digest()).decod
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file, with its packed forms."""
+    """A file and its compressed versions."""
 
     media_type: str
     plain: bytes
@@ -52,7 +52,7 @@ class StaticFile:
 
 
 def read_built_files(folder: Path = STATIC) -> dict[str, StaticFile]:
-    """Every file by its path; nothing where the app was not built."""
+    """Read every file, by path. Empty if the app was not built."""
     found = {}
     for file in sorted(folder.rglob("*")):
         if file.suffix in TYPES:
@@ -63,7 +63,7 @@ def read_built_files(folder: Path = STATIC) -> dict[str, StaticFile]:
 
 
 def add_pages(app: FastAPI, files: dict[str, StaticFile]) -> bool:
-    """Serve the app at `/`. False when there is none."""
+    """Serve the app at `/`. Returns False if there is none."""
     if "index.html" not in files:
         return False
 
@@ -85,17 +85,17 @@ def _serve(file: StaticFile, headers: dict[str, str]) -> Callable[[Request], Awa
 
 
 async def show_picture(url: str = Query(max_length=4_000)) -> Response:
-    """A page with one picture from elsewhere, for a frame without rights: the app's own page may load none."""
+    """Show one image from another host, for a sandboxed frame: the app's own page may not load any."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or set(url) & set("\"'<>\\ ;,\t\r\n"):
-        raise Refusal(422, "url: must be the address of a picture", field="url")
+        raise Refusal(422, "url: must be the URL of an image", field="url")
     host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     policy = (
         f"default-src 'none'; img-src {host}; style-src 'sha256-{PICTURE_HASH}'; sandbox; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     )
     text = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Picture</title><style>{PICTURE}</style>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Image</title><style>{PICTURE}</style>'
         f'<img src="{escape(url)}" alt="" referrerpolicy="no-referrer"></html>'
     )
     return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Frame-Options": "SAMEORIGIN"})

@@ -63,7 +63,7 @@ class NewConversation(ConversationFields):
 
 
 class ChangedConversation(ConversationFields):
-    model_config = ConfigDict(**examples({"title": "What I can eat"}), extra="forbid")
+    model_config = ConfigDict(**examples({"title": "Food I can eat"}), extra="forbid")
 
 
 class DateGroup(ResponseBody):
