@@ -19,6 +19,7 @@ from rich.table import Table
 
 import palaver
 from bench.texts import Texts
+from palaver.conversations.internals import components_of
 
 Slice = Callable[[Any], Awaitable[Any]]
 
@@ -177,7 +178,7 @@ async def settle(store: palaver.Store) -> None:
 
     Summaries, notes and vectors are not waited for: they are memory's work, done in the writers' pauses.
     """
-    await store.engine.index_all()
+    await components_of(store).engine.index_all()
 
 
 # ---- showing -------------------------------------------------------------------------------------------------------

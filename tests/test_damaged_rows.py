@@ -14,7 +14,7 @@ from tests.test_tampering import original as original
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.store import conversation_of
+from palaver.conversations.internals import conversation_of
 from palaver.errors import PalaverError, RowUnreadable
 from palaver.testing import FakeClock
 

@@ -28,8 +28,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "library.md").read_text()
 ROW = re.compile(r"^\| (.+?) \|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
-# Without an underscore, because other modules call them; the page says that they are no verbs.
-OURS = {"require"}
 
 
 def section(title: str) -> str:
@@ -57,7 +55,7 @@ def signature(function: Any) -> str:
 def test_every_verb_is_there_with_its_parameters(kind: type) -> None:
     told = [CODE.findall(first)[0] for first, _ in rows(kind.__name__) if "(" in first]
     public = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
-    others = {name for name, value in public.items() if name in OURS or isinstance(value, property)}
+    others = {name for name, value in public.items() if isinstance(value, property)}
     assert sorted(told) == sorted(name + signature(value) for name, value in public.items() if name not in others)
     assert [name for name in others if not re.search(rf"[`.]{name}`", section(kind.__name__))] == []
 

@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
-from palaver.conversations.store import conversation_of
+from palaver.conversations.internals import conversation_of
 
 # Columns that `verify` does not vouch for, each with its reason.
 NOT_VOUCHED = {

@@ -17,6 +17,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
+from palaver.conversations.internals import components_of
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.writer import Writer, WriterTuning
@@ -42,10 +43,10 @@ PATIENT = WriterTuning(busy_seconds=60.0)  # on a slow machine the loop must not
 
 def writer_of(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
     """The store's writer, set to believe that commits take this many seconds on average."""
-    assert isinstance(store.engine, SQLiteEngine)
-    store.engine.writer.average_seconds = average
-    store.engine.writer.tuning = tuning
-    return store.engine.writer
+    assert isinstance(components_of(store).engine, SQLiteEngine)
+    components_of(store).engine.writer.average_seconds = average
+    components_of(store).engine.writer.tuning = tuning
+    return components_of(store).engine.writer
 
 
 async def idle_writer(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
@@ -271,6 +272,7 @@ async def test_a_write_that_is_cancelled_when_the_thread_has_it_complains_to_nob
 
 FORK = """
 import asyncio, os, sys, palaver
+from palaver.conversations.internals import components_of
 
 async def try_out(talk):
     for use in (lambda: talk.append("user", "from a fork"), talk.refresh):
@@ -282,7 +284,7 @@ async def try_out(talk):
 async def main():
     async with palaver.open(sys.argv[1], embedder=None, worker=False) as store:
         talk = await store.conversation("x")
-        store.engine.writer.average_seconds = 0.0
+        components_of(store).engine.writer.average_seconds = 0.0
         child = os.fork()
         if not child:
             try:

@@ -11,6 +11,7 @@ import pytest
 from tests.compat.conftest import Opener, Program, anonymous, application, signed_in
 
 import palaver
+from palaver.conversations.internals import components_of
 from palaver.errors import ConversationGone
 
 # The SQL that PostgREST makes of .insert(row) and of .insert([row, row]).
@@ -98,7 +99,7 @@ async def test_contexts_count_the_tokens_of_rows_that_sql_only_guessed(program: 
             await insert(by, message(session, f"{place} {dense}", "assistant" if place % 2 else "user"))
         talk = await store.find(str(session))
         context = await talk.build_context(token_budget=1_500)
-        counted = sum(store.desk.count(str(one["content"])) for one in context.messages)
+        counted = sum(components_of(store).drafts.count(str(one["content"])) for one in context.messages)
         assert counted <= context.tokens <= 1_500
 
 

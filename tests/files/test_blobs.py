@@ -14,6 +14,7 @@ from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import TAKEN
 
 import palaver
+from palaver.conversations.internals import components_of
 from palaver.core import validation
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
 from palaver.files.storage import FolderBlobs, _translated, open_blobs
@@ -100,10 +101,10 @@ async def test_files_live_in_the_place_that_was_named_and_go_with_their_turn(pla
         turn = await talk.append("user", "look", attachments=[file])
         assert await talk.read_attachment(file) == PNG
         assert file.path.startswith(f"ada/{talk.id}/")
-        assert await names(store.blobs) == [file.path]
+        assert await names(components_of(store).blobs) == [file.path]
         await talk.verify()
         await talk.forget(turn)
-        assert await names(store.blobs) == []
+        assert await names(components_of(store).blobs) == []
 
 
 async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(bucket: str, tmp_path: Path) -> None:  # noqa: F811
@@ -124,18 +125,18 @@ async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(
             (await browser.put(liar.url, content=b"no cat at all")).raise_for_status()
         with pytest.raises(FileRefused):
             await talk.complete_upload(liar)
-        assert await names(store.blobs) == sorted([file.path, upload.path])
+        assert await names(components_of(store).blobs) == sorted([file.path, upload.path])
 
 
 async def test_an_upload_that_is_too_large_is_refused_before_it_is_read(place: str, tmp_path: Path) -> None:
     async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=place, worker=False) as store:
         talk = await store.conversation("k")
         upload = await talk.open_upload("a.txt")
-        await store.blobs.put(upload.path, bytes(validation.MAX_FILE + 1))
+        await components_of(store).blobs.put(upload.path, bytes(validation.MAX_FILE + 1))
         with pytest.raises(TooLarge) as refusal:
             await talk.complete_upload(upload)
         assert (refusal.value.field, refusal.value.limit) == ("data", validation.MAX_FILE)
-        assert await names(store.blobs) == []
+        assert await names(components_of(store).blobs) == []
 
 
 async def test_a_sweep_removes_what_nobody_names_and_nothing_of_anybody_elses(place: str, tmp_path: Path) -> None:
@@ -145,9 +146,9 @@ async def test_a_sweep_removes_what_nobody_names_and_nothing_of_anybody_elses(pl
         file = await talk.attach(PNG)
         await talk.append("user", "look", attachments=[file])
         await talk.put_upload(await talk.open_upload("never.txt"), b"never completed")
-        await store.blobs.put(f"ada/{'0' * 26}/x", b"of another database")
+        await components_of(store).blobs.put(f"ada/{'0' * 26}/x", b"of another database")
         clock.set(datetime.now(UTC))  # a bucket has a clock of its own
         assert (await store.sweep()).files == 0
         clock.advance(3 * 86_400)
         assert (await store.sweep()).files == 1
-        assert await names(store.blobs) == sorted([file.path, f"ada/{'0' * 26}/x"])
+        assert await names(components_of(store).blobs) == sorted([file.path, f"ada/{'0' * 26}/x"])

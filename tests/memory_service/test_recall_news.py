@@ -11,6 +11,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
+from palaver.conversations.internals import components_of
 from palaver.errors import PalaverError
 from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
@@ -94,10 +95,13 @@ class Life:
 async def test_what_is_known_is_what_is_there(tmp_path: Path, seed: int) -> None:
     async with palaver.open(url(tmp_path), user="ada", embedder=None, worker=False) as store:
         talks = [await store.conversation(f"talk {n}") for n in range(3)]
-        life, old = Life(store, talks, seed), RecallService(store.engine, None, store.parts.clock)
+        life, old = (
+            Life(store, talks, seed),
+            RecallService(components_of(store).engine, None, components_of(store).clock),
+        )
         places = [RecallScope(conversation=talks[0].id), RecallScope(owner="ada"), RecallScope()]
         for _ in range(STEPS):
             await life.step()
-            new = RecallService(store.engine, None, store.parts.clock)
+            new = RecallService(components_of(store).engine, None, components_of(store).clock)
             for where in places:
                 assert await known(old, store, where) == await known(new, store, where)

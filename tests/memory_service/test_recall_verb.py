@@ -13,6 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
+from palaver.conversations.internals import components_of
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.ports.recall import ProfileRows, RecallScope
 from palaver.recall import ranking
@@ -125,7 +126,7 @@ async def test_edits_do_not_pile_up_in_what_is_remembered(tmp_path: Path) -> Non
         for n in range(10):
             last = await talk.append("user", f"{PEANUTS} {n}", replaces=last)
             await said(talk, "peanuts")
-        (vectors,) = store.parts.prompter.recall._vectors.values()
+        (vectors,) = components_of(store).contexts.recall._vectors.values()
         assert [len(block.tids) for block in vectors.blocks] == [5]
 
 
@@ -282,7 +283,7 @@ async def test_recall_goes_on_when_the_last_vector_is_gone(tmp_path: Path) -> No
 
 async def test_many_turns_that_have_no_vector_yet_are_found_by_their_words(tmp_path: Path) -> None:
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
-        store.parts.prompter.recall.limits = RecallLimits(all_vectors=10)
+        components_of(store).contexts.recall.limits = RecallLimits(all_vectors=10)
         talk = await store.conversation("t")
         await talk_on(talk, 30)
         await talk.append("user", PEANUTS)
@@ -296,15 +297,15 @@ async def test_a_new_standing_instruction_is_learned_without_reading_everything_
         talk = await store.conversation("t")
         await talk_on(talk, 60)
         await store.settle()
-        recaller, where = store.parts.prompter.recall, RecallScope(conversation=talk.id)
+        recaller, where = components_of(store).contexts.recall, RecallScope(conversation=talk.id)
         told: list[ProfileRows] = []
-        profile = store.engine.profile
+        profile = components_of(store).engine.profile
 
         async def noted(*given: Any) -> ProfileRows:
             told.append(await profile(*given))
             return told[-1]
 
-        monkeypatch.setattr(store.engine, "profile", noted)
+        monkeypatch.setattr(components_of(store).engine, "profile", noted)
         before = await recaller.rank(store.scope, where, "soup", 5)
         said = await talk.append("user", "From now on, always answer in French.")
         unmarked = await recaller.rank(store.scope, where, "soup", 5)
@@ -335,7 +336,7 @@ async def test_explain_speaks_of_its_own_question_and_of_no_other(
     async with palaver.open(url(tmp_path), embedder=HalfTheTime(), worker=False) as store:
         talk = await store.conversation("t")
         await talk.append("user", PEANUTS)
-        recaller = store.parts.prompter.recall
+        recaller = components_of(store).contexts.recall
         found, go_on = asyncio.Event(), asyncio.Event()
         quotes = recaller.quotes
 

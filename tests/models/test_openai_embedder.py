@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import palaver
+from palaver.conversations.internals import components_of
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.openai.embedder import MAX_BATCH, MAX_BATCH_BYTES, MAX_TEXT_BYTES, OpenAIEmbedder
@@ -278,7 +279,7 @@ async def test_recall_finds_by_meaning_what_shares_no_word(service: Service) -> 
         await store.settle()
         hits = await chat.recall("Which feline?", k=1)
         assert [hit.turn.text for hit in hits] == ["Our kitten is called Miso."]
-        assert await store.engine.embedding_backlog("openai:tiny") == 0
+        assert await components_of(store).engine.embedding_backlog("openai:tiny") == 0
     await model.aclose()
 
 
@@ -291,7 +292,7 @@ async def test_while_the_service_is_down_words_still_work_and_vectors_come_later
             await chat.append("user", text)
         hits = await chat.recall("Miso", k=1)
         assert [hit.turn.text for hit in hits] == ["Our kitten is called Miso."]
-        recaller = store.parts.prompter.recall
+        recaller = components_of(store).contexts.recall
         ranking = await recaller.rank(store.scope, palaver.ports.RecallScope(conversation=chat.id), "Miso", 5)
         assert ranking.note == "by words alone: openai:tiny could not answer"
         service.replies = [refusal(503)]  # for the first try at the vectors; the second comes a second later

@@ -8,7 +8,8 @@ import pytest
 from tests.over_supabase.conftest import Project
 
 from palaver.conversations import sessions
-from palaver.conversations.store import Store, components_of, sessions_of
+from palaver.conversations.internals import components_of, sessions_of
+from palaver.conversations.store import Store
 
 
 def session_of(store: Store, token: sessions.Token) -> sessions.Session:

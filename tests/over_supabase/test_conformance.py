@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.over_supabase.conftest import Project
 
-from palaver.conversations.store import Store, components_of
+from palaver.conversations.internals import components_of
+from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
 from palaver.testing import GUARANTEES, Guarantee

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 import palaver
+from palaver.conversations.internals import components_of
 
 NAMES = [f"PALAVER_TEST_SUPABASE_{name}" for name in ("URL", "KEY", "TOKEN", "OTHER_TOKEN")]
 MISSING = [name for name in NAMES if not os.environ.get(name)]
@@ -37,7 +38,7 @@ async def test_a_real_project_keeps_a_conversation_for_its_owner() -> None:
             with pytest.raises(palaver.ConversationNotFound):
                 await other.get(talk.id)
             with pytest.raises(palaver.PalaverError):
-                await other.blobs.get(file.path)
+                await components_of(other).blobs.get(file.path)
         finally:
             await talk.forget()
         with pytest.raises(palaver.ConversationGone):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.over_supabase.conftest import Project
 
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.errors import InvalidInput, PermissionDenied
@@ -26,7 +27,7 @@ WRITING: dict[str, dict[str, Any]] = {
 
 async def rpc(store: Store, function: str, **args: Any) -> Any:
     """Call a function as any client could with the token."""
-    return await store.engine.transport.rows(function, {"who": {}, **args}, read=False)  # type: ignore[attr-defined]
+    return await components_of(store).engine.transport.rows(function, {"who": {}, **args}, read=False)  # type: ignore[attr-defined]
 
 
 async def test_a_token_without_the_right_stores_no_system_turn(project: Project) -> None:

@@ -17,13 +17,14 @@ from tests.supabase_server import user_id
 
 import palaver
 from palaver import InvalidInput, PermissionDenied, Scope, TokenRefused
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine, is_secret
 
 
 def client_of(store: Store) -> Any:
-    assert isinstance(store.engine, SupabaseEngine)
-    return store.engine.project.client
+    assert isinstance(components_of(store).engine, SupabaseEngine)
+    return components_of(store).engine.project.client
 
 
 async def test_the_database_says_who_is_asking(project: Project) -> None:

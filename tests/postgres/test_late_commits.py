@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import palaver
+from palaver.conversations.internals import components_of
 from palaver.engines.postgres import rows, transports
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.engines.postgres.transports import as_json
@@ -12,10 +13,10 @@ from palaver.ports.recall import RecallScope
 async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, postgres_url: str) -> None:
     async with palaver.open(postgres_url, user="ada", embedder=None, worker=False) as store:
         slow, quick = await store.conversation("slow"), await store.conversation("quick")
-        recaller, where = store.parts.prompter.recall, RecallScope(owner="ada")
+        recaller, where = components_of(store).contexts.recall, RecallScope(owner="ada")
         await quick.append("user", "first")
         assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
-        who = RpcClient(None, store.parts.clock).scope_params(store.scope)  # type: ignore[arg-type]
+        who = RpcClient(None, components_of(store).clock).scope_params(store.scope)  # type: ignore[arg-type]
         drafts = as_json([rows.draft_json(slow._draft("user", "late"))])
         async with transports.open_connection(postgres_database) as connection, connection.transaction():
             append = "SELECT * FROM palaver_api.append(who => $1, conversation => $2, drafts => $3)"

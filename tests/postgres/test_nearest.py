@@ -8,6 +8,7 @@ import pytest
 
 import palaver
 from palaver import Store
+from palaver.conversations.internals import components_of
 from palaver.recall.service import RecallLimits
 from palaver.testing import HashEmbedder
 
@@ -36,7 +37,7 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(postgres_url: str
     found = {}
     for many in (10_000, 100):
         async with palaver.open(postgres_url, embedder=HashEmbedder(384), worker=False) as store:
-            store.parts.prompter.recall.limits = RecallLimits(all_vectors=many)
+            components_of(store).contexts.recall.limits = RecallLimits(all_vectors=many)
             talk = await fill(store, 600) if many > 600 else await store.conversation("long")
             hits = [await talk.recall(question, k=10, scope=scope) for question in questions]
             found[many] = [{hit.turn.id for hit in each if hit.turn} for each in hits]
@@ -47,9 +48,9 @@ async def test_the_nearest_are_ranked_as_if_all_were_looked_at(postgres_url: str
 async def test_when_the_index_finds_too_little_every_vector_is_looked_at(postgres_url: str) -> None:
     """For an embedder whose vectors have a length without an index."""
     async with palaver.open(postgres_url, embedder=HashEmbedder(48), worker=False) as store:
-        store.parts.prompter.recall.limits = RecallLimits(all_vectors=100, nearest=250)
+        components_of(store).contexts.recall.limits = RecallLimits(all_vectors=100, nearest=250)
         talk = await fill(store, 200)
-        ranking = await store.parts.prompter.recall.rank(
+        ranking = await components_of(store).contexts.recall.rank(
             store.scope, palaver.ports.RecallScope(conversation=talk.id), "owl", 1_000
         )
         assert len(ranking.order) == 200

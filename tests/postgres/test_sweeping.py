@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.store import components_of
+from palaver.conversations.internals import components_of
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.testing import FakeClock
@@ -63,6 +63,6 @@ async def test_loose_files_of_others_go_while_a_conversation_is_deleted(store: S
     gone, other = await store.conversation("gone"), await store.conversation("other")
     for talk in (gone, other):
         await talk.attach(b"loose")
-    store.parts.clock.advance(2 * 86_400)  # type: ignore[attr-defined]
+    components_of(store).clock.advance(2 * 86_400)  # type: ignore[attr-defined]
     await swept_beside_it(store, gone, postgres_database)
     assert await other.attachments() == []

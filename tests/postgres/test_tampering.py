@@ -15,7 +15,7 @@ from tests.test_tampering import fill
 
 import palaver
 from palaver import Scope, Store
-from palaver.conversations.store import conversation_of
+from palaver.conversations.internals import conversation_of
 
 PROVED = ("turns", "events", "conversations")
 OF_THIS_DATABASE = "a number of this database, or a figure that is made from the rows: a copy elsewhere has others"

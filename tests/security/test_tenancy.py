@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Attachment, Conversation, ConversationInfo, Scope, Store, Turn
-from palaver.conversations.store import conversation_of
+from palaver.conversations.internals import conversation_of
 from palaver.model import Upload
 from palaver.ports.queries import Record
 
@@ -302,7 +302,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "conversation": gets_another_one,
 }
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
-HOUSEKEEPING = {"scoped", "require", "settle", "signed_in"}
+HOUSEKEEPING = {"scoped", "settle", "signed_in"}
 
 
 def test_every_verb_of_a_store_has_a_case() -> None:

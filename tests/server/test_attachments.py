@@ -17,6 +17,7 @@ from tests.files.samples import REFUSED, TAKEN, pdf, zipped
 from tests.server.conftest import Running, ok, running
 
 from palaver.conversations.api_keys import revoke_key
+from palaver.conversations.internals import components_of
 from palaver.model import Scope
 from palaver.server.auth import Caller
 from palaver.server.rest.attachments import content_disposition
@@ -264,7 +265,7 @@ def test_a_link_is_over_when_its_time_or_its_key_is(guarded: Running) -> None:
         assert nobody.get(path, params={"ticket": over}).status_code == 401
         assert nobody.get(link["url"]).status_code == 200
         store = services.store.scoped(Scope.of("acme", None))
-        [known] = guarded.do(services.store.engine.api_keys(Scope.of("acme", None)))
+        [known] = guarded.do(components_of(services.store).engine.api_keys(Scope.of("acme", None)))
         guarded.do(revoke_key(store, known.id))
         assert nobody.get(link["url"]).status_code == 401
 
@@ -353,5 +354,5 @@ def test_what_files_say_is_read_found_and_gone_with_the_turn(client: httpx.Clien
     assert client.get(f"{talk}/attachments/{file['id']}/text").status_code == 404
     hits = ok(client.post(f"{talk}/recall", json={"query": "zanzibar"}))["items"]
     assert not any(one["quote"] for one in hits)
-    folder = server.app.state.services.store.blobs.folder
+    folder = components_of(server.app.state.services.store).blobs.folder
     assert [one for one in folder.rglob("*") if one.is_file()] == []

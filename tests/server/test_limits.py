@@ -16,6 +16,7 @@ import pytest
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
 from tests.server.processes import wait_until
 
+from palaver.conversations.internals import components_of
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
@@ -359,7 +360,7 @@ def test_a_fault_of_ours_says_nothing_of_what_it_held(
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the-secret-word")
 
-    monkeypatch.setattr(server.app.state.services.store.engine, "usage", broken)
+    monkeypatch.setattr(components_of(server.app.state.services.store).engine, "usage", broken)
     with server.client() as client:
         answer = client.get("/api/usage")
     assert answer.status_code == 500

@@ -10,6 +10,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
 from palaver.cli.output import emit, event_line, say, wire
+from palaver.conversations.internals import components_of
 from palaver.errors import ConversationGone
 
 if TYPE_CHECKING:
@@ -83,11 +84,11 @@ async def anchor(call: Call) -> None:
     text = os.environ.get("PALAVER_AUDIT_KEY")
     key = clean_sealing_key(text.encode()) if text else None
     async with existing(call, embedder="none") as store:
-        now, after = store.parts.clock.now(), ""
-        while tips := await store.engine.tips(store.scope, after, PAGE):
+        now, after = components_of(store).clock.now(), ""
+        while tips := await components_of(store).engine.tips(store.scope, after, PAGE):
             seals = [sealed(key, store.scope.tenant, tip, now) for tip in tips] if key else []
             if seals:
-                await store.engine.put_seals(store.scope.tenant, seals)
+                await components_of(store).engine.put_seals(store.scope.tenant, seals)
             for number, tip in enumerate(tips):
                 line = {"tenant": store.scope.tenant, "conversation": tip.conversation, "n": tip.n, "tip": tip.hash}
                 emit({**line, "at": now.isoformat(), **({"seal": seals[number].seal} if seals else {})})

@@ -31,6 +31,7 @@ from palaver.cli.output import (
     wire,
 )
 from palaver.context.explain import Explanation
+from palaver.conversations.internals import components_of
 from palaver.errors import PalaverError
 from palaver.generation.events import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.models.offline.chat import NOTICE
@@ -131,7 +132,7 @@ class Session:
     @property
     def model(self) -> str:
         """Return the model: the one chosen for this session, else the conversation's, else the default."""
-        models = self.store.parts.generation.models
+        models = components_of(self.store).generation.models
         return models.chat(models.choose(self.talk.info, call=self.chosen)).name
 
     def greet(self) -> None:
@@ -207,7 +208,7 @@ class Session:
         key = (self.store.scope.tenant, self.talk.id)
 
         def stop() -> None:
-            for one in tuple(self.store.parts.generation.running.get(key, ())):
+            for one in tuple(components_of(self.store).generation.running.get(key, ())):
                 one.stop()
 
         try:
@@ -272,7 +273,7 @@ class Session:
 
     async def switch_model(self, name: str) -> None:
         if name:
-            self.store.parts.generation.models.chat(name)  # one that does not exist says so now
+            components_of(self.store).generation.models.chat(name)  # one that does not exist says so now
             await self.talk.update(model=name)
             self.chosen = None
         self._say("model", f"{self.model} answers.", model=self.model)

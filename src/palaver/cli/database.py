@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.conversations.opener import open as open_store
 from palaver.errors import ConversationNotFound, EngineError, InvalidInput, NotFound, RowUnreadable
 from palaver.model import ConversationInfo
@@ -158,7 +159,7 @@ async def _find_damaged(store: Store, name: str) -> Conversation:
 async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
     """A list of ids needs nothing else of a row."""
     after = ""
-    while tips := await store.engine.tips(store.scope, after, PAGE):
+    while tips := await components_of(store).engine.tips(store.scope, after, PAGE):
         for tip in tips:
             try:
                 yield await _even_damaged(store, store.get(tip.conversation))
@@ -176,7 +177,7 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
             raise
         now = datetime.now(UTC)
         info = ConversationInfo(id=problem.conversation, tenant=store.scope.tenant, owner="", created=now, updated=now)
-        from palaver.conversations.store import conversation_of
+        from palaver.conversations.internals import conversation_of
 
         return conversation_of(store, info)
 

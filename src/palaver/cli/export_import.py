@@ -14,6 +14,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import chosen, creating, existing, find, find_or_create
 from palaver.cli.output import complain, console, counted, emit, note, say, table
+from palaver.conversations.internals import components_of
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, MissingExtra, NotFound
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def _check(store: Store, number: int, message: dict[str, Any]) -> None:
     fields = {name: value for name, value in message.items() if name not in ("role", "content", "actor")}
     actor = "-" if message.get("actor") is None else message["actor"]
     try:
-        store.desk.draft("check", message["role"], message.get("content", ""), actor=actor, **fields)
+        components_of(store).drafts.draft("check", message["role"], message.get("content", ""), actor=actor, **fields)
     except InvalidInput as problem:
         raise InvalidInput(f"message {number}", str(problem)) from None
 

@@ -10,6 +10,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
 from palaver.cli.output import clean, emit, heading, local, marked, note, say, wire
+from palaver.conversations.internals import components_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -43,7 +44,7 @@ async def recall(
     async with existing(call) as store:
         talk = await find(store, conversation)
         hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, since=since, until=until)
-        how, waiting = store.parts.prompter.recall.note, await unfinished(store)
+        how, waiting = components_of(store).contexts.recall.note, await unfinished(store)
     if call.as_json:
         for hit in hits:
             emit(_hit_wire(hit))

@@ -12,7 +12,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from palaver.conversations.internals import components_of
 from palaver.core.identity import canonical_json, event_hash, genesis, micros
+from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, optional_name
 from palaver.errors import InvalidInput, VerificationFailed
 from palaver.model import ADMIN, READ, RIGHTS, WRITE, ApiKey, Event, Scope, Visibility
@@ -37,7 +39,7 @@ async def create_key(
     days: float | None = None,
 ) -> tuple[str, ApiKey]:
     """A new key for the store's tenant, and what is stored of it. The key itself is in the first value only."""
-    store.require(ADMIN)
+    require_right(store.scope, ADMIN)
     unknown = rights - set(RIGHTS)
     if unknown or not rights:
         raise InvalidInput("rights", f"must be some of {', '.join(RIGHTS)}")
@@ -48,7 +50,7 @@ async def create_key(
     granted = frozenset(one for one in RIGHTS if one in rights)
     tenant = store.scope.tenant
     secret = PREFIX + _encoded(tenant) + "." + secrets.token_urlsafe(32)
-    now = store.parts.clock.now()
+    now = components_of(store).clock.now()
     key = ApiKey(
         id=hash_of(secret).hex()[:KEY_ID],
         name=clean_name("name", name),
@@ -56,18 +58,18 @@ async def create_key(
         created=now,
         expires_at=None if days is None else now + timedelta(days=days),
     )
-    await store.engine.put_key(store.scope, key, hash_of(secret))
+    await components_of(store).engine.put_key(store.scope, key, hash_of(secret))
     return secret, key
 
 
 async def list_keys(store: Store) -> list[ApiKey]:
-    store.require(ADMIN)
-    return await store.engine.api_keys(store.scope)
+    require_right(store.scope, ADMIN)
+    return await components_of(store).engine.api_keys(store.scope)
 
 
 async def revoke_key(store: Store, id: str) -> ApiKey:
-    store.require(ADMIN)
-    key = await store.engine.revoke_key(store.scope, clean_name("id", id))
+    require_right(store.scope, ADMIN)
+    key = await components_of(store).engine.revoke_key(store.scope, clean_name("id", id))
     if key is None:
         raise InvalidInput("id", "there is no key with this id: `palaver keys list` shows them")
     return key
@@ -75,8 +77,8 @@ async def revoke_key(store: Store, id: str) -> ApiKey:
 
 async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Event]:
     """Which keys were made, used, refused and revoked. `turn` of an event is the id of the key."""
-    store.require(ADMIN)
-    return await store.engine.key_events(
+    require_right(store.scope, ADMIN)
+    return await components_of(store).engine.key_events(
         store.scope, clean_limit("after", after, 2**53), clean_limit("limit", limit, MAX_LOG)
     )
 

@@ -52,10 +52,6 @@ class Components:
     stream_flush: float = STREAM_FLUSH
     blobs_chosen: bool = False  # by the application, for all callers
 
-    @property
-    def prompter(self) -> ContextBuilder:
-        return self.contexts
-
     def signed_in(self, engine: SignedInEngine) -> Components:
         """Return the components for the user that `engine` is signed in as: only the shared caches stay the same."""
         recall = RecallService(engine, self.worker.embedder, self.clock)

@@ -475,8 +475,3 @@ class Conversation:
     def records(self) -> AsyncIterator[Sequence[Record]]:
         """Yield every stored row, page by page, from one snapshot: what an export is made of."""
         return self._services.log.records()
-
-
-def services_of(conversation: Conversation) -> ConversationServices:
-    """Return the services behind a conversation: for the server and tests, not for applications."""
-    return conversation._services

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from palaver.context.builder import ContextBuilder
 from palaver.conversations.components import Components
 from palaver.conversations.details import clean_scope
+from palaver.conversations.internals import components_of, maintenance_of, sessions_of
 from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.open_options import (
     STREAM_FLUSH,
@@ -23,7 +24,7 @@ from palaver.conversations.open_options import (
 )
 from palaver.conversations.redaction import HeldBackStreams
 from palaver.conversations.sessions import new_session
-from palaver.conversations.store import Store, components_of, maintenance_of, sessions_of
+from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.identity import new_id
 from palaver.core.turn_draft import DraftBuilder

@@ -50,17 +50,8 @@ class Store:
     def __init__(self, components: Components, scope: Scope, sessions: Sessions | None = None) -> None:
         self.scope = scope
         self._components, self._sessions = components, sessions or Sessions()
-        self.parts, self.engine, self.blobs, self.desk = (
-            components,
-            components.engine,
-            components.blobs,
-            components.drafts,
-        )
         self._directory = Directory(components.engine, scope, components.ids)
         self._maintenance = Maintenance(components.engine, scope, components.blobs, components.clock, components.worker)
-
-    def require(self, right: str) -> None:
-        require_right(self.scope, right)
 
     def __repr__(self) -> str:
         return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
@@ -249,26 +240,6 @@ class Store:
             if info is None:
                 await undo()
         return None if info is None else self._open(info)
-
-
-def components_of(store: Store) -> Components:
-    """Return what a store works with: for the server, the command line and tests, not for applications."""
-    return store._components
-
-
-def conversation_of(store: Store, info: ConversationInfo) -> Conversation:
-    """Return a conversation without reading it: for one that cannot be read, or must not be."""
-    return store._open(info)
-
-
-def maintenance_of(store: Store) -> Maintenance:
-    """Return the maintenance of a store: for the sweeper."""
-    return store._maintenance
-
-
-def sessions_of(store: Store) -> Sessions:
-    """Return the sessions that all scopes of a store share: for its background work."""
-    return store._sessions
 
 
 def _with_own_path(record: Record, conversation: str) -> Record:

@@ -8,8 +8,9 @@ import random
 import time
 from dataclasses import dataclass
 
+from palaver.conversations.internals import components_of, maintenance_of
 from palaver.conversations.open_options import clean_minutes, clean_seconds
-from palaver.conversations.store import Store, components_of, maintenance_of
+from palaver.conversations.store import Store
 from palaver.errors import ScrubPending
 from palaver.model import Scope
 from palaver.ports.engine import TokenEngine

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol, cast
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import canonical_json, digest, from_json
 from palaver.core.turn_options import TurnInput
@@ -200,7 +201,7 @@ class _Importer:
         if isinstance(metadata, dict):
             turn["metadata"] = metadata
         turn["idempotency_key"] = self._idempotency_key(raw, layout, said)
-        self.store.desk.draft("check", turn["role"], said, actor="-", metadata=turn.get("metadata"))
+        components_of(self.store).drafts.draft("check", turn["role"], said, actor="-", metadata=turn.get("metadata"))
         images = _json(raw[layout.images]) if layout.images else None
         return _Row(name, turn, images if isinstance(images, list) else [])
 

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
+from palaver.conversations.internals import components_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
@@ -70,11 +71,11 @@ class Services:
 
     @property
     def registry(self) -> ModelRegistry:
-        return self.store.parts.generation.models
+        return components_of(self.store).generation.models
 
     @property
     def generate_settings(self) -> GenerateSettings:
-        return self.store.parts.generation.settings
+        return components_of(self.store).generation.settings
 
     @property
     def models(self) -> frozenset[str]:
@@ -106,7 +107,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         meter=metrics,
         stream_lease=settings.stream_lease,
     ) as store:
-        if settings.needs_auth and not settings.has_jwt and not await store.engine.has_key():
+        if settings.needs_auth and not settings.has_jwt and not await components_of(store).engine.has_key():
             raise InvalidInput(
                 "host",
                 f"{settings.host} is reachable by others, and there is no key: run `palaver keys create NAME`, "
@@ -119,7 +120,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             authenticator=Authenticator(settings, store),
             hub=hub,
             answers=Answers(hub, metrics),
-            readiness=Readiness(store.engine, settings.ready_lag),
+            readiness=Readiness(components_of(store).engine, settings.ready_lag),
             metrics=metrics,
         )
         tasks = [asyncio.create_task(_seal_periodically(services), name="palaver-sealer")]
@@ -143,7 +144,7 @@ async def _seal_periodically(services: Services) -> None:
     key = clean_sealing_key(settings.audit_key.encode())
     while True:
         try:
-            await seal_everything(store.engine, key, store.parts.clock.now())
+            await seal_everything(components_of(store).engine, key, components_of(store).clock.now())
         except PalaverError as problem:  # tried again in the next round
             log.warning("the log could not be sealed (%s)", type(problem).__name__)
         await asyncio.sleep(settings.seal_every)

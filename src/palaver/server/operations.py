@@ -219,7 +219,6 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
 NOT_OVER_HTTP: Mapping[str, str] = {
     "Store.scoped": "the scope comes from the key or JWT of each request",
     "Store.signed_in": "each request has its own key or JWT",
-    "Store.require": "a check inside other methods",
     "Store.settle": "waits for the work of all tenants: for scripts and tests",
     "Store.restore": "for operators, who import a history with its hashes: palaver import",
     "Conversation.records": "the rows of an export, page by page: palaver export",

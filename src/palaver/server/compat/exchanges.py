@@ -13,8 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
+from palaver.core.rights import require_right
 from palaver.errors import Gone, NotFound, TurnNotFound
 from palaver.generation.options import tool_choice_of
 from palaver.model import READ, SYSTEM, WRITE, Turn
@@ -103,10 +105,10 @@ class Exchanges:
     def _check_rights(self, ask: ClientRequest, is_named: bool) -> None:
         """Refuse before anything is stored: an answer needs the rights to read and to write."""
         if ask.instructions:
-            self.store.require(SYSTEM)
+            require_right(self.store.scope, SYSTEM)
         if ask.store or is_named:
-            self.store.require(READ)
-            self.store.require(WRITE)
+            require_right(self.store.scope, READ)
+            require_right(self.store.scope, WRITE)
 
     def _check_model(self, ask: ClientRequest) -> None:
         """Refuse an unknown model, or settings that it does not support, before anything is stored."""
@@ -176,7 +178,7 @@ class Exchanges:
 
     def _pass_through(self, ask: ClientRequest) -> Exchange:
         """Answer without memory, and without storing anything."""
-        registry, now = self.services.registry, self.store.parts.clock.now()
+        registry, now = self.services.registry, components_of(self.store).clock.now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
         body = model.body(build_model_request(ask, model))
         events = relay_events(model, body, self.services.generate_settings.retry_policy, now)
@@ -186,7 +188,7 @@ class Exchanges:
 
     async def find_first_attempt(self, talk: Conversation, mark: str) -> Turn | None:
         """Find the turn that the first attempt of a request stored, in another process or before a crash."""
-        since = self.store.parts.clock.now() - timedelta(seconds=RETRY_SECONDS)
+        since = components_of(self.store).clock.now() - timedelta(seconds=RETRY_SECONDS)
         recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
         for turn in reversed(recent):
             if exchange_metadata(turn).get("mark") == mark and turn.status == "complete":
@@ -195,7 +197,7 @@ class Exchanges:
 
     async def _find_unnamed_attempt(self, mark: str) -> tuple[Conversation, Turn] | None:
         """Find the first attempt of a request that created its own conversation, among the caller's latest ones."""
-        since = self.store.parts.clock.now() - timedelta(seconds=RETRY_SECONDS)
+        since = components_of(self.store).clock.now() - timedelta(seconds=RETRY_SECONDS)
         page = await self.store.conversations(owner=self.store.scope.user or "", limit=LATEST)
         for info in page.items:
             if info.key is None and info.ttl == UNNAMED_TTL and info.created >= since:
@@ -207,7 +209,7 @@ class Exchanges:
     async def resume(self, ask: ClientRequest, talk: Conversation, input: Turn) -> Exchange:
         """Continue an exchange whose message is stored: with its answer if that is usable, otherwise with a new one."""
         turns = await answer_turns(talk, input)
-        if turns and is_usable(turns[-1], self.store.parts.clock.now()):
+        if turns and is_usable(turns[-1], components_of(self.store).clock.now()):
             return self._exchange(ask, talk, input)
         return await self._answer(ask, talk, input)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from palaver.conversations.conversation import Conversation, services_of
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import services_of
 from palaver.conversations.store import Store
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH

@@ -15,8 +15,10 @@ from pydantic import BaseModel
 from palaver import model
 from palaver.context.render import turn_text
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
+from palaver.core.rights import require_right
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
 from palaver.memory.working_memory import HANDED_IN
 from palaver.model import READ, SYSTEM, WRITE
@@ -60,7 +62,7 @@ async def recall(store: Store, given: schemas.Recall) -> ToolAnswer:
 
     Each piece has its speaker, time, conversation and turn. Use it before you answer from memory.
     """
-    return fit_recalled(await _search_memory(store, given), given.token_budget, store.parts.prompter.counter)
+    return fit_recalled(await _search_memory(store, given), given.token_budget, components_of(store).contexts.counter)
 
 
 def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
@@ -117,7 +119,7 @@ async def search_conversations(store: Store, given: schemas.SearchConversations)
         value = schemas.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
         return ToolAnswer(quote_lines(lines), value)
 
-    count = store.parts.prompter.counter
+    count = components_of(store).contexts.counter
     kept = fit_pieces(matches, given.token_budget, count, render)
     return render(kept, render(kept).cost(count))
 
@@ -152,7 +154,7 @@ async def history(store: Store, given: schemas.History) -> ToolAnswer:
     talk = await find_conversation(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
     newest_first = [schemas.passage_of(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
-    count, info = store.parts.prompter.counter, talk.info
+    count, info = components_of(store).contexts.counter, talk.info
 
     def render(some: Sequence[schemas.Passage], tokens: int = given.token_budget) -> ToolAnswer:
         return build_history_page(talk.id, info.key, info.title, some, len(turns), tokens)
@@ -215,7 +217,7 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
 async def append(store: Store, given: schemas.Append) -> ToolAnswer:
     """Store one turn of a conversation, word for word. It is on disk when the call returns."""
     if given.role == SYSTEM:  # refused before a conversation is created
-        store.require(SYSTEM)
+        require_right(store.scope, SYSTEM)
     talk = await find_or_create_conversation(store, given.conversation)
     fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
     turn = await talk.append(given.role, given.text, **fields)

@@ -11,6 +11,8 @@ from fastapi import Header, Path, Query, Request
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
+from palaver.conversations.internals import components_of
+from palaver.core.rights import require_right
 from palaver.errors import InvalidInput
 from palaver.model import WRITE, Attachment
 from palaver.server import wire
@@ -95,7 +97,7 @@ async def put_upload(
     ticket: TicketOf = None,
 ) -> Response:
     """Receive the bytes of an upload, if the server has no bucket."""
-    store.require(WRITE)
+    require_right(store.scope, WRITE)
     known = services.authenticator.upload_of(ticket, upload)
     await talk.put_upload(known, await request.body())
     return Response(status_code=204)
@@ -105,7 +107,7 @@ async def complete_upload(
     services: ServicesDep, store: StoreDep, talk: ConversationDep, upload: AttachmentId, body: schemas.UploadToken
 ) -> Response:
     """Check and store an uploaded file. Can be repeated."""
-    store.require(WRITE)
+    require_right(store.scope, WRITE)
     return _created_reply(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
 
 
@@ -152,7 +154,7 @@ async def create_link(
     path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
     seconds = body.seconds or LINK_SECONDS
     ticket = services.authenticator.link_ticket(caller, f"GET {path}", seconds)
-    end = services.store.parts.clock.now().timestamp() + seconds
+    end = components_of(services.store).clock.now().timestamp() + seconds
     expires = datetime.fromtimestamp(end if caller.until is None else min(end, caller.until), UTC)
     return Reply({"url": f"{path}?ticket={ticket}", "expires_at": expires}, 201)
 

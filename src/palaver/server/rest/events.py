@@ -11,6 +11,8 @@ from fastapi import Header, Query
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
+from palaver.core.rights import require_right
 from palaver.errors import EngineUnavailable, Gone, NotFound
 from palaver.model import READ
 from palaver.ports.queries import EventQuery
@@ -33,7 +35,7 @@ QUEUED = 64  # frames of a multiplexed stream that may wait for a slow client
 
 async def create_ticket(services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
     """Create a short-lived ticket to read events, for a browser's EventSource, which cannot send a key."""
-    store.require(READ)
+    require_right(store.scope, READ)
     ticket = services.authenticator.ticket(caller)
     return Reply({"ticket": ticket, "expires_in": services.settings.ticket_seconds}, 201)
 
@@ -98,7 +100,7 @@ class _Feed:
         if found is not None and found.n:
             here = EventQuery(after=found.n - 1, limit=1)
             store = self.services.store.scoped(self.caller.scope)
-            if not await store.engine.events(store.scope, self.talk.id, here):
+            if not await components_of(store).engine.events(store.scope, self.talk.id, here):
                 found = None
         self.is_lost = found is None
         self.point = found or FeedPosition(self.talk.info.last_event)

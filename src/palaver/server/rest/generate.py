@@ -9,7 +9,9 @@ from fastapi import Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
+from palaver.core.rights import require_right
 from palaver.errors import InvalidInput, PalaverError, PermissionDenied
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.model import SYSTEM, Turn
@@ -87,10 +89,10 @@ async def stop(talk: ConversationDep) -> Response:
 def _options(services: Services, store: Store, talk: Conversation, body: schemas.AnswerOptions) -> dict[str, Any]:
     options = {name: value for name, value in sent_fields(body, "stream").items() if value is not None}
     if "instructions" in options:  # a system prompt
-        store.require(SYSTEM)
+        require_right(store.scope, SYSTEM)
     if "settings" in options:
         options["settings"] = {name: one for name, one in options["settings"].items() if one is not None}
-    book = store.parts.generation.models
+    book = components_of(store).generation.models
     chosen = book.choose(talk.info, call=options.get("model"), agent=options.get("agent"))
     if chosen not in services.models and not services.settings.any_model:
         raise InvalidInput("model", f"must be one of {', '.join(sorted(services.models))}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from starlette.responses import Response
 
+from palaver.core.rights import require_right
 from palaver.errors import NotFound
 from palaver.model import SYSTEM
 from palaver.server import wire
@@ -30,7 +31,7 @@ async def build_context(store: StoreDep, talk: ConversationDep, body: schemas.Co
     """Build the context for a model, within the budget, with an explanation of each piece."""
     options = {name: value for name, value in sent_fields(body, "format").items() if value is not None}
     if "instructions" in options:
-        store.require(SYSTEM)
+        require_right(store.scope, SYSTEM)
     context = await talk.build_context(**options)
     formats: dict[str, Any] = {
         "openai": context.to_openai,

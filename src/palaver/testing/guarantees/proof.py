@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from palaver.audit.verifier import DETAILS, DRAFT, Verifier
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import components_of
 from palaver.errors import VerificationFailed
 from palaver.ports.queries import Record
 from palaver.testing.fakes import FakeClock
@@ -140,9 +141,9 @@ async def changed_files_are_found(db: Database) -> None:
         file = await talk.attach(b"original")
         await talk.append("user", "see file", attachments=[file])
         await talk.verify()
-        await store.blobs.put(file.path, b"0riginal")
+        await components_of(store).blobs.put(file.path, b"0riginal")
         async with refused(VerificationFailed, row=f"attachment {file.id}"):
             await talk.verify()
-        await store.blobs.delete(file.path)
+        await components_of(store).blobs.delete(file.path)
         async with refused(VerificationFailed, row=f"attachment {file.id}"):
             await talk.verify()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.store import Store, conversation_of
+from palaver.conversations.internals import conversation_of
+from palaver.conversations.store import Store
 from palaver.errors import ConversationNotFound, PermissionDenied
 from palaver.model import ADMIN, READ, SYSTEM, WRITE, Scope
 from palaver.testing.kit import Database, guarantee, refused

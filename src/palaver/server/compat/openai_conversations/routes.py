@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.conversation import Conversation
+from palaver.core.rights import require_right
 from palaver.core.turn_draft import referenced_attachments
 from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound
@@ -62,7 +63,7 @@ async def create_openai_conversation(
 
     async def create() -> StoredReply:
         if any(role is not None for role, _ in said):  # refused before the conversation is created
-            store.require(SYSTEM)
+            require_right(store.scope, SYSTEM)
         talk = await store.conversation(metadata=metadata)
         await _store_items(talk, said)
         return StoredReply(_describe(talk))

@@ -1,0 +1,42 @@
+"""The way into a store and a conversation for the server, the command line, the test kit and tests.
+
+Applications use the public methods only. These functions are the single place that reads the private attributes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from palaver.conversations.components import Components
+    from palaver.conversations.conversation import Conversation
+    from palaver.conversations.maintenance import Maintenance
+    from palaver.conversations.services import ConversationServices
+    from palaver.conversations.sessions import Sessions
+    from palaver.conversations.store import Store
+    from palaver.model import ConversationInfo
+
+
+def components_of(store: Store) -> Components:
+    """Return the objects that a store works with."""
+    return store._components
+
+
+def maintenance_of(store: Store) -> Maintenance:
+    """Return what sweeps a store."""
+    return store._maintenance
+
+
+def sessions_of(store: Store) -> Sessions:
+    """Return the sessions that all scopes of a store share."""
+    return store._sessions
+
+
+def conversation_of(store: Store, info: ConversationInfo) -> Conversation:
+    """Return a conversation without reading it: one that is damaged, or that the scope may not see."""
+    return store._open(info)
+
+
+def services_of(conversation: Conversation) -> ConversationServices:
+    """Return the services behind a conversation."""
+    return conversation._services
