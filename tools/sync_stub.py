@@ -44,15 +44,14 @@ class Blocking(ast.NodeTransformer):
         return ast.Name(RENAMED.get(node.id, node.id))
 
 
-def stub_of(function: Function, name: str | None = None) -> ast.FunctionDef:
-    """The blocking signature of a method, with its docstring."""
+def stub_of(function: Function, name: str | None = None, text: str | None = None) -> ast.FunctionDef:
+    """The blocking signature of a method, with a docstring."""
     plain = Blocking().visit(copy.deepcopy(function.args))
     plain.defaults = [_default(one) for one in plain.defaults]
     plain.kw_defaults = [None if one is None else _default(one) for one in plain.kw_defaults]
     body: list[ast.stmt] = [ast.Expr(ast.Constant(...))]
-    text = ast.get_docstring(function)
     if text is not None:
-        body = [function.body[0]]
+        body = [ast.Expr(ast.Constant(text))]
     return ast.FunctionDef(
         name or function.name,
         plain,
@@ -77,7 +76,7 @@ def class_stub(kind: type, tree: ast.ClassDef) -> ast.ClassDef:
     for one in functions:
         is_implementation = one.name in overloaded and not _is_overload(one)
         if not one.name.startswith("_") and one.name not in LEFT_OUT and not is_implementation:
-            body.append(stub_of(one))
+            body.append(stub_of(one, text=None if _is_overload(one) else inspect.getdoc(getattr(kind, one.name))))
         elif one.name in ("__aenter__", "__aexit__"):
             body.append(stub_of(one, one.name.replace("__a", "__")))
     if kind is palaver.Store:
@@ -150,7 +149,10 @@ def generate() -> str:
     tree = ast.parse(Path(opener.__file__).read_text(encoding="utf-8"))
     trees.append(tree)
     modules[id(tree)] = opener.__name__
-    opened = stub_of(next(one for one in tree.body if isinstance(one, Function) and one.name == "open"))
+    opened = stub_of(
+        next(one for one in tree.body if isinstance(one, Function) and one.name == "open"),
+        text=inspect.getdoc(opener.open),
+    )
     opened.returns = ast.Name("Store")
     body.append(opened)
     lines = imports_for(trees, modules, body)

@@ -55,19 +55,23 @@ class PalaverError(Exception):
 
 
 class InvalidInput(PalaverError, ValueError):
+    """An argument is invalid. `field` names it, `problem` says what is wrong with it."""
+
     def __init__(self, field: str, problem: str) -> None:
         self.field, self.problem = field, problem
         super().__init__(f"{field}: {problem}")
 
 
 class TooLarge(InvalidInput):
+    """A value is over its limit. `size` and `limit` are in `unit`."""
+
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
         self.size, self.limit, self.unit = size, limit, unit
         super().__init__(field, f"{size:,} {unit} is over the limit of {limit:,} {unit}")
 
 
 class FileRefused(InvalidInput):
-    """A file that is not taken. `media_type` is what its bytes are, or what was claimed, where that is known."""
+    """A file is refused. `media_type` is the type of its bytes, or the claimed one, if it is known."""
 
     def __init__(self, field: str, problem: str, *, media_type: str | None) -> None:
         self.media_type = media_type
@@ -75,28 +79,36 @@ class FileRefused(InvalidInput):
 
 
 class BudgetTooSmall(InvalidInput):
+    """A context cannot fit its budget: what must be in it needs `needed` of `budget` `unit`."""
+
     def __init__(self, what: str, *, needed: int, budget: int, unit: str) -> None:
         self.needed, self.budget, self.unit = needed, budget, unit
         super().__init__("budget", f"{what} needs {needed:,} {unit}, and the budget is {budget:,}")
 
 
 class NotFound(PalaverError, LookupError):
-    """Nothing there, as far as this scope can see."""
+    """It does not exist, or the scope cannot see it."""
 
 
 class ConversationNotFound(NotFound):
+    """No conversation with this id or key is visible to the scope."""
+
     def __init__(self, conversation: str, hint: str = "") -> None:
         self.conversation = conversation
         super().__init__(f"no conversation {conversation!r}" + (f": {hint}" if hint else ""))
 
 
 class TurnNotFound(NotFound):
+    """The conversation has no turn with this id."""
+
     def __init__(self, turn: str) -> None:
         self.turn = turn
         super().__init__(f"no turn {turn!r} in this conversation")
 
 
 class AttachmentNotFound(NotFound):
+    """The conversation has no attachment with this id."""
+
     def __init__(self, attachment: str) -> None:
         self.attachment = attachment
         super().__init__(f"no attachment {attachment!r} in this conversation")
@@ -107,6 +119,8 @@ class Gone(NotFound):
 
 
 class ConversationGone(Gone):
+    """The conversation was deleted."""
+
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(
@@ -115,16 +129,20 @@ class ConversationGone(Gone):
 
 
 class TurnGone(Gone):
+    """The turn was forgotten."""
+
     def __init__(self, turn: str) -> None:
         self.turn = turn
         super().__init__(f"turn {turn!r} was forgotten, and nothing brings it back")
 
 
 class Conflict(PalaverError):
-    """The thread moved on. Nothing was written."""
+    """Another writer was first. Nothing was written: read again, then decide."""
 
 
 class AppendConflict(Conflict):
+    """`expected_seq` is not the next sequence number: another turn was stored first."""
+
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
         super().__init__(
@@ -133,50 +151,63 @@ class AppendConflict(Conflict):
 
 
 class UpdateConflict(Conflict):
+    """The conversation has changed since it was read. `expected` and `found` are microseconds since 1970."""
+
     def __init__(self, *, expected: int, found: int) -> None:
-        """Both are microseconds since 1970."""
         self.expected, self.found = expected, found
         super().__init__("the conversation has changed since it was read; read it again, then decide")
 
 
 class IdempotencyConflict(Conflict):
+    """The `idempotency_key` was used before, for `turn`, with other content."""
+
     def __init__(self, turn: str) -> None:
         self.turn = turn
         super().__init__(f"this idempotency_key stored turn {turn!r} with other content")
 
 
 class TurnSuperseded(Conflict):
+    """The turn to replace was replaced already, by turn `by`."""
+
     def __init__(self, turn: str, *, by: str | None) -> None:
         self.turn, self.by = turn, by
         super().__init__(f"turn {turn!r} is no longer in the active view" + (f"; {by!r} took its place" if by else ""))
 
 
 class StreamSealed(Conflict):
+    """The streamed turn was committed or aborted already; `status` says which."""
+
     def __init__(self, turn: str, status: str) -> None:
         self.turn, self.status = turn, status
         super().__init__(f"the stream of turn {turn!r} is sealed ({status}); nothing more can be written to it")
 
 
 class StreamMoved(Conflict):
+    """The commit of a streamed turn does not have all of its text."""
+
     def __init__(self, turn: str) -> None:
         self.turn = turn
         super().__init__(f"the stream of turn {turn!r} has moved on: read it again, then commit")
 
 
 class AlreadyImported(Conflict):
+    """The conversation exists already, with another history."""
+
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
         super().__init__(f"conversation {conversation!r} is here already, with another history")
 
 
 class PermissionDenied(PalaverError):
+    """The scope does not have the right `right`."""
+
     def __init__(self, right: str) -> None:
         self.right = right
         super().__init__(f"this scope lacks the right {right!r}")
 
 
 class TokenRefused(PermissionDenied):
-    """Sign in again, then try again. Nothing was read or written."""
+    """The token is missing, expired or invalid. Nothing was read or written: sign in again, then retry."""
 
     def __init__(self, problem: str) -> None:
         self.right, self.problem = "signed in", problem
@@ -184,23 +215,25 @@ class TokenRefused(PermissionDenied):
 
 
 class VerificationFailed(PalaverError):
+    """The log and the rows of a conversation disagree. `row` is the first bad row."""
+
     def __init__(self, conversation: str, row: str, problem: str) -> None:
         self.conversation, self.row, self.problem = conversation, row, problem
         super().__init__(f"conversation {conversation}, {row}: {problem}")
 
 
 class ScrubPending(PalaverError):
-    """The rows are deleted and stay deleted; old bytes remain in the WAL until the other reader lets go."""
+    """The rows are deleted; old bytes remain in the WAL until another reader closes its transaction."""
 
     def __init__(self) -> None:
         super().__init__(
             "deleted; another process is reading, so old bytes stay in the WAL for now. "
-            "They are removed as soon as it lets go: by this store, or by whoever opens the file next."
+            "They are removed as soon as it has finished: by this store, or by the next one that opens the file."
         )
 
 
 class MissingExtra(PalaverError, ImportError):
-    """`also` names packages that belong to no extra."""
+    """An optional dependency is not installed. `extra` is the extra that has it."""
 
     def __init__(self, extra: str, what: str, *, also: tuple[str, ...] = ()) -> None:
         self.extra = extra
@@ -209,7 +242,7 @@ class MissingExtra(PalaverError, ImportError):
 
 
 class ModelError(PalaverError):
-    """A model did not answer as it should. `status` is what it said in HTTP, if it said anything; never its text."""
+    """A call of a model failed. `status` is the HTTP status, if there was one. The message never quotes the service."""
 
     def __init__(self, model: str, problem: str, *, status: int | None = None) -> None:
         self.model, self.problem, self.status = model, problem, status
@@ -217,10 +250,12 @@ class ModelError(PalaverError):
 
 
 class ModelUnavailable(ModelError):
-    """The service could not answer now. Memory work is put off and tried again."""
+    """The service cannot answer now: retry later. Memory work is retried by itself."""
 
 
 class RateLimited(ModelUnavailable):
+    """The service takes no more requests now. `retry_after` is in seconds, if it says how long."""
+
     def __init__(self, model: str, *, retry_after: float | None = None, status: int | None = 429) -> None:
         self.retry_after = retry_after
         when = "" if retry_after is None else f", for {retry_after:g} s"
@@ -228,21 +263,25 @@ class RateLimited(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The service does not take this request, and would not take it a second time either."""
+    """The service refused the request; a retry would be refused, too."""
 
 
 class ContextTooLong(ModelRefused):
+    """The prompt has more tokens than the model can read."""
+
     def __init__(self, model: str, *, status: int | None = None) -> None:
         super().__init__(model, "cannot read so much: use a smaller token_budget", status=status)
 
 
 class PreviousResponseMissing(ModelRefused):
+    """The service does not know the response that was to be continued."""
+
     def __init__(self, model: str, *, status: int | None = None) -> None:
         super().__init__(model, "does not know the answer that was to be continued", status=status)
 
 
 class BadModelResponse(ModelError):
-    """What came is cut or malformed. What was understood of it until then is kept, as an aborted turn."""
+    """The response is incomplete or malformed. What was read of it is kept as an aborted turn."""
 
 
 class WrongEventLoop(PalaverError, RuntimeError):
@@ -250,25 +289,29 @@ class WrongEventLoop(PalaverError, RuntimeError):
 
 
 class StoreClosed(PalaverError):
+    """The store is closed, or this process is a fork of the one that opened it."""
+
     def __init__(self) -> None:
         super().__init__("the store is closed; palaver.open(…) opens the database again")
 
 
 class EngineError(PalaverError):
-    """The database could not do it. Says nothing about what it holds. `sqlstate` is Postgres's code, if it had one."""
+    """The database failed. The message never quotes data. `sqlstate` is the error code of Postgres, if there is one."""
 
     sqlstate: str | None = None
 
 
 class EngineUnavailable(EngineError):
-    """Busy, locked or out of reach. The call may be tried again."""
+    """The database is busy, locked or unreachable. The call may be retried."""
 
 
 class SchemaMissing(EngineError):
-    """The database has no Palaver schema. `palaver migrate` makes it."""
+    """The database has no Palaver schema. `palaver migrate` creates it."""
 
 
 class DatabaseTooNew(EngineError):
+    """The database has schema `found`; this version of Palaver knows schemas up to `known`."""
+
     def __init__(self, *, found: int, known: int) -> None:
         self.found, self.known = found, known
         super().__init__(
@@ -281,7 +324,7 @@ class DatabaseCorrupt(EngineError):
 
 
 class RowUnreadable(DatabaseCorrupt):
-    """Somebody changed a row so that nothing can be made of it. `conversation` is its id, where it is known."""
+    """A row was damaged and cannot be read. `conversation` is its id, if it is known."""
 
     def __init__(self, row: str, conversation: str | None = None) -> None:
         self.row, self.conversation = row, conversation
@@ -301,4 +344,4 @@ class DatabaseFull(EngineError):
 
 
 class NotADatabase(EngineError):
-    """The file is something else, and was left alone."""
+    """The file is not a SQLite database. It was not changed."""

@@ -23,6 +23,8 @@ ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """A part of a content that is text. `extra` keeps further fields as they were given."""
+
     text: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -225,6 +227,7 @@ class Branch:
 
     @property
     def active(self) -> Turn | None:
+        """The version that is in the active view."""
         return next((turn for turn in self.turns if turn.active), None)
 
 

@@ -72,8 +72,7 @@ class Store:
         """Return a store of the same Supabase project for the user whose token this is.
 
         The token is sent with each request of that user and nowhere else. A function in its place is called before
-        each request, for sessions that are renewed.
-        """
+        each request, for sessions that are renewed."""
 
     def conversation(
         self, key: str | None = None, *, owner: str | None = None, **fields: Unpack[ConversationOptions]
@@ -81,8 +80,14 @@ class Store:
         """Return the conversation with the application's own name `key`, and create it if there is none; without a
         key, create a new one.
 
-        `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
-        """
+        `owner` is another user's name, for an admin. The other options are used when it is created:
+        - `title`: shown in lists; `generate` writes one when there is none.
+        - `workspace`: a group of conversations that scopes can be limited to.
+        - `agent`, `model`: who answers here by default, and with which model.
+        - `participants`: users other than the owner who may read and write here.
+        - `metadata`: data of the application.
+        - `settings`: summaries, retention, redaction and facts; see `ConversationSettings`.
+        - `ttl`: seconds after the last change until the conversation is deleted."""
 
     def find(self, key: str, *, owner: str | None = None) -> Conversation:
         """Return the conversation with the application's own name `key`. Unlike `conversation`, never create one."""
@@ -147,8 +152,7 @@ class Store:
 
     def sweep(self, *, retention_minutes: float | None = None) -> Swept:
         """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
-        taken for a day and, if `retention_minutes` is given, every older turn. Safe to run in several places at once.
-        """
+        taken for a day and, if `retention_minutes` is given, every older turn. Safe to run in several places at once."""
 
     def settle(self) -> None:
         """Wait until all background work is done."""
@@ -166,7 +170,9 @@ class Conversation:
     """A thread of turns. Get one from `store.conversation(key)` or `store.get(id)`."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The id of the conversation, which never changes."""
+
     @property
     def key(self) -> str | None:
         """The application's own name for this conversation."""
@@ -190,10 +196,22 @@ class Conversation:
     ) -> Turn:
         """Store one turn. It is on disk when this returns.
 
-        `fields` are those of a turn: actor, created, metadata, tool_calls, tool_results, attachments, sources, tokens,
-        model, adapter, finish_reason, idempotency_key. `replaces` puts it in the place of another turn; with
-        `discard_after` it also replaces everything that followed. Files that the content refers to are attached, too.
-        """
+        `content` is text or a list of parts; files that it refers to are attached. Options:
+
+        - `role`: `user`, `assistant`, `system` or `tool`.
+        - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
+        - `replaces`: the turn that this one replaces in the active view.
+        - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
+        - `actor`: the name of the speaker; by default the user, the agent, or the role.
+        - `created`: when it was said; now by default.
+        - `metadata`: data of the application, stored with the turn and never shown to a model.
+        - `tool_calls`: calls of an assistant turn: `ToolCall`s, or `{"id", "name", "arguments"}` each.
+        - `tool_results`: results of a tool turn: `ToolResult`s, or `{"id", "content", "is_error"}` each.
+        - `attachments`: files that `attach` stored.
+        - `sources`: where an answer comes from; each is an object such as `{"url": …}`.
+        - `tokens`: tokens as the provider counted them.
+        - `model`, `adapter`, `finish_reason`: the model that wrote it, the API it was called by, and why it ended.
+        - `idempotency_key`: a retry with the same key returns the stored turn."""
 
     def append_many(self, turns: Iterable[TurnInput], *, expected_seq: int | None = None) -> list[Turn]:
         """Store several turns in one transaction: all of them or none."""
@@ -204,8 +222,7 @@ class Conversation:
         """Return a writer for a turn that is durable while it is written; see `TurnWriter`.
 
         Text is on disk at most `flush` seconds after it was written (a quarter of a second unless the store says
-        otherwise). With `flush="end"`, nothing is stored before the end, and then as one row.
-        """
+        otherwise). With `flush="end"`, nothing is stored before the end, and then as one row."""
 
     def append_open(
         self,
@@ -276,7 +293,13 @@ class Conversation:
         """Change title, workspace, agent, model, participants, metadata, settings or ttl.
 
         With `expected_updated` (from the info that was read), raise `UpdateConflict` if anything changed since.
-        """
+        - `title`: shown in lists; `generate` writes one when there is none.
+        - `workspace`: a group of conversations that scopes can be limited to.
+        - `agent`, `model`: who answers here by default, and with which model.
+        - `participants`: users other than the owner who may read and write here.
+        - `metadata`: data of the application.
+        - `settings`: summaries, retention, redaction and facts; see `ConversationSettings`.
+        - `ttl`: seconds after the last change until the conversation is deleted."""
 
     def rename(self, title: str | None) -> ConversationInfo:
         """Change the title; None removes it."""
@@ -285,8 +308,7 @@ class Conversation:
         """Delete a turn for good; without an argument, the whole conversation.
 
         When this returns, the text is in no row, index or file. `ScrubPending` means that it is deleted, but that
-        another process's reader keeps old bytes in the WAL for a moment longer.
-        """
+        another process's reader keeps old bytes in the WAL for a moment longer."""
 
     def reset(self) -> None:
         """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
@@ -297,8 +319,7 @@ class Conversation:
         """Store a file: bytes, a path, or a `data:` URL.
 
         Give the result to `append(attachments=[…])`, or name its id in the content. A file that is not attached to a
-        turn within a day is swept.
-        """
+        turn within a day is swept."""
 
     def open_upload(self, filename: str, *, media_type: str | None = None, seconds: int = ...) -> Upload:
         """Prepare a place for a file that another program uploads, such as a browser into a bucket. See `Upload`."""
@@ -309,8 +330,7 @@ class Conversation:
     def complete_upload(self, upload: Upload) -> Attachment:
         """Check what was uploaded and store it as an attachment. Safe to repeat.
 
-        The checked bytes are stored in another place, so that nobody can change them with the upload URL.
-        """
+        The checked bytes are stored in another place, so that nobody can change them with the upload URL."""
 
     def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> list[Attachment]:
         """Return the newest files of this conversation, including those that no turn has taken yet."""
@@ -327,8 +347,7 @@ class Conversation:
     def attachment_text(self, attachment: Attachment | str) -> FileText:
         """Return the text of a PDF, an office document or a text file.
 
-        The worker extracts it once a turn has taken the file; if it has not done so yet, it is extracted now.
-        """
+        The worker extracts it once a turn has taken the file; if it has not done so yet, it is extracted now."""
 
     def data_url(self, attachment: Attachment | str) -> str:
         """Return a stored file as a `data:` URL."""
@@ -336,11 +355,33 @@ class Conversation:
     def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
-        Options: model, agent, actor, tools, client_tools, tool_choice, instructions, history, attachments, metadata,
-        idempotency_key, question, token_budget, continuity, settings, stream, all_events, answer_metadata, reasoning,
-        replaces; and those of `build_context`, but for viewer, query and filter_participants. Without a message it
-        answers the thread as it stands. See docs/generate.md.
-        """
+        Without a message it answers the thread as it is. Options:
+        - `model`: the model's name; by default that of the conversation, the agent, the workspace or the store.
+        - `agent`: the agent who answers; `actor`: the name of the person who says the message.
+        - `tools`: functions, `Tool`s, `MCPTools` and names of built-in tools; by default those of the agent or the store.
+        - `client_tools`: tools that the caller runs; a call of one ends the answer.
+        - `tool_choice`: `"auto"`, `"none"`, `"required"` or `{"name": …}`; the last two hold for the first round.
+        - `instructions`: the system instructions; by default those of the agent or the store.
+        - `history`: messages that the client remembers; they are quoted, never stored.
+        - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
+        - `question`: a stored message to answer, instead of a new one.
+        - `replaces`: the stored message that the new one replaces, with everything that followed it.
+        - `token_budget`: of the context; by default it follows the model.
+        - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
+        - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
+        - `stream`: `False` asks the model for the answer in one piece.
+        - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
+        - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
+        - `answer_metadata`: metadata of the turns of the answer.
+        - `char_budget`: a budget in characters instead of `token_budget`.
+        - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
+        - `recent_turns`: at most this many of the latest turns.
+        - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
+        - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
+        - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+        - `note_omissions`: say in the context that older turns were left out.
+        - `shorten`: cut long tool results and long turns instead of leaving them out.
+        - `image_tokens`, `file_tokens`: what one image or one file counts for."""
 
     def generate_stream(
         self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
@@ -348,8 +389,7 @@ class Conversation:
         """Run `generate` and yield what happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone,
         Answered; with `all_events` also Prompted and TurnOpened.
 
-        Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
-        """
+        Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped"."""
 
     def stop(self) -> int:
         """Stop the answers that this process is making here, and return how many there were."""
@@ -362,8 +402,7 @@ class Conversation:
     ) -> list[Request]:
         """Return what was really sent to models, and what came back: the latest requests, oldest first.
 
-        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere.
-        """
+        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere."""
 
     def build_context(
         self, token_budget: int | None = None, *, question: Turn | str | None = None, **options: Unpack[ContextOptions]
@@ -373,10 +412,23 @@ class Conversation:
         `question` is the stored message to answer: the context ends with it, and contains nothing that came later.
         Without it, the newest message is answered.
 
-        Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
-        include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
-        policy, model, preview. See docs/context.md.
-        """
+        Options:
+        - `query`: what recall looks for; by default the message that is answered.
+        - `message`: a new message that is not stored; the context ends with it.
+        - `instructions`: the system instructions, which are never left out.
+        - `viewer`: the actor whose turns are the assistant's; other agents are quoted by name.
+        - `filter_participants`: only turns of these actors.
+        - `model`: the model that will read the context, to correct the token count for it.
+        - `preview`: only to look at: it does not count as the previous context.
+        - `char_budget`: a budget in characters instead of `token_budget`.
+        - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
+        - `recent_turns`: at most this many of the latest turns.
+        - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
+        - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
+        - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+        - `note_omissions`: say in the context that older turns were left out.
+        - `shorten`: cut long tool results and long turns instead of leaving them out.
+        - `image_tokens`, `file_tokens`: what one image or one file counts for."""
 
     def recall(
         self,
@@ -418,8 +470,7 @@ class Conversation:
     def extract_facts(self) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones.
 
-        When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why.
-        """
+        When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why."""
 
     def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. Returns False when there is none."""
@@ -428,8 +479,7 @@ class Conversation:
         """Yield every event with a number above `after`, from the log and then live, without gaps or repetitions.
 
         Ends after the event that deletes the conversation. Raises `StoreClosed` when the store is closed. A slow reader
-        delays nobody.
-        """
+        delays nobody."""
 
     def audit(
         self,
@@ -526,5 +576,4 @@ def open(
       `DatabaseOptions`.
     - `telemetry`: `True` for OpenTelemetry spans without content, a tracer provider, or `TelemetryOptions`.
     - `testing`: `clock` and `ids` for tests.
-    - `options`: the options of the groups can also be given flat, as `FlatOptions` names them.
-    """
+    - `options`: the options of the groups can also be given flat, as `FlatOptions` names them."""

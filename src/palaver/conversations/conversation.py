@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from palaver.context.inputs import Context
-from palaver.context.options import ContextOptions, RecallRange
+from palaver.context.options import ContextOptions, RecallRange, SharedContextOptions
 from palaver.conversations.arguments import event_query
 from palaver.conversations.attachments import UPLOAD_SECONDS
 from palaver.conversations.components import Components
@@ -19,6 +19,7 @@ from palaver.conversations.options import ConversationOptions
 from palaver.conversations.recall import Recall
 from palaver.conversations.services import ConversationServices
 from palaver.conversations.turn_writer import TurnWriter
+from palaver.core.option_docs import describe_options
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.options import GenerateOptions
@@ -57,6 +58,7 @@ class Conversation:
 
     @property
     def id(self) -> str:
+        """The id of the conversation, which never changes."""
         return self._handle.id
 
     @property
@@ -76,6 +78,7 @@ class Conversation:
 
     # ---- append
 
+    @describe_options(TurnOptions)
     async def append(
         self,
         role: Role,
@@ -88,9 +91,12 @@ class Conversation:
     ) -> Turn:
         """Store one turn. It is on disk when this returns.
 
-        `fields` are those of a turn: actor, created, metadata, tool_calls, tool_results, attachments, sources, tokens,
-        model, adapter, finish_reason, idempotency_key. `replaces` puts it in the place of another turn; with
-        `discard_after` it also replaces everything that followed. Files that the content refers to are attached, too.
+        `content` is text or a list of parts; files that it refers to are attached. Options:
+
+        - `role`: `user`, `assistant`, `system` or `tool`.
+        - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
+        - `replaces`: the turn that this one replaces in the active view.
+        - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
         """
         return await self._services.appender.append(
             role, content, expected_seq=expected_seq, replaces=replaces, discard_after=discard_after, **fields
@@ -237,6 +243,7 @@ class Conversation:
 
     # ---- details
 
+    @describe_options(ConversationOptions)
     async def update(
         self, *, expected_updated: Moment | None = None, **fields: Unpack[ConversationOptions]
     ) -> ConversationInfo:
@@ -322,13 +329,11 @@ class Conversation:
 
     # ---- answers
 
+    @describe_options(GenerateOptions, SharedContextOptions)
     async def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
         """Answer: store the message, build the context, ask the model, store the reply, run its tools.
 
-        Options: model, agent, actor, tools, client_tools, tool_choice, instructions, history, attachments, metadata,
-        idempotency_key, question, token_budget, continuity, settings, stream, all_events, answer_metadata, reasoning,
-        replaces; and those of `build_context`, but for viewer, query and filter_participants. Without a message it
-        answers the thread as it stands. See docs/generate.md.
+        Without a message it answers the thread as it is. Options:
         """
         async with aclosing(self.generate_stream(message, **options)) as events:
             async for event in events:
@@ -365,6 +370,7 @@ class Conversation:
 
     # ---- memory
 
+    @describe_options(ContextOptions, SharedContextOptions)
     async def build_context(
         self,
         token_budget: int | None = None,
@@ -377,9 +383,7 @@ class Conversation:
         `question` is the stored message to answer: the context ends with it, and contains nothing that came later.
         Without it, the newest message is answered.
 
-        Options: char_budget, query, message, instructions, viewer, recent_turns, semantic_recall, recall_scope,
-        include_facts, include_working_memory, filter_participants, note_omissions, shorten, image_tokens, file_tokens,
-        policy, model, preview. See docs/context.md.
+        Options:
         """
         return await self._services.contexts.build_checked(token_budget, question, options)
 

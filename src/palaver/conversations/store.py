@@ -17,6 +17,7 @@ from palaver.conversations.maintenance import Maintenance
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
 from palaver.core.identity import is_id
+from palaver.core.option_docs import describe_options
 from palaver.core.rights import require_right
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_name
@@ -93,13 +94,14 @@ class Store:
 
     # ---- conversations
 
+    @describe_options(ConversationOptions)
     async def conversation(
         self, key: str | None = None, *, owner: str | None = None, **fields: Unpack[ConversationOptions]
     ) -> Conversation:
         """Return the conversation with the application's own name `key`, and create it if there is none; without a
         key, create a new one.
 
-        `fields` are used when it is created: workspace, agent, model, title, participants, metadata, settings, ttl.
+        `owner` is another user's name, for an admin. The other options are used when it is created:
         """
         return self._open(await self._directory.open(key, owner, fields))
 

@@ -48,7 +48,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     - `history`: messages that the client remembers; they are quoted, never stored.
     - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
     - `question`: a stored message to answer, instead of a new one.
-    - `replaces`: the answer that the new one replaces.
+    - `replaces`: the stored message that the new one replaces, with everything that followed it.
     - `token_budget`: of the context; by default it follows the model.
     - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
     - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
