@@ -17,7 +17,7 @@ import palaver
 from palaver.conversations.internals import components_of
 from palaver.core import validation
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
-from palaver.files.storage import FolderBlobs, _translated, open_blobs
+from palaver.files.storage import FolderBlobs, _translate_errors, open_blobs
 from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
 
@@ -75,7 +75,7 @@ async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_ad
 
 @pytest.mark.parametrize("problem", [GenericError("Unable to write (os error 28)"), OSError(ENOSPC, "No space left")])
 def test_a_full_disk_is_told_as_one(problem: Exception) -> None:
-    with pytest.raises(palaver.DatabaseFull, match="no space left"), _translated("a/b"):
+    with pytest.raises(palaver.DatabaseFull, match="no space left"), _translate_errors("a/b"):
         raise problem
 
 

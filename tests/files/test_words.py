@@ -66,11 +66,10 @@ async def test_no_more_is_read_than_anybody_wants() -> None:
     assert len((await sandbox.extract(DOCX, docx(xml))).text) <= MAX_CHARACTERS
 
 
-async def test_a_file_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "WAIT_SECONDS", 0.001)
-    assert (await sandbox.extract(PDF, pdf("slow"))).problem == sandbox.TOO_SLOW
+async def test_a_file_that_takes_too_long_is_given_up() -> None:
+    assert (await sandbox.extract(PDF, pdf("slow"), wait_seconds=0.001)).problem == sandbox.TOO_SLOW
     with pytest.raises(FileRefused):
-        await sandbox.check_archive("application/zip", TAKEN["zip"][1])
+        await sandbox.check_archive("application/zip", TAKEN["zip"][1], wait_seconds=0.001)
 
 
 def child(code: str) -> subprocess.CompletedProcess[str]:
@@ -97,7 +96,7 @@ async def test_so_many_processes_at_once_and_no_more(monkeypatch: pytest.MonkeyP
         now -= 1
         return {"text": "read"}
 
-    monkeypatch.setattr(sandbox, "_asked", asked)
+    monkeypatch.setattr(sandbox, "run_child", asked)
     found = await asyncio.gather(*(sandbox.extract("text/plain", b"x") for _ in range(20)))
     assert [one.text for one in found] == ["read"] * 20
     assert most == sandbox.AT_ONCE

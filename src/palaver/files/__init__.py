@@ -1,1 +1,1 @@
-"""Files that people hand in: which are taken, how large they unpack, what they say. Nothing in here is trusted."""
+"""Uploaded files: accepted kinds, unpacked sizes, extracted text, storage. Their content is never trusted."""

@@ -1,7 +1,7 @@
-"""The other side of sandbox.py: one file in, one answer out, and then the process ends.
+"""The child process of sandbox.py: reads one file from stdin, writes one JSON answer, and exits.
 
-`python -m palaver.files.child text application/pdf < file`. Whatever a file does to its reader, it does it here: with
-no secrets in the environment, little memory, little time, and no way to write a file.
+`python -m palaver.files.child text application/pdf < file`. A hostile file can harm only this process, which has no
+secrets in its environment, little memory, little time, and cannot write files.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
 
 MEMORY = 1_000_000_000  # bytes of address space
 SECONDS = 20  # of processor time
 
+Answer = dict[str, str | int]
+
 
 def limit() -> None:
-    """Before a byte is read. Where the system knows no such limits, the time that the parent waits is the only one."""
+    """Limit this process before a byte is read. On systems without such limits, only the parent's timeout remains."""
     try:
         import resource
     except ImportError:
         return
-    os.nice(10)  # whoever talks comes first
+    os.nice(10)  # requests come first
     for which, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, SECONDS),
@@ -36,9 +37,10 @@ def limit() -> None:
             continue
 
 
-def answer(task: str, kind: str, data: bytes) -> dict[str, Any]:
+def answer(task: str, kind: str, data: bytes) -> Answer:
+    """Run a task, `text` or `weigh`, on the bytes of a file."""
     if task == "weigh":
-        return _weighed(data)
+        return _weigh(data)
     from palaver.files.texts import Unreadable, text_of
 
     try:
@@ -47,7 +49,7 @@ def answer(task: str, kind: str, data: bytes) -> dict[str, Any]:
         return {"problem": str(reason)}
 
 
-def _weighed(data: bytes) -> dict[str, Any]:
+def _weigh(data: bytes) -> Answer:
     from palaver.files.archives import Bomb, Damaged, weigh
 
     try:
@@ -61,10 +63,10 @@ def main() -> None:
     sys.setrecursionlimit(5_000)  # some PDFs nest deeply; a stack that overflows would end the process
     task, kind = sys.argv[1:3]
     try:
-        found = answer(task, kind, sys.stdin.buffer.read())
+        found: Answer = answer(task, kind, sys.stdin.buffer.read())
     except (MemoryError, RecursionError):
         found = {"problem": "takes too much memory to read"}
-    except Exception:  # a parser of hostile bytes may raise anything, and its words may quote them
+    except Exception:  # a parser may raise anything, and its message may quote the file
         found = {"problem": "is damaged"}
     sys.stdout.buffer.write(json.dumps(found).encode())
     sys.stdout.flush()

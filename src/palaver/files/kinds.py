@@ -1,4 +1,4 @@
-"""Which files are taken, by what their bytes are; what a name or a header says must agree with that. Pure."""
+"""The kinds of files that are accepted, by their bytes; the name and the declared type must agree. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCX, XLSX = _OFFICE + "wordprocessingml.document", _OFFICE + "spreadsheetml.she
 PPTX = _OFFICE + "presentationml.presentation"
 ODT, ODS, ODP = _OPEN + "text", _OPEN + "spreadsheet", _OPEN + "presentation"
 
-# What is told apart by its bytes, and the endings of its names. Where several fit, the first one is meant.
+# Kinds that are recognised by their bytes, and their file extensions. The first of several is the usual one.
 BINARY: Mapping[str, str] = {
     "image/png": "png",
     "image/jpeg": "jpg jpeg jpe jfif",
@@ -76,7 +76,7 @@ TEXT: Mapping[str, str] = {
     "application/x-sh": "sh",
     SVG: "svg",
 }
-# Programs, and archives that nobody can look into without unpacking them.
+# Programs, and archives whose size cannot be measured without unpacking them.
 REFUSED = frozenset("exe dll com scr msi so dylib jar apk dmg iso deb rpm class wasm 7z rar cab".split())
 
 ALIASES: Mapping[str, str] = {
@@ -109,7 +109,7 @@ ALIASES: Mapping[str, str] = {
     "application/csv": "text/csv",
 }
 NO_CLAIM = ("application/octet-stream", "binary/octet-stream")
-# Containers whose first bytes do not say what is in them.
+# Containers whose first bytes do not show their content.
 FAMILIES: tuple[frozenset[str], ...] = (
     frozenset({"video/mp4", "audio/mp4", "video/quicktime"}),
     frozenset({"video/webm", "audio/webm", "video/x-matroska"}),
@@ -122,23 +122,23 @@ ZIPPED = frozenset({ZIP, DOCX, XLSX, PPTX, ODT, ODS, ODP})
 ARCHIVES = ZIPPED | {"application/gzip", "application/x-bzip2", "application/x-xz", "application/x-tar"}
 READABLE = frozenset({PDF, DOCX, XLSX, PPTX, ODT, ODS, ODP}) | frozenset(TEXT)
 
-_HEAD = 65_536  # bytes: a tar says what it is behind its first header
-_END_OF_ZIP, _LAST_OF_ZIP = b"PK\x05\x06", 65_557  # bytes: the record and the longest comment behind it
+_HEAD = 65_536  # bytes; the magic of a tar is at the end of its first header
+_END_OF_ZIP, _LAST_OF_ZIP = b"PK\x05\x06", 65_557  # bytes: the record and the longest comment after it
 _OPEN_DOCUMENT = re.compile(
     rb"PK\x03\x04.{22}\x08\0.{2}mimetype(application/vnd\.oasis\.opendocument\.(?:text|spreadsheet|presentation))PK",
     re.DOTALL,
 )
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|script|iframe)\b", re.IGNORECASE)
-# No step of it is taken back: a text full of comments must not take for ever.
+# Possessive, so that a text full of comments takes linear time.
 _SVG = re.compile(r"\A(?>\s+|<\?xml[^>]*>|<!doctype[^>]*>|<!--.*?-->)*<(?:svg:)?svg[\s>/]", re.IGNORECASE | re.DOTALL)
 _BY_NAME = {ending: kind for table in (BINARY, TEXT) for kind, endings in table.items() for ending in endings.split()}
-# Letters that turn the rest of a name round, so that it seems to end otherwise than it does.
+# Characters that reverse the rest of a name, so that it seems to have another extension.
 _TURNING = frozenset("\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
 
 def checked(data: bytes, filename: str | None, claimed: str | None) -> str:
-    """The media type of a file that is taken. Raises `FileRefused` when it is none of ours, or not what it says."""
+    """Return the media type of a file. Raises `FileRefused` when it is not accepted, or not what it claims to be."""
     found = sniff(data)
     by_header, by_name = _claim(claimed), _from_name(filename)
     for field, said in (("media_type", by_header), ("filename", by_name)):
@@ -150,7 +150,7 @@ def checked(data: bytes, filename: str | None, claimed: str | None) -> str:
 
 
 def check_name(filename: str) -> str:
-    """A name is a name: no path, no line, nothing that makes it look like another."""
+    """Check a file name: no path, no line break, no characters that make it look like another."""
     if "/" in filename or "\\" in filename or filename.strip() in ("", ".", ".."):
         raise InvalidInput("filename", "must be a name without a path")
     if any(unicodedata.category(letter) == "Cc" or letter in _TURNING for letter in filename):
@@ -159,7 +159,7 @@ def check_name(filename: str) -> str:
 
 
 def ending_of(media_type: str) -> str:
-    """The usual ending of a name, with its dot."""
+    """Return the usual extension, with its dot."""
     endings = BINARY.get(media_type) or TEXT.get(media_type, "")
     return "." + endings.split()[0] if endings else ""
 
@@ -190,15 +190,15 @@ def _agree(said: str, found: str) -> bool:
     if said == found or (said == ZIP and found in ZIPPED):
         return True
     if found in (SVG, HTML) and said in TEXT and said != SVG:
-        return True  # the source of a page is a text like any other
+        return True  # the source of a page is text too
     return any(said in family and found in family for family in FAMILIES)
 
 
-# ---- looking at the bytes ------------------------------------------------------------------------------------------
+# ---- recognising the bytes -----------------------------------------------------------------------------------------
 
 
 def sniff(data: bytes) -> str:
-    """What the bytes are, whatever anybody says. Raises `FileRefused` when they are nothing that is taken."""
+    """Recognise the bytes, whatever the file claims to be. Raises `FileRefused` when they are of no accepted kind."""
     text = decoded(data[: _HEAD + 4], cut=len(data) > _HEAD + 4)
     if text is not None and not data.startswith(b"%PDF-") and not _holds_control(data):
         return SVG if _SVG.match(text) else HTML if _HTML.search(text[:4096]) else PLAIN
@@ -211,13 +211,13 @@ def sniff(data: bytes) -> str:
 
 
 def _holds_control(data: bytes) -> bool:
-    """Whether something that is no text follows a beginning that is one."""
+    """Return whether binary data follows a beginning that is text."""
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     return not wide and _CONTROL.search(data) is not None
 
 
 def decoded(data: bytes, *, cut: bool = False) -> str | None:
-    """Bytes as text; None when they are none. `cut` says that the last letter may be incomplete."""
+    """Decode bytes; None when they are not text. `cut` says that the last character may be incomplete."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return _decode(data[: len(data) & ~1], "utf-16", cut)
     if _CONTROL.search(data):
@@ -253,14 +253,14 @@ _RANK = {kind: place for place, kind in enumerate(BINARY)}
 
 
 def _known(matches: Iterable[tuple[float, str]]) -> str | None:
-    """The likeliest match that is taken. Where something else is likelier, nothing is."""
+    """Return the likeliest match, if it is of an accepted kind."""
     named = [(-sure, ALIASES.get(kind, kind)) for sure, kind in matches]
     named.sort(key=lambda one: (one[0], _RANK.get(one[1], len(_RANK))))
     return named[0][1] if named and named[0][1] in BINARY else None
 
 
 def _inside(data: bytes) -> str:
-    """A zip by what it holds. Its directory is searched and not read: it may have a million entries."""
+    """Return the kind of a zip by its entries. Its directory is searched, not parsed: it may have a million entries."""
     end = data.rfind(_END_OF_ZIP, max(0, len(data) - _LAST_OF_ZIP))
     if end < 0 or len(data) < end + 22:
         raise FileRefused("data", "begins like a zip and is none", media_type=None)
@@ -275,6 +275,6 @@ def _inside(data: bytes) -> str:
 
 
 def _entry(name: str) -> re.Pattern[bytes]:
-    """An entry of a zip's directory, by the whole of its name."""
+    """Return whether a zip's directory has an entry with exactly this name."""
     header = rb"PK\x01\x02.{24}" + re.escape(len(name).to_bytes(2, "little")) + rb".{16}"
     return re.compile(header + re.escape(name.encode()), re.DOTALL)

@@ -1,4 +1,4 @@
-"""The bytes of files, and their words: from wherever they lie, checked against what was stored."""
+"""Reading attachments: their bytes, checked against the stored hash, and their text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ NOT_THERE, CHANGED = "its bytes are not where they were", "its bytes are not wha
 
 @dataclass(frozen=True, slots=True)
 class Files:
+    """Reads attachments from the database or from blob storage."""
+
     engine: FileStore
     blobs: Blobs
 
     async def read(self, scope: Scope, conversation: str, file: Attachment) -> bytes:
-        """The whole of it, with the hash that it was stored with."""
+        """Return the bytes of a file. Raises `VerificationFailed` when they are missing or changed."""
         try:
             kept = await self.engine.file_in_database(scope, file.path)
             data = await self.blobs.get(file.path) if kept is None else kept
@@ -32,7 +34,7 @@ class Files:
         return data
 
     async def read_range(self, scope: Scope, conversation: str, file: Attachment, start: int, end: int) -> bytes:
-        """A part of it. What is only a part cannot be checked against the hash."""
+        """Return some of the bytes. A part cannot be checked against the hash."""
         try:
             kept = await self.engine.file_in_database(scope, file.path)
             return await self.blobs.get_range(file.path, start, end) if kept is None else kept[start:end]
@@ -40,7 +42,7 @@ class Files:
             raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None
 
     async def words(self, scope: Scope, conversation: str, file: Attachment, clean: Callable[[str], str]) -> FileText:
-        """What it says, read now, in a process of its own; `clean` takes out what must not be kept."""
+        """Extract the text of a file in a separate process; `clean` redacts it."""
         try:
             data = await self.read(scope, conversation, file)
         except VerificationFailed as failure:

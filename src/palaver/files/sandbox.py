@@ -1,4 +1,4 @@
-"""Reads files in a process of its own, so that what a hostile one does to its reader is done to nobody else."""
+"""Reading files in a separate process, so that a hostile file cannot harm this one."""
 
 from __future__ import annotations
 
@@ -13,53 +13,55 @@ from weakref import WeakKeyDictionary
 from palaver.errors import FileRefused
 from palaver.files import kinds
 
-AT_ONCE = 4  # processes; each may take a gigabyte, and whoever sends many files waits for room
-WAIT_SECONDS = 30.0  # for the whole of it, whatever the child is doing
-MAX_ANSWER = 16_000_000  # bytes; a million characters are less, also when each is escaped
+AT_ONCE = 4  # processes; each may use a gigabyte, so further files wait
+WAIT_SECONDS = 30.0  # for one file, whatever the child is doing
+MAX_ANSWER = 16_000_000  # bytes; a million characters fit, even when each is escaped
 TOO_SLOW = "takes too long to read"
 KEPT_ENVIRONMENT = (
     "PATH",
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "SYSTEMROOT",
-)  # what Python needs to start; no secrets
+)  # all that Python needs to start; no secrets
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The words of a file; or why there are none."""
+    """The text of a file, or the reason why there is none."""
 
     text: str = ""
     problem: str | None = None
 
 
-async def extract(media_type: str, data: bytes) -> Extracted:
-    """What a file says. Never raises for what is in it."""
+async def extract(media_type: str, data: bytes, *, wait_seconds: float = WAIT_SECONDS) -> Extracted:
+    """Extract the text of a file. Never raises because of its content."""
     if media_type not in kinds.READABLE:
         return Extracted(problem="holds no text")
-    found = await _ask("text", media_type, data)
+    found = await _ask("text", media_type, data, wait_seconds)
     text = found.get("text", "")
     return Extracted(text, found.get("problem") if text else found.get("problem") or "holds no text")
 
 
-async def check_archive(media_type: str, data: bytes) -> None:
-    """Raises `FileRefused` for an archive that unpacks to too much, or that cannot be looked into."""
+async def check_archive(media_type: str, data: bytes, *, wait_seconds: float = WAIT_SECONDS) -> None:
+    """Raise `FileRefused` for an archive that unpacks to too much, or that cannot be unpacked."""
     if media_type not in kinds.ARCHIVES:
         return
-    problem = (await _ask("weigh", media_type, data)).get("problem")
+    problem = (await _ask("weigh", media_type, data, wait_seconds)).get("problem")
     if problem is not None:
         raise FileRefused("data", problem, media_type=media_type)
 
 
-_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-async def _ask(task: str, kind: str, data: bytes) -> dict[str, Any]:
-    async with _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
-        return await _asked(task, kind, data)
+async def _ask(task: str, kind: str, data: bytes, wait_seconds: float) -> dict[str, Any]:
+    """Run the task in a child process, when there is room for one."""
+    async with _semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
+        return await run_child(task, kind, data, wait_seconds)
 
 
-async def _asked(task: str, kind: str, data: bytes) -> dict[str, Any]:
+async def run_child(task: str, kind: str, data: bytes, wait_seconds: float) -> dict[str, Any]:
+    """Start a child process, send it the file and return its answer."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-m", "palaver.files.child", task, kind,
         stdin=asyncio.subprocess.PIPE,
@@ -68,9 +70,9 @@ async def _asked(task: str, kind: str, data: bytes) -> dict[str, Any]:
         env={name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ},
     )  # fmt: skip
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(wait_seconds):
             feeding = asyncio.ensure_future(_feed(child, data))
-            told = await _read(child)
+            answer = await _read(child)
             await feeding
             await child.wait()
     except TimeoutError:
@@ -79,7 +81,7 @@ async def _asked(task: str, kind: str, data: bytes) -> dict[str, Any]:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    return _understood(told)
+    return _decode(answer)
 
 
 async def _feed(child: asyncio.subprocess.Process, data: bytes) -> None:
@@ -89,21 +91,21 @@ async def _feed(child: asyncio.subprocess.Process, data: bytes) -> None:
         await child.stdin.drain()
         child.stdin.close()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it has ended already; its answer says why
+        pass  # it has exited already; its answer says why
 
 
 async def _read(child: asyncio.subprocess.Process) -> bytes:
     assert child.stdout is not None
-    told = bytearray()
-    while len(told) <= MAX_ANSWER and (piece := await child.stdout.read(65_536)):
-        told += piece
-    return bytes(told)
+    answer = bytearray()
+    while len(answer) <= MAX_ANSWER and (piece := await child.stdout.read(65_536)):
+        answer += piece
+    return bytes(answer)
 
 
-def _understood(told: bytes) -> dict[str, Any]:
-    """What the child said; one that was ended by a limit has said nothing."""
+def _decode(answer: bytes) -> dict[str, Any]:
+    """Decode the answer of the child. It is empty when a limit ended the child."""
     try:
-        found = json.loads(told)
+        found = json.loads(answer)
     except ValueError:
-        return {"problem": TOO_SLOW if not told else "is damaged"}
+        return {"problem": TOO_SLOW if not answer else "is damaged"}
     return found if isinstance(found, dict) else {"problem": "is damaged"}

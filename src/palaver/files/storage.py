@@ -1,4 +1,4 @@
-"""Where the bytes of attachments are kept: a folder, or a bucket that speaks S3. Both through obstore."""
+"""Storage of attachments: a folder, or an S3-compatible bucket, both through obstore."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from palaver.errors import AttachmentNotFound, DatabaseFull, EngineError, Engine
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-MAX_FOLDER = 200  # letters; file systems take 255 bytes
-STAGED = "uploads"  # the folder, inside a conversation's, of files that are on their way in
+MAX_FOLDER = 200  # characters; file systems allow 255 bytes
+STAGED = "uploads"  # the folder, inside a conversation's, of unfinished uploads
 LEFT_OVER = timedelta(days=1)
 BUCKET_SECONDS = 60
 BUCKET_OPTIONS = ("endpoint", "region", "virtual_hosted_style_request")
 SAVED_NOT_SHOWN: Any = {"Content-Disposition": "attachment", "Content-Type": "application/octet-stream"}
 _EXTENSION = re.compile(r"\.[a-z0-9]{1,10}$")
-_HALF_WRITTEN = re.compile(r"#\d+$")  # what a file is called until it is whole
+_HALF_WRITTEN = re.compile(r"#\d+$")  # the suffix of a file that is being written
 
 
 def blob_folder(user: str, conversation: str) -> str:
-    """`{user_id}/{conversation_id}`, with a user id that cannot climb out of the folder."""
+    """Return `{user_id}/{conversation_id}`, escaped so that a user id cannot leave the folder."""
     folder = quote(user, safe="@ ").replace(".", "%2E") if user.strip(".") != user else quote(user, safe="@ ")
     if len(folder) > MAX_FOLDER:
         folder = f"{folder[:100]}-{file_hash(user.encode())}"
@@ -40,13 +40,13 @@ def blob_folder(user: str, conversation: str) -> str:
 
 
 def blob_path(user: str, conversation: str, filename: str) -> str:
-    """`{user_id}/{conversation_id}/{uuid.ext}`."""
+    """Return a new path, `{user_id}/{conversation_id}/{uuid.ext}`."""
     extension = _EXTENSION.search(filename.lower())
     return f"{blob_folder(user, conversation)}/{uuid.uuid4()}{extension.group() if extension else ''}"
 
 
 def open_blobs(place: Path | str) -> ObjectBlobs:
-    """A folder, or `s3://bucket/prefix?endpoint=…&region=…`; keys come from the environment, as AWS's tools have it."""
+    """Open a folder, or `s3://bucket/prefix?endpoint=…&region=…` with the AWS keys of the environment."""
     if not isinstance(place, str) or "://" not in place:
         return FolderBlobs(Path(place))
     parts = urlsplit(place)
@@ -59,53 +59,53 @@ def open_blobs(place: Path | str) -> ObjectBlobs:
 
 
 class ObjectBlobs:
-    """One object per file. It is whole, or not there. Whoever inherits says in `store` where."""
+    """One object per file, written whole or not at all. Subclasses provide `store`."""
 
     @cached_property
     def store(self) -> ObjectStore:
         raise NotImplementedError
 
     async def put(self, path: str, data: bytes) -> None:
-        with _translated(path, written=True):
+        with _translate_errors(path, written=True):
             await self.store.put_async(path, data)
 
     async def get(self, path: str) -> bytes:
-        with _translated(path):
+        with _translate_errors(path):
             found = await self.store.get_async(path)
             return bytes(await found.bytes_async())
 
     async def get_range(self, path: str, start: int, end: int) -> bytes:
-        with _translated(path):
+        with _translate_errors(path):
             return bytes(await self.store.get_range_async(path, start=start, end=end))
 
     async def size(self, path: str) -> int:
-        with _translated(path):
+        with _translate_errors(path):
             return int((await self.store.head_async(path))["size"])
 
     async def delete(self, path: str) -> None:
         try:
-            with _translated(path):
+            with _translate_errors(path):
                 await self.store.delete_async(path)
         except AttachmentNotFound:
             pass  # then it is deleted
 
     async def listed(self) -> AsyncIterator[tuple[str, datetime]]:
-        """Every file, and since when it is there."""
-        with _translated(""):
+        """Yield the path and the modification time of every file."""
+        with _translate_errors(""):
             async for page in self.store.list():
                 for one in page:
                     yield one["path"], one["last_modified"]
 
     async def upload_url(self, path: str, seconds: int) -> str | None:
-        """Where anybody may put this one file, for so long. None: only the server can take it."""
+        """Return a URL to which this one file can be uploaded for some seconds. None: only through the server."""
         return None
 
 
 class FolderBlobs(ObjectBlobs):
-    """A folder of this machine. What was stored survives a power cut: the file and its folder are synced."""
+    """A local folder. A stored file survives a power cut: it and its folders are synced."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()  # the program may go to another folder later
+        self.folder = folder.absolute()  # the program may change its working directory
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -118,7 +118,7 @@ class FolderBlobs(ObjectBlobs):
         await asyncio.to_thread(self._sync, self.folder / path.lstrip("/"))
 
     def _sync(self, file: Path) -> None:
-        """A file is durable only when the folders that lead to it are."""
+        """Sync the file and every folder that leads to it: without them it is not durable."""
         for place in (file, *(self.folder / parent for parent in file.relative_to(self.folder).parents)):
             handle = os.open(place, os.O_RDONLY)
             try:
@@ -134,7 +134,7 @@ class FolderBlobs(ObjectBlobs):
             yield one
 
     def _drop_half_written(self) -> None:
-        """What a process that was killed had begun to write: nobody knows of it."""
+        """Delete files that a killed process left half written; no row refers to them."""
         long_ago = (datetime.now(UTC) - LEFT_OVER).timestamp()
         for file in self.folder.rglob("*#*"):
             if _HALF_WRITTEN.search(file.name) and file.is_file() and file.stat().st_mtime < long_ago:
@@ -142,7 +142,7 @@ class FolderBlobs(ObjectBlobs):
 
 
 class BucketBlobs(ObjectBlobs):
-    """A bucket. Whoever opens one of its files is told to save it, not to show it."""
+    """An S3-compatible bucket. Its files are served as downloads, so that a browser does not render them."""
 
     def __init__(self, bucket: str, prefix: str, options: dict[str, str]) -> None:
         self.bucket, self.prefix, self.options = bucket, prefix, options
@@ -162,20 +162,20 @@ class BucketBlobs(ObjectBlobs):
         )
 
     async def put(self, path: str, data: bytes) -> None:
-        with _translated(path, written=True):
+        with _translate_errors(path, written=True):
             await self.store.put_async(path, data, attributes=SAVED_NOT_SHOWN)
 
     async def upload_url(self, path: str, seconds: int) -> str | None:
         import obstore
 
         store: Any = self.store
-        with _translated(path):
+        with _translate_errors(path):
             return await obstore.sign_async(store, "PUT", path, timedelta(seconds=seconds))
 
 
 @contextmanager
-def _translated(path: str, *, written: bool = False) -> Iterator[None]:
-    """Errors of the store as ours. Their own words may name keys, addresses and paths."""
+def _translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
+    """Translate errors of the object store: their messages may contain keys, addresses and paths."""
     from obstore.exceptions import BaseError
 
     try:

@@ -1,4 +1,4 @@
-"""The words of a file. Runs in a process of its own, with limits: see sandbox.py."""
+"""Extracting the text of a file. Runs in a separate process, with limits: see sandbox.py."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Attributes = dict[str, str]
 
 
 class Unreadable(Exception):
-    """Why there are no words: in our own terms, never in the file's."""
+    """The file has no readable text. The message never quotes the file."""
 
 
 def text_of(kind: str, data: bytes) -> str:
-    """What the file says, at most MAX_CHARACTERS of it."""
+    """Extract the text of a file, at most MAX_CHARACTERS of it."""
     reader = READERS.get(kind, _plain)
     pieces: list[str] = []
     room = MAX_CHARACTERS
@@ -36,7 +36,7 @@ def text_of(kind: str, data: bytes) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Without what no database takes, and without holes."""
+    """Remove control characters, which databases reject, and long gaps."""
     text = re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text.replace("\r\n", "\n"))
     text = text.encode("utf-8", "replace").decode()
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
@@ -45,7 +45,7 @@ def _tidy(text: str) -> str:
 def _plain(data: bytes) -> Iterator[str]:
     text = kinds.decoded(data)
     if text is None:
-        raise Unreadable("is no text")
+        raise Unreadable("is not text")
     yield text
 
 
@@ -66,7 +66,7 @@ def _pdf(data: bytes) -> Iterator[str]:
 
 
 class _Page(HTMLParser):
-    """The words between the tags; what a browser would run is left out."""
+    """The text between the tags, without scripts and styles."""
 
     SILENT = frozenset({"script", "style", "template", "noscript"})
     BREAKS = frozenset("p div br li tr h1 h2 h3 h4 h5 h6 section article title table blockquote pre".split())
@@ -118,14 +118,14 @@ def _open_document(data: bytes) -> Iterator[str]:
 def _xlsx(data: bytes) -> Iterator[str]:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         shared = Shared()
-        for _ in _parsed(archive, _names(archive, r"xl/sharedStrings\.xml"), shared):
+        for _ in _parse(archive, _names(archive, r"xl/sharedStrings\.xml"), shared):
             pass
         cells = Cells(shared.strings)
-        yield from _parsed(archive, _names(archive, r"xl/worksheets/sheet(\d+)\.xml"), cells)
+        yield from _parse(archive, _names(archive, r"xl/worksheets/sheet(\d+)\.xml"), cells)
 
 
 class Words:
-    """The text inside certain elements, with a line's end behind others."""
+    """The text inside certain elements, with a line break after others."""
 
     def __init__(self, inside: str, lines: str, between: dict[str, str]) -> None:
         self.inside, self.lines, self.between = inside, frozenset(lines.split()), between
@@ -151,12 +151,12 @@ class Words:
 
 
 class Shared(Words):
-    """The strings that the cells of a workbook point to."""
+    """The shared strings of a workbook, to which cells refer by number."""
 
     def __init__(self) -> None:
         super().__init__("t", "", {})
         self.strings: list[str] = []
-        self.spoken = 0  # how a string is pronounced is no part of it
+        self.spoken = 0  # depth of phonetic hints, which are not part of the string
 
     def start(self, name: str, attributes: Attributes) -> None:
         self.spoken += name == "rPh"
@@ -177,7 +177,7 @@ class Shared(Words):
 
 
 class Cells(Words):
-    """The values of a sheet: a tab between cells, a line for each row."""
+    """The values of a sheet: a tab between cells, a line per row."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         super().__init__("v", "row", {})
@@ -191,7 +191,7 @@ class Cells(Words):
     def end(self, name: str) -> None:
         self.depth -= name in ("v", "t")
         if name == "c" and self.value:
-            self.pieces += [self._shown(), "\t"]
+            self.pieces += [self._text(), "\t"]
         elif name in ("row", "worksheet"):
             self.pieces.append("\n")
 
@@ -199,7 +199,7 @@ class Cells(Words):
         if self.depth > 0:
             self.value += text
 
-    def _shown(self) -> str:
+    def _text(self) -> str:
         if not self.points:
             return self.value
         place = int(self.value) if self.value.isdigit() else -1
@@ -209,16 +209,16 @@ class Cells(Words):
 def _parts(data: bytes, patterns: Sequence[str], words: Words) -> Iterator[str]:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         for pattern in patterns:
-            yield from _parsed(archive, _names(archive, pattern), words)
+            yield from _parse(archive, _names(archive, pattern), words)
 
 
 def _names(archive: zipfile.ZipFile, pattern: str) -> list[str]:
-    """The parts that are called so, in the order of their numbers."""
+    """Return the parts whose names match, in the order of their numbers."""
     found = [match for name in archive.namelist() if (match := re.fullmatch(pattern, name))]
     return [match.group() for match in sorted(found, key=lambda match: int((match.groups() or ("0",))[0]))]
 
 
-def _parsed(archive: zipfile.ZipFile, names: Sequence[str], words: Words) -> Iterator[str]:
+def _parse(archive: zipfile.ZipFile, names: Sequence[str], words: Words) -> Iterator[str]:
     for name in names:
         parser = expat.ParserCreate()
         parser.buffer_text = True
@@ -239,7 +239,7 @@ def _parsed(archive: zipfile.ZipFile, names: Sequence[str], words: Words) -> Ite
 
 
 def _no_doctype(*_: object) -> None:
-    """No office document has one; with entities it could grow without end."""
+    """Reject a document type declaration: office documents have none, and its entities could expand without limit."""
     raise Unreadable("holds a document type, as no document of this kind does")
 
 

@@ -1,4 +1,4 @@
-"""When to summarise, and what. Pure."""
+"""The decision when to summarise, and which turns. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STRATEGIES: tuple[Strategy, ...] = ("rolling", "hierarchical", "never")
 KEEP_TURNS = 4  # the last exchange and the one before it stay, unless nothing is to be kept
 FAN_OUT = 4  # summaries of one level that become one of the next
 SPAN_TURNS = 25  # that one summary may cover, or half of `trigger_turns` where that is more
-SUMMARY_TOKENS = 160  # what one summary may weigh
+SUMMARY_TOKENS = 160  # budget of one summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:
-    """What to summarise next: the oldest half, or as much as leaves `keep_tokens`; never the middle of a tool round."""
+    """Return the turns to summarise next: the oldest half, or all but `keep_tokens`. Tool rounds are not split."""
     if keep_tokens is None:
         cut = len(turns) // 2
     else:
@@ -71,8 +71,10 @@ def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:
 
 
 def _whole_rounds(turns: Sequence[Turn], cut: int) -> int:
-    """Move the cut back to before a call whose results would be on the other side; a round that is longer than all that
-    goes whole, once something follows it."""
+    """Move the cut so that it does not separate tool calls from their results.
+
+    It moves back before the round, or, when the round begins with the first turn, forward to its end.
+    """
     back = cut
     while 0 < back < len(turns) and (turns[back].role == "tool" or turns[back - 1].tool_calls):
         back -= 1

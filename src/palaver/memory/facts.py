@@ -1,7 +1,7 @@
 """Facts: subject, predicate, object, each with the turn that said it. Pure.
 
 The rules take only plain statements about the speaker and what is theirs; questions, wishes, reported speech and
-denials give no fact. What a model proposes counts only as far as the turns that it cites bear it out.
+denials give no fact. A fact that a model proposes is kept only if the turns that it cites support it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from palaver.recall.terms import terms
 
 MAX_NAME = 100  # characters of a subject or a predicate
 MAX_OBJECT = 300  # characters
-MAX_FACTS = 50  # that a model may propose at once
+MAX_FACTS = 50  # that a model may propose in one answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class FactDraft:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What to store, and which stored facts it ends: each with the draft that takes its place."""
+    """The facts to store, and the stored facts that they end, each with the draft that takes its place."""
 
     new: list[FactDraft]
     invalidated: list[tuple[Fact, FactDraft]]
@@ -72,7 +72,7 @@ _STATE = (
     "vegetarian|vegan|pescatarian|diabetic|colou?r-?blind|dyslexic|left-handed|married|divorced|engaged|single|retired"
 )
 _FOR = r"(?P<subject> for [\w -]{2,40}?)?"
-# Where somebody speaks of themselves, and not inside "the thing that I love".
+# The beginning of a statement about oneself; not inside "the thing that I love".
 _CLAUSE = r"(?:^|[,;:—–-] |\b(?:and|but|so|because|yes|yeah|well|too|honestly|actually|also) )"
 _LIKES = {
     "like": "likes", "love": "likes", "adore": "likes", "enjoy": "likes",
@@ -144,7 +144,7 @@ _UNREAL = re.compile(
 
 
 def extract(turns: Sequence[Turn]) -> list[FactDraft]:
-    """The facts that users stated in `turns`, in order, each once; and again when something else held in between."""
+    """Return the facts that users stated in `turns`, in order, repeated only if another held in between."""
     found: list[FactDraft] = []
     holds: dict[tuple[str, ...], tuple[str, ...]] = {}
     for turn in turns:
@@ -207,17 +207,17 @@ def _predicate(predicate: str, parts: Mapping[str, str | None]) -> str:
 
 # ---- against what is known -----------------------------------------------------------------------------------------
 
-# Of these a subject has one at a time: the newest holds.
+# Predicates with one value per subject: the newest holds.
 SINGLE_VALUED = frozenset(
     {"name", "is called", "birthday", "age", "lives in", "works at", "works as", "comes from", "time zone"}
 )
 
 
 def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconciled:
-    """What of `drafts` is new, and which existing facts it ends.
+    """Return the drafts that are new, and the existing facts that they end.
 
-    What is known already is dropped. Where a subject has one value at a time, the newer ends the older, also between
-    two drafts; a draft that is older than what is known is dropped. Everything else accumulates. Facts that were
+    Drafts that are known already are dropped. Where a subject has one value at a time, the newer ends the older, even
+    between two drafts; a draft that is older than the stored fact is dropped. All others accumulate. Facts that were
     invalidated before do not count.
     """
     valid = [fact for fact in existing if fact.invalidated_at is None]
@@ -237,12 +237,12 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
 
 
 def _identity(fact: Fact | FactDraft) -> tuple[str, ...]:
-    """Equal for facts that say the same in other letters."""
+    """Return a key that is equal for facts that differ only in spelling."""
     return (fact.subject.casefold(), fact.predicate.casefold(), *_stems(fact.object))
 
 
 def _slot(fact: Fact | FactDraft) -> tuple[str, ...] | None:
-    """Equal for facts of which only one can hold; None for a fact that stands beside any other."""
+    """Return a key that is equal for facts of which only one can hold; None for a fact that excludes no other."""
     subject, predicate = fact.subject.casefold(), fact.predicate.casefold()
     if predicate in SINGLE_VALUED or predicate.startswith(("favourite ", "use for ")):
         return (subject, predicate)
@@ -287,10 +287,10 @@ FACTS_SCHEMA: Mapping[str, Any] = {
 
 
 def validate_model_facts(raw: str | Mapping[str, Any], turns: Sequence[Turn], *, by: str = "model") -> list[FactDraft]:
-    """What a model proposed, as far as the turns bear it out.
+    """Return the facts that a model proposed and that the turns support; drop the others.
 
-    A fact must cite turns that were read, all of them existing; one of them, by a user or an assistant, must hold
-    every stem of the object. Its subject must be somebody who spoke or something that was named. The rest is dropped.
+    A fact must cite turns that were read, all of them existing; one of them, by a user or an assistant, must contain
+    every stem of the object. Its subject must be the actor of a turn, or something that a turn names.
     Raises InvalidInput when the answer is not an object at all, so that the caller can ask again.
     """
     proposed = parse_object(raw, "facts").get("facts")
@@ -339,7 +339,7 @@ def _is_text(value: Any, limit: int) -> bool:
 
 
 def _confidence(value: Any) -> float:
-    """Between 0 and 1; a model that does not say is believed by half."""
+    """Return a confidence between 0 and 1; 0.5 when the model gave none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return 0.5
     return float(min(1.0, max(0.0, value)))

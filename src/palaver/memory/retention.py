@@ -1,7 +1,7 @@
-"""How long the words are kept. Pure.
+"""How long the text of turns is kept. Pure.
 
-`full` keeps them. `audit-only` keeps, once they are summarised, their hash and its salt: a copy that somebody else has
-can still be proven. `ephemeral` keeps, once they are summarised, nothing but that something was said.
+`full` keeps it. `audit-only` deletes it once the turn is summarised and keeps its hash and salt, so that a copy kept
+elsewhere can still be proven. `ephemeral` keeps only the record that there was a turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Retention = Literal["full", "audit-only", "ephemeral"]
 RETENTIONS: tuple[Retention, ...] = ("full", "audit-only", "ephemeral")
 
 
-def retention_of(settings: Mapping[str, Any]) -> Retention:
+def retention_of(settings: Mapping[str, object]) -> Retention:
+    """Return the retention of a conversation; `full` when its settings name none."""
     for one in RETENTIONS:
         if settings.get("retention", "full") == one:
             return one

@@ -1,11 +1,11 @@
 """Standing instructions and preferences, found by rule. Pure.
 
-Precision comes first: a missed wish is said again, an invented one annoys in every answer. So a rule looks only at the
-beginning of a sentence, where English puts an order, and stories, questions and reported speech are left out. The
-rules know English; other languages need a model.
+Precision comes first: a missed wish is repeated, an invented one spoils every answer. A rule reads only the beginning
+of a sentence, where an English imperative stands; narration, questions and reported speech are skipped. The rules know
+English; other languages need a model.
 
-The caller passes only the text of a participant's own user turn: never a tool result, an attachment or a history that
-a client handed in.
+The caller passes only the text of a participant's own user turn: never a tool result, an attachment or a client's
+own history.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Standing:
 
 
 def standing(text: str) -> list[Standing]:
-    """The sentences of `text` that state a standing instruction or preference, in order, each once.
+    """Return the sentences of `text` that state a standing instruction or preference, in order, each once.
 
-    Quoted lines and fenced code are somebody else's words and are not read.
+    Quoted lines and fenced code are not the participant's own words, and are skipped.
     """
     found: dict[str, Standing] = {}
     for sentence in sentences(own_words(text)):
@@ -54,14 +54,14 @@ _SPACE = re.compile(r"\s+")
 
 
 def own_words(text: str) -> str:
-    """`text` without quoted lines, fenced code and the middle of a huge text; its apostrophes are straight."""
+    """Remove quoted lines, fenced code and the middle of a huge text; make apostrophes straight."""
     if len(text) > MAX_READ:
         text = text[: MAX_READ // 2] + "\n" + text[-MAX_READ // 2 :]
     return _QUOTED_LINE.sub("", _FENCE.sub("\n", text)).replace("’", "'")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of `text`, with single spaces and without bullets. A dot after an abbreviation ends nothing."""
+    """Split into sentences, with single spaces and without bullets. A dot after an abbreviation does not end one."""
     start = 0
     for end in _END.finditer(text):
         if end.group()[0] == "." and _ABBREVIATION.search(text[max(start, end.start() - 8) : end.start() + 1]):
@@ -78,25 +78,25 @@ def _tidy(piece: str) -> Iterator[str]:
 
 
 def shorten(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters; a cut is visible."""
+    """Cut `text` to `limit` characters, with an ellipsis."""
     text = _SPACE.sub(" ", text).strip()
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-# ---- the words the rules are made of -------------------------------------------------------------------------------
+# ---- words in the rules -------------- -------------------------------------------------------------------------------
 
 
 def _any(words: str) -> str:
-    """One of these words; an underscore stands for the space inside an expression."""
+    """Return a pattern for any of these words. An underscore stands for a space."""
     return "(?:" + "|".join(word.replace("_", " ") for word in words.split()) + r")\b"
 
 
 def _not(words: str) -> str:
-    """None of these words comes next."""
+    """Return a pattern that fails before any of these words."""
     return f"(?!{_any(words)})"
 
 
-# What an assistant is asked to do, or not to do.
+# Verbs for things that an assistant is asked to do, or not to do.
 _DO = _any(
     """add address answer apologi[sz]e ask assume avoid begin bring_up call check cite combine comment confirm consider
     convert default describe disclose document double-check draft end explain follow format generate give highlight
@@ -111,7 +111,7 @@ _DOING = _any(
     quoting recommending referring reminding repeating replying responding saying sending sharing showing sounding
     speaking starting suggesting summari[sz]ing talking telling_me translating treating using wrapping writing"""
 )
-# How an answer may look.
+# Properties of an answer.
 _STYLE = _any(
     """abbreviations acronyms answers? apologies bullet_points? bullets? buzzwords capitals case celsius citations clock
     code comments? currency dashes dates? disclaimers dollars em_dashes e-?mails? emojis? emoticons? english euros
@@ -140,7 +140,7 @@ _IMPERATIVE = (
     rf"{_POLITE}{_DUTY}(?:(?:do not|don't|always|never|only|ever) )*(?:please )?"
     rf"(?:{_DO}|be {_MANNER}|(?:stop|quit|refrain from) {_DOING})"
 )
-# With these a sentence tells something and asks for nothing.
+# After these words a sentence is a statement, not a request.
 _SUBJECT = _any(
     """i i'm i'll i've i'd we we'll we're we've he he's she she's they they're they'll it it's the a an my our his her
     their this that there you you'll you're all everything nothing everyone nobody only_i life things years releases
@@ -169,7 +169,7 @@ _DO_NOT = "(?:do not|don't)"
 
 # ---- the rules -----------------------------------------------------------------------------------------------------
 
-# Idioms and stories that begin like an order.
+# Idioms and narration that begin like an imperative.
 _ALWAYS_IDIOM = _not(
     """a an the been was is in on here there so nice good great happy fun love loved wanted something believe dream
     look_forward look_on got glad had up down my stay trust follow_your be_yourself be_kind be_there be_my \\w+ed
@@ -189,7 +189,7 @@ _NOT_FOR_ANSWERS = _not(
 )
 _WHEN_FREE = _not("""have_time have_a have_some get can like want need feel are_ready""")
 
-# Each rule looks at the beginning of a sentence, after its pleasantries.
+# Each rule matches at the beginning of a sentence, after pleasantries.
 _INSTRUCTION_RULES = (
     rf"always {_ALWAYS_IDIOM}\w+",
     rf"never {_NEVER_IDIOM}\w+",
@@ -301,14 +301,14 @@ _PREFERENCE_RULES = (
 
 @cache
 def _rules() -> tuple[tuple[Literal["instruction", "preference"], re.Pattern[str]], ...]:
-    """Compiled at the first use: that takes longer than opening a store."""
+    """Compile the rules at their first use: that takes longer than opening a store."""
     return (
         *(("preference", re.compile(rule, re.I)) for rule in _PREFERENCE_RULES),
         *(("instruction", re.compile(rule, re.I)) for rule in _INSTRUCTION_RULES),
     )
 
 
-# What may stand before an order without changing it.
+# Words that may stand before an imperative without changing it.
 _OPENING = re.compile(
     "^(?:"
     + _any(
@@ -330,14 +330,14 @@ _REPORTED = re.compile(
         told_(?!you) whispered wrote yelled"""
     )
 )
-# "I prefer X, can you help me with that?": what stands before the question was stated.
+# "I prefer X, can you help me with that?": the part before the question is a statement.
 _QUESTION = re.compile(
     r"[,;]? (?:(?:and|but|so) )?(?:(?:can|could|would|will|should|do|does|is|are) (?:you|i|we|it|that|there|this)"
     r"|how|what|which|why|where|who|any ideas?)\b",
     re.I,
 )
 _CLAUSE = re.compile(r"(?:[,;]|\s[-—–])\s+(?:(?:and|but|so|also|oh|then) )*")
-# Inside a sentence only what can hardly be a story.
+# Inside a sentence, only patterns that are hardly ever narration.
 _INNER = re.compile(
     rf"(?:{_HOLDS}|please (?:always|never|don't|do not)\b|call me\b|my name is\b|{_I_AM} {_VERY}allergic\b"
     rf"|remember that i\b|i prefer\b|(?:always|never|don't) {_DO})",
@@ -346,7 +346,7 @@ _INNER = re.compile(
 
 
 def _found(sentence: str) -> Standing | None:
-    """What the sentence asks for. Of a very long sentence, only the clause that says it."""
+    """Return the wish in a sentence; of a very long sentence, only the clause that states it."""
     if is_reported(sentence):
         return None
     for start, shown in _starts(sentence):
@@ -357,13 +357,16 @@ def _found(sentence: str) -> Standing | None:
 
 
 def is_reported(sentence: str) -> bool:
-    """Whether the sentence tells what somebody said."""
+    """Return whether the sentence is reported speech."""
     return bool(_REPORTED.search(sentence))
 
 
 def _starts(sentence: str) -> Iterator[tuple[str, str]]:
-    """Where a rule may look, and what to show for it: the sentence without its opening, and each clause that begins
-    like an order. Of a question, only a polite request, and what was stated before it was asked."""
+    """Yield each text that a rule may match, and the text to show for it.
+
+    These are the sentence without its opening, and each clause that begins like an imperative; of a question, only a
+    polite request and the statement before it.
+    """
     opened = sentence if _NO.match(sentence) else _TOPIC.sub("", _OPENING.sub("", sentence))
     stated, shown = opened, sentence
     if is_question(sentence):

@@ -1,7 +1,7 @@
 """Working memory: what matters in a conversation now, kept up to date by rules and editable by people. Pure.
 
-A note remembers the turn that said it and who noted it: "rules", "model" (or "model:name"), or a person. Machines add,
-replace and drop only machines' notes; what a person wrote stays until a person changes it or its turn is forgotten.
+A note names its turn and its author: "rules", "model" (or "model:name"), or a person. Rules and models add, replace and
+drop only their own notes; a person's note stays until a person changes it or its turn is forgotten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_NOTES = 20  # of one list
 MAX_QUESTIONS = 5  # unanswered ones that the rules keep
 MAX_SUMMARY = 2_000  # characters
 RULES = "rules"
-# Where a client's own account of earlier turns is marked. It may say anything, so it gives no instructions.
+# The `origin` of turns from a client's own history. They may say anything, so no instructions are read from them.
 HANDED_IN = "client-history"
 
 Notes = tuple[Note, ...]
@@ -41,7 +41,7 @@ Notes = tuple[Note, ...]
 
 
 def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause) -> WorkingMemory:
-    """`memory` after reading the turns behind `through_seq`, in the order of their positions.
+    """Return `memory` after reading the turns after `through_seq`, in the order of their positions.
 
     Reading in one go or in pieces gives the same memory; reading again changes nothing. A pending turn is not passed:
     it and what follows wait for the next time.
@@ -58,12 +58,12 @@ def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause
 
 
 def is_own_words(turn: Turn) -> bool:
-    """Whether a participant said it here: a user turn that no client handed in."""
+    """Return whether a participant wrote it here: a user turn that is not from a client's own history."""
     return turn.role == "user" and not was_handed_in(turn.metadata)
 
 
 def was_handed_in(metadata: Mapping[str, Any]) -> bool:
-    """Whether a turn is a client's own account of what was said before."""
+    """Return whether a turn comes from a client's own history, by its metadata."""
     return metadata.get("origin") == HANDED_IN
 
 
@@ -71,14 +71,14 @@ def _read(memory: WorkingMemory, turn: Turn) -> WorkingMemory:
     if turn.role not in ("user", "assistant"):
         return memory
     if turn.role == "assistant" and turn.text.strip():
-        memory = replace(memory, open_questions=_without_answered(memory.open_questions))
-    for name, text in _noted(turn):
+        memory = replace(memory, open_questions=_drop_questions(memory.open_questions))
+    for name, text in _find_notes(turn):
         memory = _put(memory, name, Note(_short(text), turn.id, RULES))
     return memory
 
 
-def _noted(turn: Turn) -> Iterator[tuple[str, str]]:
-    """The list and the text of each note that the rules take from a turn."""
+def _find_notes(turn: Turn) -> Iterator[tuple[str, str]]:
+    """Yield the list and the text of each note that the rules find in a turn."""
     wishes = [wish.text for wish in standing(turn.text)] if is_own_words(turn) else []
     yield from (("instructions", wish) for wish in wishes)
     for sentence in sentences(own_words(turn.text)):
@@ -90,14 +90,14 @@ def _noted(turn: Turn) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str) -> str:
-    """Within the limit, and a question stays one."""
+    """Shorten to the limit; a question keeps its question mark."""
     if is_question(text) and len(text) > MAX_TEXT:
         return shorten(text, MAX_TEXT - 1) + "?"
     return shorten(text, MAX_TEXT)
 
 
-def _without_answered(notes: Notes) -> Notes:
-    """Whether an answer is one cannot be told by rule: any assistant turn after a question counts."""
+def _drop_questions(notes: Notes) -> Notes:
+    """Drop questions found by the rules, which cannot judge an answer: any assistant turn counts as one."""
     return tuple(note for note in notes if note.by != RULES or not is_question(note.text))
 
 
@@ -121,7 +121,7 @@ _TEAM = (
     "|procurement|compliance)"
 )
 
-# For each list: whose turns are read for it, and what a sentence of it holds.
+# For each list: the roles whose turns are read, and patterns for its sentences.
 _RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "goals",
@@ -218,7 +218,7 @@ _PATTERNS = tuple(
 
 
 def _lists(sentence: str, role: str) -> Iterator[str]:
-    """The lists where a sentence belongs. A long one is looked at up to a limit."""
+    """Return the lists where a sentence belongs. Only the beginning of a long one is read."""
     looked = sentence[: 2 * MAX_TEXT]
     for name, roles, pattern in _PATTERNS:
         if role in roles and pattern.search(looked):
@@ -227,7 +227,7 @@ def _lists(sentence: str, role: str) -> Iterator[str]:
 
 # ---- one list ------------------------------------------------------------------------------------------------------
 
-# Instructions of which the newest holds, whatever the older one said.
+# Instructions on one subject: the newest replaces the older one, whatever it says.
 _SLOTS = tuple(
     (re.compile(pattern, re.I), slot)
     for pattern, slot in (
@@ -252,7 +252,7 @@ _POLARITY = frozenset(terms("always never don't do not stop please ever anymore 
 
 
 def _key(name: str, text: str) -> tuple[str, ...]:
-    """What makes two notes of a list say the same, or the opposite, of one another."""
+    """Return a key that is equal for notes of a list that repeat or contradict each other."""
     stems = set(terms(text))
     if name == "instructions":
         favourite = _FAVOURITE.search(text)
@@ -274,20 +274,20 @@ def _same(one: str, other: str) -> bool:
 
 
 def _put(memory: WorkingMemory, name: str, note: Note) -> WorkingMemory:
-    """With a machine's note: what it repeats stays as it is, what it contradicts goes, the oldest make room."""
+    """Add a note of the rules or a model, unless it repeats one. It replaces notes that it contradicts."""
     notes: Notes = getattr(memory, name)
     key = _key(name, note.text)
     alike = [old for old in notes if _key(name, old.text) == key]
     if any(_same(old.text, note.text) for old in alike):
         return memory
     if name != "instructions" and any(not is_machine(old) for old in alike):
-        return memory  # a person said it better
+        return memory  # a person's note on the subject wins
     kept = [old for old in notes if old not in alike or not is_machine(old)]
-    return _with(memory, name, _bounded(name, [*kept, note]))
+    return _with(memory, name, _limit_notes(name, [*kept, note]))
 
 
-def _bounded(name: str, notes: Sequence[Note]) -> Notes:
-    """The oldest machine's notes go first; a person's never do."""
+def _limit_notes(name: str, notes: Sequence[Note]) -> Notes:
+    """Drop the oldest notes of rules and models beyond the limit; never a person's."""
     kept = list(notes)
     if name == "open_questions":
         asked = [note for note in kept if note.by == RULES and is_question(note.text)]
@@ -309,31 +309,31 @@ def _with(memory: WorkingMemory, name: str, notes: Iterable[Note]) -> WorkingMem
 
 
 def remember(memory: WorkingMemory, list_name: str, text: str, by: str) -> WorkingMemory:
-    """With a note that a person or an agent made. In a full list the oldest machine's note makes room."""
-    note = Note(_checked_text(text), None, _checked_by(by))
+    """Add a note by a person or an agent. A full list loses the oldest note of the rules or a model."""
+    note = Note(_check_text(text), None, _check_author(by))
     notes = (*_list(memory, list_name), note)
     if sum(not is_machine(note) for note in notes) > MAX_NOTES:
         raise TooLarge(list_name, size=len(notes), limit=MAX_NOTES, unit="notes")
-    return _with(memory, list_name, _bounded(list_name, notes))
+    return _with(memory, list_name, _limit_notes(list_name, notes))
 
 
 def correct(memory: WorkingMemory, list_name: str, index: int, text: str, by: str) -> WorkingMemory:
-    """With other words for one note. It keeps its turn, so that forgetting the turn takes the correction along."""
+    """Change the text of a note. It keeps its turn, so that forgetting the turn deletes the correction too."""
     notes = list(_list(memory, list_name))
-    old = notes[_checked_index(notes, index)]
-    notes[index] = Note(_checked_text(text), old.turn, _checked_by(by))
+    old = notes[_check_index(notes, index)]
+    notes[index] = Note(_check_text(text), old.turn, _check_author(by))
     return _with(memory, list_name, notes)
 
 
 def drop(memory: WorkingMemory, list_name: str, index: int) -> WorkingMemory:
-    """Without one note. The rules do not bring it back: they have read past it."""
+    """Drop one note. The rules do not add it again: they have read past its turn."""
     notes = list(_list(memory, list_name))
-    del notes[_checked_index(notes, index)]
+    del notes[_check_index(notes, index)]
     return _with(memory, list_name, notes)
 
 
 def without_turn(memory: WorkingMemory, turn_id: str) -> WorkingMemory:
-    """Without every note from a forgotten turn. The summary goes too: nobody can tell whether the turn is in it."""
+    """Drop every note from a forgotten turn, and the summary, which may contain its text."""
     for name in MEMORY_LISTS:
         memory = _with(memory, name, (note for note in getattr(memory, name) if note.turn != turn_id))
     return replace(memory, summary="")
@@ -346,7 +346,7 @@ def _list(memory: WorkingMemory, name: str) -> Notes:
     return notes
 
 
-def _checked_text(text: str) -> str:
+def _check_text(text: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput("text", "must not be empty")
     flat = " ".join(text.split())
@@ -355,13 +355,13 @@ def _checked_text(text: str) -> str:
     return flat
 
 
-def _checked_by(by: str) -> str:
+def _check_author(by: str) -> str:
     if not isinstance(by, str) or not by.strip() or by == RULES:
         raise InvalidInput("by", f"must name who makes the note, and not {RULES!r}")
     return by
 
 
-def _checked_index(notes: Sequence[Note], index: int) -> int:
+def _check_index(notes: Sequence[Note], index: int) -> int:
     if not isinstance(index, int) or not 0 <= index < len(notes):
         raise InvalidInput("index", f"must be from 0 to {len(notes) - 1}" if notes else "the list is empty")
     return index
@@ -371,12 +371,12 @@ def _checked_index(notes: Sequence[Note], index: int) -> int:
 
 
 def to_json(memory: WorkingMemory) -> str:
-    """One text per memory."""
+    """Encode the memory; equal memories give equal text."""
     return canonical_json(memory)
 
 
 def from_json(text: str) -> WorkingMemory:
-    """The memory that `to_json` wrote."""
+    """Decode what `to_json` wrote."""
     try:
         return msgspec.json.decode(text, type=WorkingMemory)
     except (msgspec.MsgspecError, UnicodeError):
@@ -397,8 +397,8 @@ _HEADINGS = {
 
 
 def render(memory: WorkingMemory) -> str:
-    """Compact lines for a prompt, every note a quotation, so that a model sees what was said and not an order."""
-    lines = [f"Summary: {_quoted(memory.summary)}"] if memory.summary.strip() else []
+    """Return compact lines for a prompt. Every note is quoted, so that a model does not take it as an instruction."""
+    lines = [f"Summary: {_quote(memory.summary)}"] if memory.summary.strip() else []
     for name, heading in _HEADINGS.items():
         notes: Notes = getattr(memory, name)
         if notes:
@@ -409,12 +409,12 @@ def render(memory: WorkingMemory) -> str:
 
 def _line(name: str, note: Note) -> str:
     if not is_machine(note):
-        return f"- {' '.join(note.by.split())} noted: {_quoted(note.text)}"
-    return f"- The user said: {_quoted(note.text)}" if name == "instructions" else f"- {_quoted(note.text)}"
+        return f"- {' '.join(note.by.split())} noted: {_quote(note.text)}"
+    return f"- The user said: {_quote(note.text)}" if name == "instructions" else f"- {_quote(note.text)}"
 
 
-def _quoted(text: str) -> str:
-    """In double quotation marks that the text itself cannot close."""
+def _quote(text: str) -> str:
+    """Put the text in double quotation marks that it cannot close."""
     return '"' + " ".join(text.split()).replace('"', "'").replace("“", "'").replace("”", "'") + '"'
 
 
@@ -438,13 +438,13 @@ WORKING_MEMORY_SCHEMA: Mapping[str, Any] = {
     "required": ["summary", *MEMORY_LISTS],
     "additionalProperties": False,
 }
-_SUPPORT = 0.5  # share of a note's stems that the cited turns must hold
+_SUPPORT = 0.5  # share of a note's stems that the cited turns must contain
 
 
 def validate_model_memory(
     raw: str | Mapping[str, Any], turns: Sequence[Turn], memory: WorkingMemory, *, by: str = "model"
 ) -> WorkingMemory:
-    """`memory` with what a model proposed after reading `turns`, as far as the turns bear it out.
+    """Add the notes that a model proposed after reading `turns` and that the turns support.
 
     A note must cite turns that were read and share at least half of its stems with them. An instruction must cite a
     participant's own user turn and use only its words. People's notes stay. Raises InvalidInput when it is not an
@@ -458,14 +458,14 @@ def validate_model_memory(
         for note in _proposed_notes(proposed.get(name), known, name, by):
             memory = _put(memory, name, note)
     summary = proposed.get("summary")
-    if isinstance(summary, str) and _supported(summary, [memory.summary, *(turn.text for turn in turns)], _SUPPORT):
+    if isinstance(summary, str) and _is_supported(summary, [memory.summary, *(turn.text for turn in turns)], _SUPPORT):
         memory = replace(memory, summary=shorten(summary, MAX_SUMMARY))
     last = max((turn.position for turn in turns), default=-1)
     return replace(memory, through_seq=max(memory.through_seq, last))
 
 
 def parse_object(raw: str | Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    """The JSON object that a model wrote, also inside a fence."""
+    """Return the JSON object in a model's answer, which may have text or a code fence around it."""
     value: Any = raw
     if isinstance(raw, str):
         start, end = raw.find("{"), raw.rfind("}")
@@ -479,7 +479,7 @@ def parse_object(raw: str | Mapping[str, Any], what: str) -> Mapping[str, Any]:
 
 
 def cited(item: Any, known: Mapping[str, Turn]) -> list[Turn]:
-    """The turns that a proposal cites; none when one of them does not exist."""
+    """Return the turns that a proposal cites; none when one of them does not exist."""
     ids = item.get("turn_ids") if isinstance(item, Mapping) else None
     if not isinstance(ids, list) or not all(isinstance(id, str) and id in known for id in ids):
         return []
@@ -495,11 +495,11 @@ def _proposed_notes(items: Any, known: Mapping[str, Turn], name: str, by: str) -
         share = _SUPPORT
         if name == "instructions":
             sources, share = [turn for turn in sources if is_own_words(turn)], 1.0
-        if sources and _supported(text, [turn.text for turn in sources], share):
+        if sources and _is_supported(text, [turn.text for turn in sources], share):
             yield Note(shorten(text, MAX_TEXT), sources[0].id, by)
 
 
-def _supported(text: str, sources: Iterable[str], share: float) -> bool:
+def _is_supported(text: str, sources: Iterable[str], share: float) -> bool:
     stems = set(terms(text))
     held = {stem for source in sources for stem in terms(source)}
     return bool(stems) and len(stems & held) >= share * len(stems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from palaver.redaction.apply import Redact
@@ -15,7 +14,7 @@ class CachedRedactor:
     It keeps lengths and hashes of at most `limit` texts, never a text.
     """
 
-    redact: Callable[[], Redact]
+    redact: Redact
     limit: int = 100_000
     _clean: set[tuple[int, int]] = field(default_factory=set)
 
@@ -23,7 +22,7 @@ class CachedRedactor:
         key = (len(text), hash(text))
         if key in self._clean:
             return text
-        redacted = self.redact()(text).text
+        redacted = self.redact(text).text
         if redacted == text:
             self._remember(key)
         return redacted

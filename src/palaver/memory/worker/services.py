@@ -19,6 +19,7 @@ from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
 from palaver.redaction.apply import redact_calls, redact_results
 from palaver.redaction.cached import CachedRedactor
 from palaver.redaction.findings import Redactor
+from palaver.redaction.lazy import LazyRedactor
 from palaver.telemetry import Meter
 
 log = logging.getLogger("palaver.worker")  # types and ids only: a message of an exception may quote a conversation
@@ -28,7 +29,7 @@ TRIES = 6  # of a job before it is set aside, and of a write that is refused bec
 
 @dataclass(slots=True)
 class JobServices:
-    """What the jobs of one worker share.
+    """The services of one worker, shared by its jobs.
 
     `model_seconds` is how long a summariser, an extractor or a model that writes titles may take.
     """
@@ -37,7 +38,7 @@ class JobServices:
     counter: Counter
     ids: Ids
     clock: Clock
-    chosen_redactor: Redactor | None = None
+    redactor: Redactor = field(default_factory=LazyRedactor)
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
@@ -51,16 +52,7 @@ class JobServices:
 
     def __post_init__(self) -> None:
         self.throttle = BackgroundThrottle(self.engine)
-        self.cached_redactor = CachedRedactor(lambda: self.redactor.redact)
-
-    @property
-    def redactor(self) -> Redactor:
-        """The application's redactor, or the rules, which are loaded at the first use."""
-        if self.chosen_redactor is None:
-            from palaver.redaction.scan import RuleRedactor
-
-            self.chosen_redactor = RuleRedactor()
-        return self.chosen_redactor
+        self.cached_redactor = CachedRedactor(self.redactor.redact)
 
     def pause(self) -> Pause:
         """Return the pause between two steps of work in a thread."""

@@ -1,4 +1,4 @@
-"""Who writes summaries and titles: the application's summariser, a model, or the offline rules in place of them."""
+"""Writers of summaries and titles: the application's summariser, a model, or the offline rules in place of them."""
 
 from __future__ import annotations
 
