@@ -130,12 +130,12 @@ def _files(draft: TurnDraft) -> list[tuple[str, str]]:
     return [(one["filename"], one["sha256"]) for one in found]
 
 
-def encode_part(part: Part | Mapping[str, Any] | str) -> dict[str, Any]:
+def encode_part(part: Part | Mapping[str, object] | str) -> dict[str, object]:
     if isinstance(part, str):
         part = Text(part)
     if isinstance(part, Mapping):
         part = decode_part(part)
-    fields: dict[str, Any] = {**part.extra, "type": PART_NAMES[type(part)]}
+    fields: dict[str, object] = {**part.extra, "type": PART_NAMES[type(part)]}
     for name in part.__dataclass_fields__:
         value = getattr(part, name)
         if name != "extra" and value is not None:
@@ -298,11 +298,11 @@ class DraftBuilder:
         tool_results: object = None,
         attachments: Sequence[Attachment] = (),
         sources: object = None,
-        tokens: TokenUsage | Mapping[str, Any] | None = None,
+        tokens: TokenUsage | Mapping[str, object] | None = None,
         model: str | None = None,
         adapter: str | None = None,
         finish_reason: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
         created: object = None,
     ) -> TurnDraft:
@@ -348,14 +348,18 @@ def check_size(*texts: str | None) -> None:
         raise TooLarge("content", size=size, limit=MAX_CONTENT, unit="bytes")
 
 
-def clean_usage(tokens: TokenUsage | Mapping[str, Any] | None) -> TokenUsage:
+def clean_usage(tokens: TokenUsage | Mapping[str, object] | None) -> TokenUsage:
     if tokens is None:
         return NO_USAGE
+    prompt: object
+    completion: object
     if isinstance(tokens, Mapping):
-        tokens = TokenUsage(tokens.get("prompt"), tokens.get("completion"))
-    if not isinstance(tokens, TokenUsage):
+        prompt, completion = tokens.get("prompt"), tokens.get("completion")
+    elif isinstance(tokens, TokenUsage):
+        prompt, completion = tokens.prompt, tokens.completion
+    else:
         raise InvalidInput("tokens", 'must be {"prompt": …, "completion": …}')
-    return TokenUsage(clean_count("tokens.prompt", tokens.prompt), clean_count("tokens.completion", tokens.completion))
+    return TokenUsage(clean_count("tokens.prompt", prompt), clean_count("tokens.completion", completion))
 
 
 def _check_roles(role: Role, calls: str | None, results: str | None) -> None:

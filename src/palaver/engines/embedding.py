@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 
 from palaver.core.identity import from_json
 from palaver.core.turn_draft import decode_content, words
 from palaver.engines.file_passages import FILE_PARTS
+from palaver.engines.rows import Row
 from palaver.memory.working_memory import was_handed_in
 from palaver.ports.recall import ToEmbed
 from palaver.recall.terms import segments, terms
@@ -18,7 +18,7 @@ EMBED_FILE_PARTS = 24  # the same for each of its files: about two thousand word
 MAX_PARTS_READ = 24  # the first passages of a turn are searched for standing instructions
 
 
-def to_embed(rows: Iterable[tuple[Any, ...]], place: tuple[str, int] = ("", 0)) -> list[ToEmbed]:
+def to_embed(rows: Iterable[Row], place: tuple[str, int] = ("", 0)) -> list[ToEmbed]:
     """Make passages from rows of (pid, part, tid, turn, role, is_parts, content, metadata), in order."""
     found = []
     pieces: dict[int, list[str]] = {}

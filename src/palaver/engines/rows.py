@@ -11,7 +11,7 @@ from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, from_json, moment
 from palaver.core.turn_draft import TurnDraft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
-from palaver.model import ConversationInfo, Event, Scope, TokenUsage, Turn
+from palaver.model import ConversationInfo, Event, Role, Scope, TokenUsage, Turn
 
 Row = tuple[Any, ...]
 # Raised while a value is made from a damaged row: not JSON, JSON of another shape, or a time out of range.
@@ -39,7 +39,7 @@ def scope_from_json(tenant: str, text: str) -> Scope:
     return Scope(tenant, fields["user"], frozenset(fields["rights"]), fields["sight"], fields["workspace"])
 
 
-def to_json_or_none(value: Mapping[str, Any] | None) -> str | None:
+def to_json_or_none(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else canonical_json(value)
 
 
@@ -101,7 +101,7 @@ class TurnRow(msgspec.Struct):
     active: int
     superseded_by: str | None
     status: str
-    role: Any
+    role: Role
     actor: str
     is_parts: int
     content: str | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from palaver.model import (
     ApiKey,
@@ -310,7 +310,7 @@ class KeyStore(Protocol):
         """Return whether any tenant has a key that is valid now."""
         ...
 
-    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None: ...
+    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, object] | None) -> None: ...
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]: ...
 
 
@@ -414,10 +414,14 @@ class TokenEngine(Protocol):
     is_anonymous: bool  # no token was given
     is_service: bool  # the application's own secret key: any scope is accepted
 
-    async def signed_in(self, token: Token) -> Any:
+    async def signed_in(self, token: Token) -> SignedInEngine:
         """Return an engine of the same project for the caller with this token."""
         ...
 
-    def for_worker(self) -> Any:
+    def for_worker(self) -> SignedInEngine:
         """Return an engine for the same caller with its own count of writes, for a worker."""
         ...
+
+
+class SignedInEngine(Engine, TokenEngine, Protocol):
+    """A whole engine for one token."""

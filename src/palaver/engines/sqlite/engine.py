@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -405,7 +405,7 @@ class SQLiteEngine:
     async def has_key(self) -> bool:
         return await self.readers.run_brief(keys.has_key)
 
-    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, Any] | None) -> None:
+    async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, object] | None) -> None:
         await self.writer.submit(lambda tx: keys.log_key(tx, scope, kind, key, payload))
 
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]:
@@ -497,7 +497,7 @@ class SQLiteEngine:
         except OSError:
             raise EngineUnavailable(f"{self.address.path} cannot be read, or was deleted") from None
 
-    def storage(self) -> dict[str, Any]:
+    def storage(self) -> dict[str, object]:
         path = self.address.path
         wal = path.with_name(path.name + "-wal")
         return {

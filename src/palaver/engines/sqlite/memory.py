@@ -193,8 +193,8 @@ def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDra
     stored = tx.one(Q.working_memory, cid=conv.cid)
     if (stored[0] if stored else None) != draft.before or not _is_unchanged(tx, conv.cid, draft.revision):
         return False
-    values = {"memory": draft.memory, "through_seq": draft.through_seq}
-    tx.run(Q.save_working_memory, cid=conv.cid, updated=conv.tick(), **values)
+    updated = conv.tick()
+    tx.run(Q.save_working_memory, cid=conv.cid, memory=draft.memory, through_seq=draft.through_seq, updated=updated)
     conv.log("remember", conv.updated)
     conv.save()
     return True

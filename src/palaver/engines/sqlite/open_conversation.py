@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
 
 from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
@@ -72,7 +71,7 @@ class OpenConversation:
         *,
         actor: str | None = None,
         turn: str | None = None,
-        payload: Mapping[str, Any] | None = None,
+        payload: Mapping[str, object] | None = None,
         content_hash: bytes | None = None,
     ) -> None:
         by = self.scope.user or ""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
-from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 
 FEW_NEW_TURNS = 1_000  # up to this many new turns in the file, they are scanned instead of the conversations
 
 
-def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, Any]:
+def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, SqlValue]:
     if where.conversation is not None:
         require_cid(tx, scope, where.conversation)  # a conversation that is not found is an error, not an empty result
     return {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
@@ -88,7 +87,7 @@ def vectors(
         if stamp == known.get(cid, (0, 0, revision)):
             continue
         fresh = had + added != count
-        rows: list[Any] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
+        rows: list[tuple[int, int, bytes]] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
         found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=stamp))
     return found
 

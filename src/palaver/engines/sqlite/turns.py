@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from palaver.core.branches import switch as switch_branch
 from palaver.core.identity import canonical_json, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
@@ -96,7 +94,7 @@ def replace(conv: OpenConversation, draft: TurnDraft, id: str, discard_after: bo
     slot = None if discard_after else old.slot or old.id
     row = conv.insert(draft, old.position, old.parent, slot, status)
     conv.find_tip()
-    payload: dict[str, Any] = {"replaces": id}
+    payload: dict[str, object] = {"replaces": id}
     if discard_after:
         payload["discard_after"] = True
     kind, hash = ("append", row.content_hash) if status == "complete" else ("open", opening_hash(row))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import apsw
 
@@ -11,7 +10,7 @@ from palaver.engines.rows import event_name, turn_name
 from palaver.errors import RowUnreadable
 
 
-def unreadable(db: apsw.Connection, sql: str, values: Mapping[str, Any]) -> RowUnreadable:
+def unreadable(db: apsw.Connection, sql: str, values: Mapping[str, apsw.SQLiteValue]) -> RowUnreadable:
     """Return the error for a statement that read such a row. Runs it again, to find out which row it is."""
     names = [column[0] for column in db.execute(sql, values).description]
     columns = [f"c{place}" for place in range(len(names))]
