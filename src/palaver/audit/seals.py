@@ -1,8 +1,8 @@
 """Seals: the end of a log, signed with a key that is not in the database.
 
-A chain without a key shows every change, except by somebody who can write to the database and computes all of it anew.
-With the key elsewhere, that somebody cannot make the seals again. What came after the last seal can still be cut off
-unnoticed, unless a tip was put down somewhere else: that is what `palaver audit anchor` prints.
+A hash chain without a key reveals every change, unless an attacker can write to the database and recomputes the whole
+chain. Without the key, the attacker cannot recompute the seals. Events after the last seal can still be cut off
+unnoticed, unless the last event was noted outside the database: `palaver audit anchor` prints it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_ours(key: bytes, tenant: str, seal: LogSeal) -> bool:
 
 
 async def seal_everything(engine: LogStore, key: bytes, now: datetime) -> int:
-    """Seal the end of every log that grew since its last seal. Answers how many there were."""
+    """Seal the end of every log that grew since its last seal, and return how many there were."""
     count = 0
     for tenant in await engine.tenants():
         while tips := await engine.unsealed(tenant, PAGE):
@@ -49,7 +49,7 @@ async def seal_everything(engine: LogStore, key: bytes, now: datetime) -> int:
 
 
 async def check_seals(engine: LogStore, key: bytes, scope: Scope, conversation: str) -> int:
-    """Every seal of a log is ours, and its event is still what was sealed. Answers how many there are."""
+    """Check that every seal of a log was made with this key and its event is unchanged. Returns how many there are."""
     seals = await engine.seals(scope, conversation)
     for seal in seals:
         if not is_ours(key, scope.tenant, seal):
@@ -59,7 +59,7 @@ async def check_seals(engine: LogStore, key: bytes, scope: Scope, conversation: 
 
 
 async def check_tip(engine: LogStore, scope: Scope, tip: Tip) -> None:
-    """The log still leads through a tip that was put down earlier."""
+    """Check that the log still contains an event that was noted earlier."""
     found = await engine.events(scope, tip.conversation, EventQuery(after=max(0, tip.n - 1), limit=1))
     if not found or found[0].n != tip.n:
         raise VerificationFailed(tip.conversation, _row(tip), "the log was cut short before it")

@@ -37,12 +37,12 @@ class Details:
 
 DETAILS = tuple(one.name for one in fields(Details))
 DRAFT = tuple(name for name in TurnDraft.__struct_fields__ if name != "preview")
-# What a forgotten turn must not hold any more.
+# Columns that must be empty in a forgotten turn.
 EMPTY_IN_A_STUB = (
     "content", "tool_calls", "tool_results", "attachments", "sources", "metadata", "salt", "model", "adapter",
     "finish_reason", "prompt_tokens", "completion_tokens",
 )  # fmt: skip
-# What it still does, in the order of `stub_hash`.
+# Columns that a forgotten turn keeps, in the order of `stub_hash`.
 STUB = ("id", "role", "actor", "created", "idempotency_key", "content_hash")
 
 
@@ -112,7 +112,7 @@ class Verifier:
         self._match("conversation", fits, "its title, owner, settings or other details were changed")
         if "members" in row:  # an export has not got them
             told_members = sorted(from_json(row["participants"])) == sorted(from_json(row["members"]))
-            self._match("conversation", told_members, "somebody else may see it than those who take part")
+            self._match("conversation", told_members, "users other than its participants may see it")
         self._match("attachments", not self.files, "the row of a turn's file is missing")
         return Verified(self.id, self.events, self.turns, self.attachments, self.previous.hex())
 
@@ -205,12 +205,12 @@ class Verifier:
         self.lengths.clear()
 
     def _on_summarize(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        """Memory is derived, and can be made anew."""
+        """Memory is derived and can be derived again."""
 
     _on_remember = _on_extract_facts = _on_forget_fact = _on_summarize
 
     def _on_stop(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        """Somebody asked for the end of an answer; how it ended is the next event of its turn."""
+        """A caller asked to stop an answer; the next event of its turn says how it ended."""
 
     def _on_attach(self, row: dict[str, Any], payload: dict[str, Any]) -> None:
         """A file was stored; the turn that takes it vouches for its hash."""

@@ -84,7 +84,7 @@ async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Even
 
 
 async def check_key_log(store: Store) -> int:
-    """Recompute the chain of the keys' log. Raises VerificationFailed; answers how many events there are."""
+    """Recompute the chain of the keys' log. Raises VerificationFailed; returns how many events there are."""
     previous, n = genesis(f"keys of {store.scope.tenant}"), 0
     while page := await key_log(store, n):
         for event in page:
@@ -102,14 +102,14 @@ def hash_of(key: str) -> bytes:
 
 
 def tenant_of(key: str) -> str | None:
-    """The tenant that a key names; None when it is no key of ours."""
+    """Return the tenant that a key names; None when it is not a key of ours."""
     head, _, rest = key.partition(".")
     tenant, dot, secret = rest.partition(".")
     if head != "plv" or not dot or not secret:
         return None
     try:
         return clean_name("tenant", urlsafe_b64decode(tenant + "=" * (-len(tenant) % 4)).decode())
-    except ValueError:  # also when it is no name that anybody could have
+    except ValueError:  # even when it is not a valid name
         return None
 
 

@@ -32,7 +32,7 @@ class SignedInEngine(Engine, TokenEngine, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """What one open database works with. All its scopes share it."""
+    """The objects that one open database works with. All its scopes share them."""
 
     engine: Engine
     blobs: Blobs

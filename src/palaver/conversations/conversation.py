@@ -1,4 +1,4 @@
-"""A conversation: one short method for each thing that can be done with it. The work is in the modules beside it."""
+"""A conversation: one short method for each thing that can be done with it. Other modules here do the work."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@
 
 `forget_fact` removes one fact and its vector; a fact that it had replaced is valid again.
 
-What stays is the log, without content: one event per deletion, so that the hash chain still verifies, and a tombstone
+The log stays, without content: one event per deletion, so that the hash chain still verifies, and a tombstone
 after a whole conversation. Reading what was deleted raises `TurnGone` or `ConversationGone`.
 
 The order is the same everywhere: check the rights; delete the rows in one transaction, which also notes the files that

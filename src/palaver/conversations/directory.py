@@ -50,7 +50,7 @@ class Directory:
         return await self.engine.open_conversation(self.scope, spec)
 
     def _new_owner(self, owner: str | None) -> str:
-        """Return who will own a new conversation: the scope's user, or, for an admin, whoever is named."""
+        """Return who will own a new conversation: the scope's user, or, for an admin, the owner that is given."""
         if owner is None and self.scope.user is not None:
             return self.scope.user
         if owner is not None and owner == self.scope.user:
@@ -85,7 +85,7 @@ class Directory:
         require_right(self.scope, READ)
         limit = clean_limit("limit", limit, MAX_READ)
         listing = Listing(
-            limit=limit + 1,  # one more than asked for tells whether there is a next page
+            limit=limit + 1,  # one more than asked for: it exists if there is a next page
             owner=None if owner is None else clean_owner(owner),
             workspace=optional_name("workspace", workspace),
             agent=optional_name("agent", agent),

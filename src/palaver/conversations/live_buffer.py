@@ -1,4 +1,4 @@
-"""Text that the writers of this process have, ahead of the log: what a live reader is shown between two flushes."""
+"""Text that writers of this process have not flushed yet, for live readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Growing:
         self.length += len(text)
 
     def since(self, offset: int) -> str:
-        """What comes after so many characters. Pieces that were joined once stay joined."""
+        """Return the text after the first `offset` characters."""
         found: list[str] = []
         missing = self.length - offset
         for piece in reversed(self.pieces):
@@ -32,7 +32,7 @@ class Growing:
 
 
 class Unflushed:
-    """Who is writing where in this process, and who wants to hear of it."""
+    """The pending turns that this process is writing, and the listeners that want their text before it is stored."""
 
     def __init__(self) -> None:
         self._growing: dict[str, dict[str, Growing]] = {}

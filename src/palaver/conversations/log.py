@@ -48,7 +48,7 @@ class ConversationLog:
                 await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in UNVERIFIED_KINDS])
                 files.extend(record.row["id"] for record in page if record.kind == "attachment")
         except RowUnreadable as problem:
-            raise VerificationFailed(self.handle.id, problem.row, "it holds bytes that are no text") from None
+            raise VerificationFailed(self.handle.id, problem.row, "it holds bytes that are not text") from None
         verified = verifier.finish()
         for id in files:
             await self.attachments.read(id)

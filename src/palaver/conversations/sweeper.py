@@ -45,7 +45,7 @@ class Sweeper:
             await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
 
     async def sweep(self) -> None:
-        """Sweep once. What fails is logged by its type, and done in the next round."""
+        """Sweep once. A failure is logged by its type; the next round tries again."""
         list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
         try:
             for store in await self._stores():

@@ -27,7 +27,7 @@ class TurnWriter:
     Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
     so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
 
-    It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
+    It writes one turn, in one block. Writing after the block raises `StreamSealed`, once the turn is sealed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TurnWriter:
         sources: Sequence[Mapping[str, object]] | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """What becomes known only at the end. It is stored with the commit."""
+        """Set the fields that become known only at the end. They are stored with the commit."""
         if self._state == "ended":
             raise self._refusal()
         given = {
@@ -110,7 +110,7 @@ class TurnWriter:
         return self._failure
 
     def _take_rest(self, text: str) -> None:
-        """What the redactor held back until the end."""
+        """Take the text that the redactor held back until the end."""
         self._size += len(text.encode())
         if self._size > MAX_CONTENT:
             self._overflow(text)
@@ -151,7 +151,7 @@ class TurnWriter:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._state = "ended"
-        # Also when this task is being cancelled: the text so far must reach the disk first.
+        # Even when this task is being cancelled, the text so far must reach the disk first.
         await run_uncancelled(self._end(problem))
 
     async def _end(self, problem: BaseException | None) -> None:

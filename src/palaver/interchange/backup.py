@@ -26,6 +26,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import palaver
 from palaver.audit.seals import check_seals
+from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
@@ -275,7 +276,7 @@ async def _verified(part: Path, key: bytes | None, advance: Advance) -> tuple[in
     return conversations, turns, problems
 
 
-async def _everything(store: Store) -> AsyncIterator[palaver.Conversation]:
+async def _everything(store: Store) -> AsyncIterator[Conversation]:
     cursor = None
     while True:
         page = await store.conversations(limit=PAGE, cursor=cursor)
