@@ -23,12 +23,30 @@ if TYPE_CHECKING:
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
     from palaver.context.inputs import Context as Context
+    from palaver.context.options import ContextOptions as ContextOptions
+    from palaver.context.options import PolicyName as PolicyName
+    from palaver.context.options import RecallOptions as RecallOptions
+    from palaver.context.options import RecallRange as RecallRange
     from palaver.conversations.conversation import Conversation as Conversation
+    from palaver.conversations.open_options import BackgroundOptions as BackgroundOptions
+    from palaver.conversations.open_options import DatabaseOptions as DatabaseOptions
+    from palaver.conversations.open_options import FileOptions as FileOptions
+    from palaver.conversations.open_options import FlatOptions as FlatOptions
+    from palaver.conversations.open_options import MemoryOptions as MemoryOptions
+    from palaver.conversations.open_options import StreamTimes as StreamTimes
+    from palaver.conversations.open_options import TelemetryOptions as TelemetryOptions
+    from palaver.conversations.open_options import TestingOptions as TestingOptions
     from palaver.conversations.opener import Opening as Opening
     from palaver.conversations.opener import open as open
+    from palaver.conversations.options import ConversationOptions as ConversationOptions
     from palaver.conversations.store import Store as Store
     from palaver.conversations.turn_writer import TurnWriter as TurnWriter
     from palaver.core.pagination import group_by_date as group_by_date
+    from palaver.core.turn_options import Moment as Moment
+    from palaver.core.turn_options import SealOptions as SealOptions
+    from palaver.core.turn_options import StreamOptions as StreamOptions
+    from palaver.core.turn_options import TurnInput as TurnInput
+    from palaver.core.turn_options import TurnOptions as TurnOptions
     from palaver.generation.events import Answered as Answered
     from palaver.generation.events import MessageStored as MessageStored
     from palaver.generation.events import Prompted as Prompted
@@ -36,13 +54,18 @@ if TYPE_CHECKING:
     from palaver.generation.events import ToolsPlanned as ToolsPlanned
     from palaver.generation.events import TurnOpened as TurnOpened
     from palaver.generation.mcp_tools import MCPTools as MCPTools
+    from palaver.generation.options import GenerateOptions as GenerateOptions
+    from palaver.generation.options import ToolChoice as ToolChoice
     from palaver.generation.settings import Agent as Agent
     from palaver.generation.settings import GenerateSettings as GenerateSettings
     from palaver.generation.tools import Tool as Tool
     from palaver.generation.tools import ToolOutput as ToolOutput
     from palaver.generation.tools import tool as tool
+    from palaver.memory.settings import CompactionSettings as CompactionSettings
+    from palaver.memory.settings import ConversationSettings as ConversationSettings
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
+    from palaver.model import ContentInput as ContentInput
     from palaver.model import ConversationInfo as ConversationInfo
     from palaver.model import ConversationMatch as ConversationMatch
     from palaver.model import Event as Event
@@ -56,6 +79,8 @@ if TYPE_CHECKING:
     from palaver.model import Reasoning as Reasoning
     from palaver.model import RecallHit as RecallHit
     from palaver.model import Request as Request
+    from palaver.model import Right as Right
+    from palaver.model import Role as Role
     from palaver.model import Scope as Scope
     from palaver.model import Stats as Stats
     from palaver.model import Summary as Summary
@@ -67,6 +92,7 @@ if TYPE_CHECKING:
     from palaver.model import TurnMatch as TurnMatch
     from palaver.model import Upload as Upload
     from palaver.model import Verified as Verified
+    from palaver.model import Visibility as Visibility
     from palaver.model import WorkingMemory as WorkingMemory
     from palaver.ports.models import ReasoningDelta as ReasoningDelta
     from palaver.ports.models import TextDelta as TextDelta
@@ -77,12 +103,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "palaver.context.options": ("ContextOptions", "PolicyName", "RecallOptions", "RecallRange",),
+    "palaver.conversations.open_options": (
+        "BackgroundOptions", "DatabaseOptions", "FileOptions", "FlatOptions", "MemoryOptions",
+        "StreamTimes", "TelemetryOptions", "TestingOptions",
+    ),
+    "palaver.conversations.options": ("ConversationOptions",),
+    "palaver.core.turn_options": ("Moment", "SealOptions", "StreamOptions", "TurnInput", "TurnOptions",),
+    "palaver.generation.options": ("GenerateOptions", "ToolChoice",),
+    "palaver.memory.settings": ("CompactionSettings", "ConversationSettings",),
     "palaver.context.explain": ("Block", "Explanation", "Omission"),
     "palaver.context.inputs": ("Context",),
     "palaver.conversations.conversation": ("Conversation",),
     "palaver.core.pagination": ("group_by_date",),
     "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
+        "ContentInput", "Right", "Role", "Visibility",
         "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "Event", "Fact", "File", "FileQuote",
         "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats", "Summary", "Text",
         "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified", "WorkingMemory",
