@@ -1,4 +1,7 @@
-"""Deletion for good, on Postgres. Each method is one transaction; functions/deletion.sql lists what it removes."""
+"""Deletion for good, on Postgres. Each method is one transaction.
+
+conversations/deletion.py lists what a forget removes; functions/deletion.sql lists what the database does of it, in order.
+"""
 
 from __future__ import annotations
 

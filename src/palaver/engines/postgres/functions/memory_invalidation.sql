@@ -120,14 +120,6 @@ BEGIN
   END IF;
 END $$;
 
--- forgotten: delete everything that was derived from a turn
-CREATE OR REPLACE FUNCTION palaver.forgotten(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  PERFORM drop_meaning(t);
-  PERFORM changed(me, c, t);
-END $$;
-
 -- drop_meaning: delete the marks and vectors of a turn
 CREATE OR REPLACE FUNCTION palaver.drop_meaning(t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

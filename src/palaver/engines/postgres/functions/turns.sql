@@ -386,20 +386,6 @@ BEGIN
   RETURN c;
 END $$;
 
--- unshelve: put a turn back into the active view
-CREATE OR REPLACE FUNCTION palaver.unshelve(c palaver.conversations, turn_seq bigint) RETURNS palaver.conversations
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE weight bigint;
-BEGIN
-  UPDATE turns t SET active = 1, superseded_by = NULL
-  WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.seq = turn_seq AND t.active = 0 RETURNING t.token_count INTO weight;
-  IF FOUND THEN
-    c.turn_count := c.turn_count + 1;
-    c.token_count := c.token_count + weight;
-  END IF;
-  RETURN c;
-END $$;
-
 -- abort_turn: end a pending turn as aborted; its text is kept, outside of the active view
 CREATE OR REPLACE FUNCTION palaver.abort_turn(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS palaver.conversations
