@@ -1,6 +1,6 @@
 """Deletion for good, on Postgres. Each method is one transaction.
 
-conversations/deletion.py lists what a forget removes; functions/deletion.sql lists what the database does of it, in order.
+conversations/deletion.py lists what a forget removes; functions/deletion.sql lists the steps in the database, in order.
 """
 
 from __future__ import annotations
