@@ -1,4 +1,4 @@
-"""Rows that somebody damaged so that nothing can be made of them: `verify` names them, and whoever reads is told."""
+"""Rows damaged so that they cannot be decoded: `verify` names them, and reads raise an error that names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JSON = {
     "conversations": ("participants", "metadata", "settings"),
     "turns": ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata"),
 }
-# Columns whose change hides the conversation from the one who asks (see test_tampering).
+# Columns whose change hides the conversation from its owner (see test_tampering).
 HIDES = {("conversations", "tenant"), ("conversations", "id")}
 SEQ = 3  # of the turn that is damaged: its content is a list of parts
 
@@ -48,7 +48,7 @@ ALL = [
 
 
 def damaged(folder: Path, table: str, column: str, damage: str) -> str:
-    """Damage one row, and answer what `verify` should call it."""
+    """Damage one row. Returns the name that `verify` should give it."""
     row = "cid = 1" + (f" AND seq = {SEQ}" if table == "turns" else "")
     db = writing(folder)
     db.execute(f"UPDATE {table} SET {column} = {DAMAGES[damage]} WHERE {row}")

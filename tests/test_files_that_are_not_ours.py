@@ -1,4 +1,4 @@
-"""Files that are damaged, newer, read-only, somebody else's, or on a full disk: a clear error, nothing half-written."""
+"""Files that are damaged, newer, read-only, foreign, or on a full disk: a clear error, nothing half-written."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ except palaver.PalaverError as problem:
 
 
 def as_nobody(url: str) -> str:
-    """What an unprivileged process gets when it opens this."""
+    """Open this as an unprivileged process. Returns its output."""
     command = [sys.executable, "-c", READ_ONLY, url, str(NOBODY)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if "Permission denied" in done.stderr and "palaver" in done.stderr.rsplit("Error", 1)[-1]:
@@ -230,7 +230,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def fill(talk: Conversation, acknowledged: list[str]) -> Exception:
-    """Append until the disk is full, four at a time, and answer with what then came."""
+    """Append until the disk is full, four at a time. Returns the first error."""
     for n in range(1_000):
         texts = [f"{n}.{part} " + "x" * 20_000 for part in range(4)]
         results = await asyncio.gather(*(talk.append("user", text) for text in texts), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Whatever is changed behind Palaver's back, `verify` finds it and names the row."""
+"""`verify` finds every change made behind Palaver's back, and names the row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_VOUCHED = {
     ("conversations", "title_pid"): "a number of this file that leads into the text index, which is made from the rows",
     ("turns", "tid"): "a number of this file; what hangs on it, a turn's files, is found by those (tested below)",
 }
-# Columns whose change hides the conversation from the one who asks: verify says that there is nothing.
+# Columns whose change hides the conversation from its owner: verify reports that it does not exist.
 HIDES = {
     (
         "conversations",
@@ -79,7 +79,7 @@ def opened(folder: Path, **options: Any) -> Any:
 
 
 def writing(folder: Path) -> apsw.Connection:
-    """A connection of somebody who does not play by the rules."""
+    """A connection that bypasses Palaver."""
     db = apsw.Connection(f"{folder}/c.db")
     db.execute("PRAGMA foreign_keys = OFF")
     db.execute("PRAGMA ignore_check_constraints = ON")

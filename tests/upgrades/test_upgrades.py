@@ -107,7 +107,7 @@ async def test_a_file_of_an_earlier_release_opens_with_everything_in_it(tmp_path
 
 @pytest.mark.parametrize("schema", earlier(SQLITE))
 async def test_what_is_counted_of_an_earlier_file_is_what_is_there(tmp_path: Path, schema: int) -> None:
-    """Figures that a later schema keeps beside the rows are right for rows that are older than they."""
+    """Counts that a later schema stores are right for rows that are older than the counts."""
     sqlite_at(tmp_path / "old.db", schema, rows_of("sqlite", schema))
     async with palaver.open(f"sqlite:///{tmp_path}/old.db", tenant="acme", user=OWNER) as store:
         await store.settle()
