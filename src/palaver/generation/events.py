@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from palaver.context.inputs import Context
 from palaver.model import ToolCall, Turn
@@ -44,7 +43,7 @@ class ToolDone:
     """A call has ended. `content` is its whole result."""
 
     call: ToolCall
-    content: Any
+    content: object
     is_error: bool
 
 

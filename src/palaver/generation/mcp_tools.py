@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from palaver.errors import MissingExtra
 from palaver.generation.tools import Tool, ToolOutput
+from palaver.ports.models import JsonObject
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
+    from mcp.types import CallToolResult, ContentBlock
+    from mcp.types import Tool as McpTool
 
 MAX_PAGES = 100  # of a list of tools, so that an endless list cannot hang the caller
 
@@ -26,7 +32,7 @@ class MCPTools:
 
     def __init__(
         self,
-        server: str | Sequence[str] | Any,
+        server: str | Sequence[str] | object,
         *,
         prefix: str = "",
         only: Iterable[str] | None = None,
@@ -78,8 +84,8 @@ class MCPTools:
         http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers))
         return streamable_http_client(url, http_client=http)
 
-    def _make_tool(self, client: Any, spec: Any) -> Tool:
-        async def run(arguments: dict[str, Any]) -> ToolOutput:
+    def _make_tool(self, client: Client, spec: McpTool) -> Tool:
+        async def run(arguments: JsonObject) -> ToolOutput:
             result = await client.call_tool(spec.name, arguments)
             return ToolOutput(content=_content(result), sources=_sources(result), is_error=bool(result.is_error))
 
@@ -91,12 +97,12 @@ class MCPTools:
             timeout=self._timeout,
         )
 
-    def _wants(self, spec: Any) -> bool:
+    def _wants(self, spec: McpTool) -> bool:
         return self._only is None or spec.name in self._only
 
 
-async def _list_tools(client: Any) -> list[Any]:
-    tools: list[Any] = []
+async def _list_tools(client: Client) -> list[McpTool]:
+    tools: list[McpTool] = []
     cursor = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
@@ -107,7 +113,7 @@ async def _list_tools(client: Any) -> list[Any]:
     return tools
 
 
-def _content(result: Any) -> Any:
+def _content(result: CallToolResult) -> object:
     """Return the text of a result, with a placeholder for parts that are not text; or its structured content."""
     pieces = [_describe(block) for block in result.content]
     if not pieces and result.structured_content is not None:
@@ -115,14 +121,14 @@ def _content(result: Any) -> Any:
     return "\n".join(pieces)
 
 
-def _describe(block: Any) -> str:
+def _describe(block: ContentBlock) -> str:
     if block.type == "text":
         return str(block.text)
-    if block.type == "resource" and getattr(block.resource, "text", None) is not None:
-        return str(block.resource.text)
+    if block.type == "resource" and (text := getattr(block.resource, "text", None)) is not None:
+        return str(text)
     return f"[{block.type} {getattr(block, 'uri', '') or getattr(block, 'mime_type', '') or ''}]".replace(" ]", "]")
 
 
-def _sources(result: Any) -> list[dict[str, Any]]:
+def _sources(result: CallToolResult) -> list[dict[str, object]]:
     links = [block for block in result.content if block.type == "resource_link"]
     return [{"url": str(link.uri), "title": link.title or link.name} for link in links]

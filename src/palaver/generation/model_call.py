@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
@@ -31,7 +31,7 @@ from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
-from palaver.ports.models import ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought
+from palaver.ports.models import JsonObject, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought
 
 
 class ToolPermission(NamedTuple):
@@ -45,7 +45,7 @@ class ToolPermission(NamedTuple):
 class ModelAttempt:
     """One request to the model, and its response so far."""
 
-    body: dict[str, Any]
+    body: JsonObject
     recorder: RequestRecorder
     events: AsyncGenerator[ModelEvent]
     response: ModelResponse
@@ -205,7 +205,7 @@ def _make_attempt(
 
 def _make_body(
     plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, continues: bool
-) -> dict[str, Any]:
+) -> JsonObject:
     return plan.model.body(
         ModelRequest(
             messages=prompt.new if continues else prompt.messages,
@@ -223,7 +223,7 @@ def _make_body(
     )
 
 
-def _make_recorder(plan: AnswerPlan, prompt: Prompt, body: dict[str, Any]) -> RequestRecorder:
+def _make_recorder(plan: AnswerPlan, prompt: Prompt, body: JsonObject) -> RequestRecorder:
     services = plan.services
     request = Request(
         id=services.ids(),
@@ -239,7 +239,7 @@ def _make_recorder(plan: AnswerPlan, prompt: Prompt, body: dict[str, Any]) -> Re
     return RequestRecorder(services.engine, services.scope, request, services.redact_record, bodies)
 
 
-def _explain(prompt: Prompt) -> dict[str, Any]:
+def _explain(prompt: Prompt) -> JsonObject:
     explanation = prompt.context.explanation.to_dict()
     if prompt.counted != prompt.context.tokens:
         explanation["tools_and_history_tokens"] = prompt.counted - prompt.context.tokens

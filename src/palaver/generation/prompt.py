@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from palaver.context.client_history import ClientHistory
 from palaver.context.inputs import Context
 from palaver.context.options import OVERHEAD_TOKENS, parse_options, policy_named
-from palaver.context.render import prepend
+from palaver.context.render import Message, prepend
 from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
 from palaver.generation.options import GenerateArguments
@@ -38,13 +38,13 @@ class Prompt:
 
     context: Context
     at: datetime  # just before the context was read
-    messages: tuple[dict[str, Any], ...]
+    messages: tuple[Message, ...]
     counted: int
     budget: int
     ratio: float = 1.0  # tokens that the provider counts for one of ours
     quotes: tuple[Quote, ...] = ()
     previous: str | None = None
-    new: tuple[dict[str, Any], ...] = ()
+    new: tuple[Message, ...] = ()
 
 
 class PromptBudget(NamedTuple):
@@ -136,14 +136,14 @@ def can_teach_ratio(plan: AnswerPlan, prompt: Prompt, body: Mapping[str, object]
     return same and near and not _counts_characters(plan.options)
 
 
-def _has_images(messages: Sequence[Mapping[str, Any]]) -> bool:
+def _has_images(messages: Sequence[Mapping[str, object]]) -> bool:
     return any(not isinstance(message["content"], str) for message in messages)
 
 
 # ---- messages
 
 
-def _insert_history(context: Context, history: ClientHistory) -> list[dict[str, Any]]:
+def _insert_history(context: Context, history: ClientHistory) -> list[Message]:
     """Quote the client's history at the head of the current message."""
     messages = list(context.messages)
     text, place = history.text, context.stable
@@ -152,7 +152,7 @@ def _insert_history(context: Context, history: ClientHistory) -> list[dict[str, 
     return messages
 
 
-async def _inline_images(thread: Thread, message: dict[str, Any]) -> dict[str, Any]:
+async def _inline_images(thread: Thread, message: Message) -> Message:
     """Replace images that are stored here by data: URLs."""
     if isinstance(message["content"], str):
         return message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from palaver.context.inputs import Context
+from palaver.context.render import Message
 from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import InvalidInput
 from palaver.model import Turn
@@ -75,7 +76,7 @@ class ProviderThreads:
             del self._threads[key]
 
 
-def new_messages(context: Context, newest: Turn, instructions: str | None) -> tuple[dict[str, Any], ...] | None:
+def new_messages(context: Context, newest: Turn, instructions: str | None) -> tuple[Message, ...] | None:
     """Return the messages that the provider has not seen. None if they cannot be told apart from the others.
 
     The instructions are sent again, because providers do not carry them over.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from palaver.core.validation import clean_name, clean_text
@@ -29,7 +29,7 @@ class Agent:
 
     instructions: str | None = None
     model: str | None = None
-    tools: Sequence[Any] = ()
+    tools: Sequence[object] = ()
     sees: Sequence[str] | None = None
 
 
@@ -41,7 +41,7 @@ class GenerateSettings:
     token_budget: int | None = None  # None: depends on the model
     continuity: Continuity = "auto"
     history_messages: int = 20  # of the history that a client sends
-    tools: Sequence[Any] = ()
+    tools: Sequence[object] = ()
     tool_rounds: int = 5
     tool_timeout: float = 30.0  # seconds per call
     tool_characters: int = 4_000  # of one result; a longer one is shortened and stored as an attachment
@@ -102,10 +102,10 @@ def open_generation_context(
     engine: Engine,
     model: str | None,
     models: Mapping[str, Named] | None,
-    agents: Mapping[str, Any] | None,
+    agents: Mapping[str, Agent | Mapping[str, object]] | None,
     workspaces: Mapping[str, str] | None,
-    settings: GenerateSettings | Mapping[str, Any] | None,
-    telemetry: Any,
+    settings: GenerateSettings | Mapping[str, object] | None,
+    telemetry: object,
 ) -> GenerationContext:
     """Check the arguments of `palaver.open` that concern answers."""
     known = {clean_name("agents", name): _make_agent(name, given) for name, given in (agents or {}).items()}

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, get_type_hints
+from typing import Annotated, Any, Protocol, get_type_hints, overload
 
 import msgspec
 
@@ -19,7 +19,7 @@ from palaver.core.turn_draft import encode_sources
 from palaver.core.validation import MAX_CONTENT, MAX_FILE, clean_json, replace_unstorable
 from palaver.errors import InvalidInput, TooLarge
 from palaver.model import ToolCall
-from palaver.ports.models import ToolSpec
+from palaver.ports.models import JsonObject, ToolSpec
 
 MAX_ERROR = 500  # characters of an exception that the model sees
 _NAME = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
@@ -31,8 +31,8 @@ _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 class ToolOutput:
     """The result of a tool, with its sources: objects such as {"url": …} or {"turn": …}."""
 
-    content: Any
-    sources: Sequence[Mapping[str, Any]] = ()
+    content: object
+    sources: Sequence[Mapping[str, object]] = ()
     is_error: bool = False
 
 
@@ -46,8 +46,8 @@ class Tool:
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
-    run: Callable[[dict[str, Any]], Awaitable[Any]]
+    parameters: Mapping[str, object]
+    run: Callable[[JsonObject], Awaitable[object]]
     timeout: float | None = None
     alone: bool = False
 
@@ -74,21 +74,33 @@ class CallOutcome:
     """The outcome of a call: the result for the model, whether it is an error, and the sources."""
 
     call: ToolCall
-    content: Any
+    content: object
     is_error: bool = False
-    sources: tuple[Mapping[str, Any], ...] = ()
+    sources: tuple[Mapping[str, object], ...] = ()
 
 
 # ---- from a function -----------------------------------------------------------------------------------------------
 
 
+@overload
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object], *, name: str | None = None, timeout: float | None = None, alone: bool = False
+) -> Tool: ...
+
+
+@overload
+def tool(
+    function: None = None, *, name: str | None = None, timeout: float | None = None, alone: bool = False
+) -> Callable[[Callable[..., object]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., object] | None = None,
     *,
     name: str | None = None,
     timeout: float | None = None,
     alone: bool = False,
-) -> Any:
+) -> Tool | Callable[[Callable[..., object]], Tool]:
     """Make a tool from a function: `@tool`, `@tool(timeout=5)` or `tool(function)`.
 
     The schema comes from the type hints, the description from the docstring; a section "Args:" describes the arguments.
@@ -100,7 +112,7 @@ def tool(
     description, arguments = _read_docstring(function)
     model = _make_arguments_type(function, arguments)
 
-    async def run(given: dict[str, Any]) -> Any:
+    async def run(given: JsonObject) -> object:
         values = msgspec.structs.asdict(msgspec.convert(given, model, strict=False))
         if inspect.iscoroutinefunction(function):
             return await function(**values)
@@ -125,14 +137,14 @@ def _name_of(function: Callable[..., object]) -> str:
     return str(name)
 
 
-def _call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+def _call(function: Callable[..., object], values: Mapping[str, object]) -> object:
     try:
         return function(**values)
     except StopIteration:  # a future cannot hold one: awaiting it would never end
         raise RuntimeError("StopIteration") from None
 
 
-def _make_arguments_type(function: Callable[..., Any], described: Mapping[str, str]) -> type[msgspec.Struct]:
+def _make_arguments_type(function: Callable[..., object], described: Mapping[str, str]) -> type[msgspec.Struct]:
     """Make a struct type that validates the arguments of a function."""
     called = getattr(function, "__name__", "function")
     try:
@@ -153,18 +165,18 @@ def _make_arguments_type(function: Callable[..., Any], described: Mapping[str, s
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _default(value: Any) -> Any:
+def _default(value: object) -> object:
     return msgspec.field(default_factory=lambda: value) if isinstance(value, list | dict | set) else value
 
 
-def _schema(model: type[msgspec.Struct]) -> dict[str, Any]:
+def _schema(model: type[msgspec.Struct]) -> JsonObject:
     (reference,), parts = msgspec.json.schema_components([model])
     own = parts.pop("Arguments") if "$ref" in reference else reference
     own.pop("title", None)
     return {**own, "$defs": parts} if parts else own
 
 
-def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def _read_docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """Return the description of a function and of its arguments."""
     text = inspect.getdoc(function) or ""
     before, *after = _SECTION.split(text, maxsplit=1)

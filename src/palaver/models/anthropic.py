@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from palaver.context.render import to_anthropic
 from palaver.errors import (
@@ -23,6 +23,7 @@ from palaver.models.response_parsing import call_of, retry_after, with_settings
 from palaver.ports.models import (
     CallReady,
     Finished,
+    JsonObject,
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
@@ -75,10 +76,10 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
             raise InvalidInput("api_key", "is missing: set ANTHROPIC_API_KEY")
         super().__init__(model, name or f"anthropic:{model}", window, str(trial.base_url), connect)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         rendered = to_anthropic(request.messages)
         messages = [_with_thoughts(message, request.thoughts) for message in rendered["messages"]]
-        body: dict[str, Any] = {"model": self.model, "messages": messages}
+        body: JsonObject = {"model": self.model, "messages": messages}
         if request.stream:
             body["stream"] = True
         if rendered["system"]:
@@ -92,8 +93,8 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
             body["tool_choice"]["disable_parallel_tool_use"] = True
         return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
 
-    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
-        answer: Any = await self._clients.get().post(PATH, body=body, cast_to=object)
+    async def _read_whole(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
+        answer = cast(JsonObject, await self._clients.get().post(PATH, body=body, cast_to=object))
         yield Started(answer["id"], answer.get("model"))
         for block in answer["content"]:
             if block["type"] == "text":
@@ -106,7 +107,7 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
         reason = answer.get("stop_reason") or "end_turn"
         yield Finished(REASONS.get(reason, reason), answer.get("stop_sequence"))
 
-    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_stream(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         """Read the events as plain JSON: making the SDK's own types costs more than everything else, for each token."""
         parser = _StreamParser()
         kind = anthropic.AsyncStream[object]
@@ -147,7 +148,7 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
 @dataclass(slots=True)
 class _Block:
     kind: str
-    start: dict[str, Any]
+    start: JsonObject
     pieces: list[str] = field(default_factory=list)
     signature: str = ""
 
@@ -159,10 +160,10 @@ class _StreamParser:
     over: bool = False
     reason: str = "stop"
     sequence: str | None = None
-    usage: Any = None
+    usage: JsonObject = field(default_factory=dict)
     blocks: dict[int, _Block] = field(default_factory=dict)
 
-    def parse(self, event: Any) -> list[ModelEvent]:
+    def parse(self, event: JsonObject) -> list[ModelEvent]:
         kind = event["type"]
         if kind == "content_block_delta":
             return self._parse_delta(self.blocks[event["index"]], event["delta"])
@@ -184,7 +185,7 @@ class _StreamParser:
             return [Finished(REASONS.get(self.reason, self.reason), self.sequence)]
         return []
 
-    def _parse_delta(self, block: _Block, delta: Any) -> list[ModelEvent]:
+    def _parse_delta(self, block: _Block, delta: JsonObject) -> list[ModelEvent]:
         if delta["type"] == "text_delta":
             return [TextDelta(delta["text"])]
         if delta["type"] == "input_json_delta":
@@ -206,7 +207,7 @@ def _finish_block(block: _Block) -> list[ModelEvent]:
     return [Thought(block.start)] if block.kind == "redacted_thinking" else []
 
 
-def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
+def _mark_for_cache(body: JsonObject, request: ModelRequest) -> None:
     """Mark the part of the prompt that will be the same next time, because the service caches only what is marked.
 
     During a tool loop, mark the end too: the next round only adds to it.
@@ -225,13 +226,13 @@ def _mark_for_cache(body: dict[str, Any], request: ModelRequest) -> None:
         messages[-1] = _mark_block(messages[-1], len(messages[-1]["content"]) - 1)
 
 
-def _mark_block(message: dict[str, Any], place: int) -> dict[str, Any]:
+def _mark_block(message: JsonObject, place: int) -> JsonObject:
     blocks = list(message["content"])
     blocks[place] = {**blocks[place], "cache_control": EPHEMERAL}
     return {**message, "content": blocks}
 
 
-def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict[str, Any]:
+def _with_thoughts(message: JsonObject, thoughts: Mapping[str, Sequence[Mapping[str, object]]]) -> JsonObject:
     """Put the model's reasoning before its calls again: the service requires it."""
     for block in message["content"] if thoughts else ():
         if block["type"] == "tool_use" and block["id"] in thoughts:
@@ -239,25 +240,25 @@ def _with_thoughts(message: dict[str, Any], thoughts: Mapping[str, Any]) -> dict
     return message
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     strict = {"strict": True} if tool.strict else {}
     return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters), **strict}
 
 
-def _choice(request: ModelRequest) -> dict[str, Any]:
+def _choice(request: ModelRequest) -> JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
         return {"type": "tool", "name": request.must_call}
     return {"type": "none" if not request.may_call else "any" if request.must_call else "auto"}
 
 
-def _usage(start: Any, end: Any) -> Usage:
+def _usage(start: JsonObject, end: JsonObject) -> Usage:
     """Add up the input tokens: the service reports those read from and written to its cache separately."""
     cached = start.get("cache_read_input_tokens") or 0
     prompt = (start.get("input_tokens") or 0) + cached + (start.get("cache_creation_input_tokens") or 0)
     return Usage(prompt=prompt, completion=end.get("output_tokens"), cached=cached)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()

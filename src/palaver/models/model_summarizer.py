@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from palaver.context.render import fence, quote_turn, shorten
 from palaver.core.turn_draft import preview
@@ -13,7 +12,7 @@ from palaver.errors import BadModelResponse
 from palaver.model import Summary, Turn
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
-from palaver.ports.models import ChatModel, Counter, ModelRequest, TextDelta
+from palaver.ports.models import ChatModel, Counter, JsonObject, ModelRequest, TextDelta
 
 MAX_TITLE = 80  # characters
 TITLE_INPUT = 2_000  # characters of each turn that a title is made from
@@ -34,7 +33,7 @@ TITLE = (
 )
 
 # Records a call: its purpose, the body that was sent, and how it ended.
-RecordCall = Callable[[str, dict[str, Any], dict[str, Any]], Awaitable[None]]
+RecordCall = Callable[[str, JsonObject, JsonObject], Awaitable[None]]
 
 
 @dataclass(slots=True)

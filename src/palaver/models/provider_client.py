@@ -6,12 +6,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from palaver.errors import ModelError
 from palaver.models.context_windows import window_of
-from palaver.ports.models import ModelEvent, ModelRequest
+from palaver.ports.models import JsonObject, ModelEvent, ModelRequest
 
 
 class SdkClient(Protocol):
@@ -66,7 +66,7 @@ class ProviderClient(ABC, Generic[C]):
         """Close the connections of the running event loop."""
         await self._clients.aclose()
 
-    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def stream(self, body: JsonObject) -> AsyncIterator[ModelEvent]:
         """Send the request once, and yield the events of the response. Raises a ModelError."""
         read = self._read_stream if "stream" in body else self._read_whole
         try:
@@ -80,15 +80,15 @@ class ProviderClient(ABC, Generic[C]):
         raise failure
 
     @abstractmethod
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         """Return the request in the provider's form: exactly what `stream` will send."""
 
     @abstractmethod
-    def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    def _read_stream(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         """Send the request and yield events as they arrive."""
 
     @abstractmethod
-    def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    def _read_whole(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         """Send the request and yield the events of a response that arrives in one piece."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ OFFLINE = "offline"
 KINDS = ("openai", "responses", "anthropic")
 OPTIONS = ("model", "api_key", "base_url", "timeout", "window", "price")
 
-Named = str | Mapping[str, Any] | ChatModel
+Named = str | Mapping[str, object] | ChatModel
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class ModelRegistry:
             return _open_with_options(called, known)
         return open_model(name) if known is None else known
 
-    def _resolve(self, called: str) -> tuple[str, Mapping[str, Any] | ChatModel | None]:
+    def _resolve(self, called: str) -> tuple[str, Mapping[str, object] | ChatModel | None]:
         """Follow a name to the last one, and return that with its options or its model object."""
         name, seen = called, set[str]()
         while isinstance(known := self.names.get(name), str):
@@ -81,15 +81,16 @@ class ModelRegistry:
                 await model.aclose()
 
 
-def _open_with_options(called: str, given: Mapping[str, Any]) -> ChatModel:
+def _open_with_options(called: str, given: Mapping[str, object]) -> ChatModel:
     unknown = given.keys() - set(OPTIONS)
-    if unknown or not isinstance(given.get("model"), str):
+    model = given.get("model")
+    if unknown or not isinstance(model, str):
         problem = f"unknown option {sorted(unknown)[0]!r}" if unknown else "needs a model"
         raise InvalidInput(f"models.{called}", f"{problem}; the options are {', '.join(OPTIONS)}")
     if "price" in given:
         Price.of(called, given["price"])  # so that an invalid price is rejected now, not at the end of an answer
     rest = {name: value for name, value in given.items() if name not in ("model", "price")}
-    return open_model(given["model"], **rest)
+    return open_model(model, **rest)
 
 
 def open_model(name: str, **options: Any) -> ChatModel:

@@ -10,6 +10,7 @@ from typing import Any
 
 from palaver.model import Request, Scope
 from palaver.ports.engine import RequestStore
+from palaver.ports.models import JsonObject
 
 NAMES = frozenset(
     {"model", "id", "type", "role", "name", "call_id", "tool_call_id", "tool_use_id", "previous_response_id"}
@@ -38,7 +39,7 @@ class RequestRecorder:
         if self._begun is None:
             self._begun = asyncio.create_task(self._put_after_delay(), name="palaver-request")
 
-    async def finish(self, response: Mapping[str, Any], turn: str | None) -> None:
+    async def finish(self, response: Mapping[str, object], turn: str | None) -> None:
         """Store the response, and the turn that it became."""
         self._ended.set()
         if self._begun is not None:
@@ -52,7 +53,7 @@ class RequestRecorder:
         if not self._ended.is_set():
             await self._put(None)
 
-    async def _put(self, response: Mapping[str, Any] | None) -> None:
+    async def _put(self, response: Mapping[str, object] | None) -> None:
         if self._ready is None:
             body = await asyncio.to_thread(clean_body, self.request.body or {}, self.redact)
             self._ready = replace(self.request, body=body)
@@ -60,9 +61,9 @@ class RequestRecorder:
         await self.engine.put_request(self.scope, row.conversation, row, self.bodies)
 
 
-def clean_body(body: Mapping[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+def clean_body(body: Mapping[str, object], redact: Callable[[str], str]) -> JsonObject:
     """Return the body with secrets redacted and the bytes of files left out. Nothing else is changed."""
-    cleaned: dict[str, Any] = _redact_strings(_replace_files(body), redact)
+    cleaned: JsonObject = _redact_strings(_replace_files(body), redact)
     return cleaned
 
 

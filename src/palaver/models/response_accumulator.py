@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from palaver.core.identity import new_id
 from palaver.model import ToolCall
-from palaver.ports.models import CallReady, Cited, Finished, ModelEvent, Started, Thought, Usage
+from palaver.ports.models import CallReady, Cited, Finished, JsonObject, ModelEvent, Started, Thought, Usage
 
 STOPPED = "stopped"
 STOP_SEQUENCE = "stop_sequence"  # metadata of an answer: the stop sequence at which the model stopped
@@ -24,12 +23,12 @@ class ModelResponse:
     id: str | None = None
     model: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    sources: list[Mapping[str, Any]] = field(default_factory=list)
-    thoughts: list[Mapping[str, Any]] = field(default_factory=list)
+    sources: list[Mapping[str, object]] = field(default_factory=list)
+    thoughts: list[Mapping[str, object]] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
     sequence: str | None = None
-    retries: list[dict[str, Any]] = field(default_factory=list)
+    retries: list[JsonObject] = field(default_factory=list)
 
     def consume(self, event: ModelEvent) -> None:
         if self.first is None and not isinstance(event, Started):
@@ -66,7 +65,7 @@ class ModelResponse:
         first = None if self.first is None else round(self.first - self.began, 4)
         return {"first_token": first, "total": round(time.perf_counter() - self.began, 4)}
 
-    def to_record(self, problem: BaseException | None, *, stopped: bool = False) -> dict[str, Any]:
+    def to_record(self, problem: BaseException | None, *, stopped: bool = False) -> JsonObject:
         """Return how the call ended, without any of its text."""
         usage = {name: getattr(self.usage, name) for name in self.usage.__dataclass_fields__}
         status = getattr(problem, "status", None)

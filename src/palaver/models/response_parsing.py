@@ -12,9 +12,10 @@ import msgspec
 from palaver.core.identity import new_id
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall
+from palaver.ports.models import JsonObject
 
 
-def with_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_settings(body: JsonObject, settings: Mapping[str, object]) -> JsonObject:
     """Return the body with the caller's settings. Fields that Palaver sets itself are rejected."""
     taken = (body.keys() | {"stream"}) & settings.keys()
     if taken:

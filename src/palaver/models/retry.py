@@ -6,10 +6,9 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
 
 from palaver.errors import ModelUnavailable, RateLimited
-from palaver.ports.models import ChatModel, ModelEvent
+from palaver.ports.models import ChatModel, JsonObject, ModelEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class RetryPolicy:
 
 
 async def stream_with_retries(
-    model: ChatModel, body: dict[str, Any], retries: RetryPolicy, record: list[dict[str, Any]]
+    model: ChatModel, body: JsonObject, retries: RetryPolicy, record: list[JsonObject]
 ) -> AsyncGenerator[ModelEvent]:
     """Yield the events of the first attempt that succeeds. `record` gets an entry for each that failed."""
     attempt = 0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Protocol
 
 # OpenAI's own names, even behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
 _CL100K = re.compile(r"(?:^|[:/.])(?:gpt-4(?![o.\d])|gpt-3\.?5|text-embedding-(?:3|ada-002))")
@@ -26,6 +26,12 @@ MAX_WORDS, MAX_WORD_LENGTH = 32_768, 32  # words whose counts are cached
 MAX_SPLIT_TEXT = 20_000  # characters; a longer text is rarely counted twice
 
 Counter = Callable[[str], int]
+
+
+class Table(Protocol):
+    """A table of a public tokenizer."""
+
+    def count(self, text: str, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class BpeCounter:
 class _Words(dict[str, int]):
     """A cache of the token counts of words, each with `before` in front of it."""
 
-    def __init__(self, table: Any, before: str, limit: int = MAX_WORDS) -> None:
+    def __init__(self, table: Table, before: str, limit: int = MAX_WORDS) -> None:
         self.table, self.before, self.limit = table, before, limit
 
     def __missing__(self, word: str) -> int:
@@ -140,7 +146,8 @@ def _foreign(text: str, plain: bytes) -> int:
 
 
 @lru_cache(maxsize=4)
-def _load_table(name: str) -> Any:
+def _load_table(name: str) -> Table:
     from rs_bpe import openai
 
-    return getattr(openai, name)()
+    table: Table = getattr(openai, name)()
+    return table

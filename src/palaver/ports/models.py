@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from palaver.model import Summary, ToolCall, Turn
 
+# JSON in the form of a provider's API, which only the client of that provider reads.
+JsonObject = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:

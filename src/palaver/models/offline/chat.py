@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.model import RecallHit, Turn
-from palaver.ports.models import Cited, Finished, ModelEvent, ModelRequest, Quote, Started, TextDelta
+from palaver.ports.models import Cited, Finished, JsonObject, ModelEvent, ModelRequest, Quote, Started, TextDelta
 from palaver.recall.terms import spans, terms
 
 NAME = "offline"
@@ -31,15 +30,15 @@ class OfflineChat:
     project = ""
     quotes = True  # its requests contain the turns that recall found
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         if request.settings:
             raise InvalidInput(f"settings.{sorted(request.settings)[0]}", "is not supported by the offline model")
         quotes = [{name: _to_json(getattr(one, name)) for name in one.__dataclass_fields__} for one in request.quotes]
         return {"model": NAME, "messages": list(request.messages), "quotes": quotes, "stream": request.stream}
 
-    async def stream(self, body: dict[str, Any]) -> AsyncIterator[ModelEvent]:
+    async def stream(self, body: JsonObject) -> AsyncIterator[ModelEvent]:
         yield Started(None, NAME)
-        quotes: Sequence[Mapping[str, Any]] = body["quotes"]
+        quotes: Sequence[Mapping[str, str]] = body["quotes"]
         if not quotes:
             yield TextDelta(f"{NOTICE} {NOTHING}")
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
 
 from palaver.context.render import to_openai
 from palaver.errors import BadModelResponse
@@ -13,6 +12,7 @@ from palaver.models.response_parsing import call_of, with_settings
 from palaver.ports.models import (
     CallReady,
     Finished,
+    JsonObject,
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
@@ -28,8 +28,8 @@ PATH = "/chat/completions"
 class OpenAIChat(OpenAIClient):
     adapter = "openai-chat"
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.model, "messages": to_openai(request.messages)}
+    def body(self, request: ModelRequest) -> JsonObject:
+        body: JsonObject = {"model": self.model, "messages": to_openai(request.messages)}
         if request.stream:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -38,7 +38,7 @@ class OpenAIChat(OpenAIClient):
             body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
-    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_whole(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         answer = await self._post(PATH, body)
         choice = answer["choices"][0]
         message = choice["message"]
@@ -52,7 +52,7 @@ class OpenAIChat(OpenAIClient):
             yield _usage(answer["usage"])
         yield Finished("tool_calls" if calls else choice.get("finish_reason") or "stop")
 
-    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_stream(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         parser = _ChunkParser()
         async with self._post_stream(PATH, body) as chunks:
             async for chunk in chunks:
@@ -80,7 +80,7 @@ class _ChunkParser:
     reason: str | None = None
     calls: dict[int, _Call] = field(default_factory=dict)
 
-    def parse(self, chunk: Any) -> list[ModelEvent]:
+    def parse(self, chunk: JsonObject) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         if not self.started:
             self.started = True
@@ -91,7 +91,7 @@ class _ChunkParser:
             events.append(_usage(chunk["usage"]))
         return events
 
-    def _parse_choice(self, choice: Any) -> list[ModelEvent]:
+    def _parse_choice(self, choice: JsonObject) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         delta = choice.get("delta") or {}
         # The names that DeepSeek, vLLM and others use for reasoning; OpenAI has none in this API.
@@ -104,7 +104,7 @@ class _ChunkParser:
         self.reason = choice.get("finish_reason") or self.reason
         return events
 
-    def _add_call(self, piece: Any) -> None:
+    def _add_call(self, piece: JsonObject) -> None:
         index = piece.get("index")
         call = self.calls.setdefault(len(self.calls) if index is None else index, _Call())
         function = piece.get("function") or {}
@@ -113,19 +113,19 @@ class _ChunkParser:
         call.arguments.append(function.get("arguments") or "")
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     strict = {} if tool.strict is None else {"strict": tool.strict}
     return {"type": "function", "function": {**function, **strict}}
 
 
-def _choice(request: ModelRequest) -> Any:
+def _choice(request: ModelRequest) -> str | JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
         return {"type": "function", "function": {"name": request.must_call}}
     return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     return Usage(
         prompt=usage.get("prompt_tokens"),
         completion=usage.get("completion_tokens"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import cast
 
 from palaver.errors import (
     BadModelResponse,
@@ -20,6 +20,7 @@ from palaver.errors import (
 )
 from palaver.models.provider_client import ProviderClient
 from palaver.models.response_parsing import retry_after
+from palaver.ports.models import JsonObject
 
 try:
     import httpx2
@@ -72,12 +73,12 @@ class OpenAIClient(ProviderClient[openai.AsyncOpenAI]):
         project = f"{trial.base_url}|{trial.organization or ''}|{trial.project or ''}"
         super().__init__(model, name or f"{self.prefix}:{model}", window, project, connect)
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def _post(self, path: str, body: Mapping[str, object]) -> JsonObject:
         """Send a request and return the response as plain JSON."""
-        return await self._clients.get().post(path, body=body, cast_to=object)
+        return cast(JsonObject, await self._clients.get().post(path, body=body, cast_to=object))
 
     @asynccontextmanager
-    async def _post_stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Any]]:
+    async def _post_stream(self, path: str, body: Mapping[str, object]) -> AsyncIterator[AsyncIterator[JsonObject]]:
         """Send a request and yield the events of the stream as plain JSON.
 
         The SDK's own types are not used: making them costs more than everything else, for each message of a long
@@ -86,7 +87,7 @@ class OpenAIClient(ProviderClient[openai.AsyncOpenAI]):
         kind = openai.AsyncStream[object]
         stream = await self._clients.get().post(path, body=body, cast_to=object, stream=True, stream_cls=kind)
         async with stream:
-            yield aiter(stream)
+            yield cast(AsyncIterator[JsonObject], aiter(stream))
 
     def _translate_error(self, error: Exception) -> ModelError:
         if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from palaver.context.render import message_text, to_responses
 from palaver.errors import BadModelResponse
@@ -13,6 +12,7 @@ from palaver.ports.models import (
     CallReady,
     Cited,
     Finished,
+    JsonObject,
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
@@ -33,12 +33,12 @@ class OpenAIResponses(OpenAIClient):
     prefix = "responses"
     remembers = True
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest) -> JsonObject:
         """Return the request. System messages go into `instructions`, which the service does not carry over."""
         lead = 0
         while lead < len(request.messages) and request.messages[lead]["role"] == "system":
             lead += 1
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": self.model,
             "input": to_responses(request.messages[lead:]),
             "store": request.keep,
@@ -54,7 +54,7 @@ class OpenAIResponses(OpenAIClient):
             body["tool_choice"] = _choice(request)
         return with_settings(body, request.settings)
 
-    async def _read_whole(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_whole(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         answer = await self._post(PATH, body)
         yield Started(answer["id"], answer.get("model"))
         for part in _parts(answer):
@@ -63,7 +63,7 @@ class OpenAIResponses(OpenAIClient):
         for event in self._end(answer):
             yield event
 
-    async def _read_stream(self, body: dict[str, Any]) -> AsyncGenerator[ModelEvent]:
+    async def _read_stream(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
         async with self._post_stream(PATH, body) as events:
             async for event in events:
                 kind = event["type"]
@@ -81,7 +81,7 @@ class OpenAIResponses(OpenAIClient):
                     return
         raise BadModelResponse(self.name, "ended in the middle of its response")
 
-    def _end(self, answer: Any) -> list[ModelEvent]:
+    def _end(self, answer: JsonObject) -> list[ModelEvent]:
         """Return the last events. Calls, sources and usage are complete only in the whole response."""
         if answer.get("status") == "failed":
             error = answer.get("error") or {}
@@ -94,29 +94,29 @@ class OpenAIResponses(OpenAIClient):
         return [*events, Finished("tool_calls" if calls else _reason(answer))]
 
 
-def _parts(answer: Any) -> list[Any]:
+def _parts(answer: JsonObject) -> list[JsonObject]:
     return [part for item in answer["output"] if item["type"] == "message" for part in item["content"]]
 
 
-def _reason(answer: Any) -> str:
+def _reason(answer: JsonObject) -> str:
     if answer.get("status") != "incomplete":
         return "stop"
     reason = (answer.get("incomplete_details") or {}).get("reason")
     return "length" if reason == "max_output_tokens" else reason or "length"
 
 
-def _sources(part: Any) -> list[dict[str, Any]]:
+def _sources(part: JsonObject) -> list[JsonObject]:
     found = [note for note in part.get("annotations") or () if note["type"] == "url_citation"]
     return [{"url": note["url"], "title": note.get("title")} for note in found]
 
 
-def _choice(request: ModelRequest) -> Any:
+def _choice(request: ModelRequest) -> str | JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
         return {"type": "function", "name": request.must_call}
     return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     return {
         "type": "function",
         "name": tool.name,
@@ -126,7 +126,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     return Usage(
         prompt=usage.get("input_tokens"),
         completion=usage.get("output_tokens"),
