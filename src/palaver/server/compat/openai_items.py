@@ -80,7 +80,7 @@ def _content(turn: Turn) -> list[dict[str, Any]]:
     return [shown for part in turn.content for shown in _part_of_content(part)]
 
 
-def _part_of_content(part: Any) -> list[dict[str, Any]]:
+def _part_of_content(part: object) -> list[dict[str, Any]]:
     if isinstance(part, Text):
         return [{"type": "input_text", "text": part.text}]
     if isinstance(part, Image):
@@ -123,7 +123,7 @@ def list_page(found: Sequence[Item], limit: int) -> dict[str, Any]:
 # ---- to messages ---------------------------------------------------------------------------------------------------
 
 
-def parse_items(items: Any, field: str = "input") -> tuple[ClientMessage, ...]:
+def parse_items(items: object, field: str = "input") -> tuple[ClientMessage, ...]:
     """Parse items as messages, without instructions. Adjacent calls are one message, and so are their results."""
     said: list[ClientMessage] = []
     for item in require_list(field, items):
@@ -135,11 +135,11 @@ def parse_items(items: Any, field: str = "input") -> tuple[ClientMessage, ...]:
     return tuple(said)
 
 
-def _item_type(item: Mapping[str, Any]) -> Any:
+def _item_type(item: Mapping[str, object]) -> Any:
     return item.get("type") or "message"
 
 
-def _parse_item(item: Mapping[str, Any], kind: Any, field: str) -> ClientMessage:
+def _parse_item(item: Mapping[str, object], kind: object, field: str) -> ClientMessage:
     if kind == "message":
         return _parse_message(item, field)
     if kind == "function_call":
@@ -162,7 +162,7 @@ def _add_message(said: list[ClientMessage], one: ClientMessage) -> None:
         said.append(one)
 
 
-def _parse_message(item: Mapping[str, Any], field: str) -> ClientMessage:
+def _parse_message(item: Mapping[str, object], field: str) -> ClientMessage:
     role = item.get("role")
     content = parse_content(item.get("content"), field)
     if role == "user":
@@ -173,13 +173,13 @@ def _parse_message(item: Mapping[str, Any], field: str) -> ClientMessage:
     raise invalid(f"{field}.role", "must be user, assistant, system or developer")
 
 
-def parse_content(content: Any, field: str) -> str | tuple[Part, ...]:
+def parse_content(content: object, field: str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
     return simplify_parts([_parse_part(part, field) for part in require_list(f"{field}.content", content)])
 
 
-def _parse_part(part: Mapping[str, Any], field: str) -> Part:
+def _parse_part(part: Mapping[str, object], field: str) -> Part:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
         return {"type": "text", "text": require_text(f"{field}.content.text", part.get("text"))}
@@ -194,7 +194,7 @@ def _parse_part(part: Mapping[str, Any], field: str) -> Part:
     raise invalid(f"{field}.content", "must be text, or an image or a file with its data or URL")
 
 
-def _output_text(output: Any, field: str) -> str:
+def _output_text(output: object, field: str) -> str:
     if isinstance(output, str):
         return output
     return "\n".join(
@@ -202,7 +202,7 @@ def _output_text(output: Any, field: str) -> str:
     )
 
 
-def collect_instructions(items: Any, field: str = "input") -> list[str]:
+def collect_instructions(items: object, field: str = "input") -> list[str]:
     """Return the texts of system and developer messages."""
     found = [
         parse_content(item.get("content"), field)

@@ -44,8 +44,8 @@ class ClientMessage:
     content: str | tuple[Part, ...] = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    thoughts: tuple[Mapping[str, Any], ...] = ()  # reasoning before the calls, in the provider's own format
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    thoughts: tuple[Mapping[str, object], ...] = ()  # reasoning before the calls, in the provider's own format
 
     @property
     def text(self) -> str:
@@ -76,18 +76,18 @@ class ClientRequest:
     tools: tuple[ToolSpec, ...] = ()
     may_call: bool = True
     must_call: bool | str = False
-    common: Mapping[str, Any] = field(default_factory=dict)
-    own: Mapping[str, Any] = field(default_factory=dict)
-    format: Mapping[str, Any] | None = None
+    common: Mapping[str, object] = field(default_factory=dict)
+    own: Mapping[str, object] = field(default_factory=dict)
+    format: Mapping[str, object] | None = None
     stream: bool = False
     conversation: str | None = None
     previous: str | None = None
     store: bool = False
     whole: bool = False
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, object] = field(default_factory=dict)
 
 
-def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, object], ...]]:
     """Return the reasoning that a client sent back, by the call that follows it. Providers require it."""
     return {one.calls[0].id: one.thoughts for one in said if one.calls and one.thoughts}
 
@@ -103,7 +103,7 @@ def settings_for(ask: ClientRequest, adapter: str) -> dict[str, Any]:
     return given if ask.format is None else {**given, **_format_setting(ask.format, adapter)}
 
 
-def _format_setting(format: Mapping[str, Any], adapter: str) -> dict[str, Any]:
+def _format_setting(format: Mapping[str, object], adapter: str) -> dict[str, Any]:
     """Translate the required format of the answer to the provider's setting."""
     is_schema = format["type"] == "json_schema"
     named = {"name": "answer", **format} if is_schema else format  # OpenAI wants a name
@@ -145,7 +145,7 @@ def invalid(field: str, problem: str) -> InvalidInput:
     return InvalidInput(field, problem)
 
 
-def require_list(field: str, value: object, most: int = MAX_MESSAGES) -> list[Mapping[str, Any]]:
+def require_list(field: str, value: object, most: int = MAX_MESSAGES) -> list[Mapping[str, object]]:
     """Require a list of objects with at most `most` entries."""
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise invalid(field, "must be a list of objects")
@@ -180,7 +180,7 @@ def require_flag(field: str, value: object, default: bool = False) -> bool:
     return value
 
 
-def require_object(field: str, value: object) -> Mapping[str, Any]:
+def require_object(field: str, value: object) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -188,7 +188,7 @@ def require_object(field: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def parse_format(field: str, value: object) -> Mapping[str, Any] | None:
+def parse_format(field: str, value: object) -> Mapping[str, object] | None:
     """Return the required format of the answer; None for plain text."""
     format = require_object(field, value)
     return format if format.get("type", "text") != "text" else None
@@ -201,7 +201,7 @@ def require_url(field: str, value: object) -> str:
     return str(value)
 
 
-def reject_unsupported(body: Mapping[str, Any], names: Iterable[str]) -> None:
+def reject_unsupported(body: Mapping[str, object], names: Iterable[str]) -> None:
     """Reject unsupported options that would otherwise be ignored silently."""
     for name in names:
         if body.get(name):
@@ -248,12 +248,12 @@ def result_text(content: object) -> str:
     return content if isinstance(content, str) else msgspec.json.encode(content).decode()
 
 
-def own_settings(body: Mapping[str, Any], decided: frozenset[str]) -> dict[str, Any]:
+def own_settings(body: Mapping[str, object], decided: frozenset[str]) -> dict[str, Any]:
     """Return the fields that are passed on unchanged: all but `decided` and those without a value."""
     return {name: value for name, value in body.items() if name not in decided and value is not None}
 
 
-def common_settings(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def common_settings(body: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that every provider has, from this provider's names."""
     return {
         ours: body[theirs]

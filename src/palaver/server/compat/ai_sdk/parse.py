@@ -25,7 +25,7 @@ from palaver.server.compat.request import (
 FINISHED = ("output-available", "output-error", "output-denied")
 
 
-def parse_request(body: Mapping[str, Any]) -> ClientRequest:
+def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body that `DefaultChatTransport` posts: all messages, or only the last one as `message`.
 
     An edit, or a request for another answer, sends the messages before it: they are the whole thread then.
@@ -49,13 +49,13 @@ def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
-def _collect_instructions(body: Mapping[str, Any], messages: list[Mapping[str, Any]]) -> str | None:
+def _collect_instructions(body: Mapping[str, object], messages: list[Mapping[str, object]]) -> str | None:
     given = [optional_text("system", body.get("system"))]
     given += [_join_texts(_parts(one)) for one in messages if one.get("role") == "system"]
     return "\n\n".join(text for text in given if text) or None
 
 
-def _parse_tools(given: Any) -> tuple[Any, ...]:
+def _parse_tools(given: object) -> tuple[Any, ...]:
     """Parse the tools of the page, by name: description and inputSchema, as the SDK describes them."""
     if given is None:
         return ()
@@ -71,7 +71,7 @@ def _parse_tools(given: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
+def parse_messages(messages: list[Mapping[str, object]]) -> tuple[ClientMessage, ...]:
     said: list[ClientMessage] = []
     for one in messages:
         role, parts = one.get("role"), _parts(one)
@@ -88,17 +88,17 @@ def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ..
     return tuple(said)
 
 
-def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _parts(message: Mapping[str, object]) -> list[Mapping[str, object]]:
     if "parts" not in message and isinstance(message.get("content"), str):
         return [{"type": "text", "text": message["content"]}]
     return require_list("messages.parts", message.get("parts"))
 
 
-def _is_content(part: Mapping[str, Any]) -> bool:
+def _is_content(part: Mapping[str, object]) -> bool:
     return part.get("type") in ("text", "file")
 
 
-def _parse_part(part: Mapping[str, Any]) -> Part:
+def _parse_part(part: Mapping[str, object]) -> Part:
     if part["type"] == "text":
         return {"type": "text", "text": require_text("messages.parts.text", part.get("text"))}
     url, media = require_url("messages.parts.url", part.get("url")), str(part.get("mediaType") or "")
@@ -107,9 +107,9 @@ def _parse_part(part: Mapping[str, Any]) -> Part:
     return {"type": "file", "url": url, "filename": str(part.get("filename") or "file")}
 
 
-def _parse_assistant(parts: list[Mapping[str, Any]]) -> list[ClientMessage]:
+def _parse_assistant(parts: list[Mapping[str, object]]) -> list[ClientMessage]:
     """Parse the steps of an answer: text and calls of each, and their results."""
-    steps: list[list[Mapping[str, Any]]] = [[]]
+    steps: list[list[Mapping[str, object]]] = [[]]
     for part in parts:
         if part.get("type") == "step-start":
             steps.append([])
@@ -118,7 +118,7 @@ def _parse_assistant(parts: list[Mapping[str, Any]]) -> list[ClientMessage]:
     return [said for step in steps if step for said in _step(step)]
 
 
-def _step(parts: list[Mapping[str, Any]]) -> list[ClientMessage]:
+def _step(parts: list[Mapping[str, object]]) -> list[ClientMessage]:
     tools = [part for part in parts if _is_tool(part) and part.get("state") != "input-streaming"]
     calls = tuple(_parse_call(part) for part in tools)
     results = tuple(_parse_result(part) for part in tools if part.get("state") in FINISHED)
@@ -127,22 +127,22 @@ def _step(parts: list[Mapping[str, Any]]) -> list[ClientMessage]:
     return [*found, ClientMessage(role="tool", results=results)] if results else found
 
 
-def _is_tool(part: Mapping[str, Any]) -> bool:
+def _is_tool(part: Mapping[str, object]) -> bool:
     kind = part.get("type")
     return isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool")
 
 
-def _parse_call(part: Mapping[str, Any]) -> ToolCall:
+def _parse_call(part: Mapping[str, object]) -> ToolCall:
     name = part.get("toolName") or str(part["type"]).removeprefix("tool-")
     return parse_call("messages.parts", part.get("toolCallId"), name, part.get("input") or {})
 
 
-def _parse_result(part: Mapping[str, Any]) -> ToolResult:
+def _parse_result(part: Mapping[str, object]) -> ToolResult:
     id = require_text("messages.parts.toolCallId", part.get("toolCallId"))
     if part.get("state") == "output-available":
         return ToolResult(id, part.get("output"))
     return ToolResult(id, str(part.get("errorText") or "The call was denied."), True)
 
 
-def _join_texts(parts: Sequence[Mapping[str, Any]]) -> str:
+def _join_texts(parts: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")

@@ -30,7 +30,7 @@ DECIDED = frozenset("model messages system stream tools tool_choice metadata sto
 COMMON = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop_sequences": "stop"}
 
 
-def parse_request(body: Mapping[str, Any]) -> ClientRequest:
+def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body of a request. Raises InvalidInput, which names the field."""
     said = parse_messages(require_list("messages", body.get("messages")))
     if not said:
@@ -57,7 +57,7 @@ def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
-def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
     kind = given.get("type") if isinstance(given, Mapping) else given
     if kind in (None, "auto"):
         return True, False
@@ -68,7 +68,7 @@ def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
     raise invalid("tool_choice", "must be of type auto, any, tool or none")
 
 
-def _parallel_setting(choice: Any) -> dict[str, bool]:
+def _parallel_setting(choice: object) -> dict[str, bool]:
     """Return the setting for parallel calls, which this protocol puts into `tool_choice`."""
     once = isinstance(choice, Mapping) and require_flag(
         "tool_choice.disable_parallel_tool_use", choice.get("disable_parallel_tool_use")
@@ -76,13 +76,13 @@ def _parallel_setting(choice: Any) -> dict[str, bool]:
     return {"parallel_tool_calls": False} if once else {}
 
 
-def _parse_tool(one: Mapping[str, Any]) -> Any:
+def _parse_tool(one: Mapping[str, object]) -> Any:
     if one.get("type") not in (None, "custom"):
         raise invalid("tools", "must be client tools: server tools are not supported")
     return parse_tool("tools", one.get("name"), one.get("description"), one.get("input_schema"), one.get("strict"))
 
 
-def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
+def parse_messages(messages: list[Mapping[str, object]]) -> tuple[ClientMessage, ...]:
     said: list[ClientMessage] = []
     for one in messages:
         content = one.get("content")
@@ -97,7 +97,7 @@ def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ..
     return tuple(said)
 
 
-def _parse_user(blocks: list[Mapping[str, Any]]) -> list[ClientMessage]:
+def _parse_user(blocks: list[Mapping[str, object]]) -> list[ClientMessage]:
     """Parse a user message: tool results first, then its content."""
     results = tuple(_parse_result(block) for block in blocks if block.get("type") == "tool_result")
     parts = [_parse_part(block) for block in blocks if block.get("type") != "tool_result"]
@@ -105,7 +105,7 @@ def _parse_user(blocks: list[Mapping[str, Any]]) -> list[ClientMessage]:
     return [*found, ClientMessage(role="user", content=simplify_parts(parts))] if parts else found
 
 
-def _parse_assistant(blocks: list[Mapping[str, Any]]) -> ClientMessage:
+def _parse_assistant(blocks: list[Mapping[str, object]]) -> ClientMessage:
     """Parse an assistant message. Its reasoning goes back to the provider and is not stored."""
     text = "\n\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_parse_call(block) for block in blocks if block.get("type") == "tool_use")
@@ -113,7 +113,7 @@ def _parse_assistant(blocks: list[Mapping[str, Any]]) -> ClientMessage:
     return ClientMessage(role="assistant", content=text, calls=calls, thoughts=thoughts)
 
 
-def _parse_call(block: Mapping[str, Any]) -> ToolCall:
+def _parse_call(block: Mapping[str, object]) -> ToolCall:
     input = block.get("input")
     if not isinstance(input, Mapping):
         raise invalid("messages.content.input", "must be an object")
@@ -121,12 +121,12 @@ def _parse_call(block: Mapping[str, Any]) -> ToolCall:
     return ToolCall(require_text("messages.content.id", id), require_text("messages.content.name", name), dict(input))
 
 
-def _parse_result(block: Mapping[str, Any]) -> ToolResult:
+def _parse_result(block: Mapping[str, object]) -> ToolResult:
     id = require_text("messages.content.tool_use_id", block.get("tool_use_id"))
     return ToolResult(id, _join_text(block.get("content"), "messages.content"), block.get("is_error") is True)
 
 
-def _join_text(content: Any, field: str) -> str:
+def _join_text(content: object, field: str) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -135,7 +135,7 @@ def _join_text(content: Any, field: str) -> str:
     return "\n".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks)
 
 
-def _parse_part(block: Mapping[str, Any]) -> Part:
+def _parse_part(block: Mapping[str, object]) -> Part:
     kind, source = block.get("type"), block.get("source")
     if kind == "text":
         return {"type": "text", "text": require_text("messages.content.text", block.get("text"))}
@@ -145,7 +145,7 @@ def _parse_part(block: Mapping[str, Any]) -> Part:
     raise invalid("messages.content", "must be text, image, document or tool_result")
 
 
-def _parse_source(source: Mapping[str, Any]) -> str:
+def _parse_source(source: Mapping[str, object]) -> str:
     if source.get("type") == "base64":
         media = require_text("messages.content.source.media_type", source.get("media_type"))
         return f"data:{media};base64,{require_text('messages.content.source.data', source.get('data'))}"

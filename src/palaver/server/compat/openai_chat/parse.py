@@ -36,7 +36,7 @@ COMMON = {
 }  # fmt: skip
 
 
-def parse_request(body: Mapping[str, Any]) -> ClientRequest:
+def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body of a request. Raises InvalidInput, which names the field."""
     if body.get("n") not in (None, 1):
         raise invalid("n", "must be 1: one answer is stored for one message")
@@ -64,17 +64,17 @@ def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
-def wants_usage(body: Mapping[str, Any]) -> bool:
+def wants_usage(body: Mapping[str, object]) -> bool:
     options = require_object("stream_options", body.get("stream_options"))
     return require_flag("stream_options.include_usage", options.get("include_usage"))
 
 
-def _conversation_id(metadata: Mapping[str, Any]) -> str | None:
+def _conversation_id(metadata: Mapping[str, object]) -> str | None:
     named = metadata.get("conversation_id")
     return None if named is None else require_name("metadata.conversation_id", named)
 
 
-def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
     """Return whether the model may call tools, and whether it must (True, or the name of one)."""
     if given in (None, "auto"):
         return True, False
@@ -85,13 +85,13 @@ def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
     raise invalid("tool_choice", "must be none, auto, required or a function")
 
 
-def _parse_response_format(given: Any) -> Mapping[str, Any] | None:
+def _parse_response_format(given: object) -> Mapping[str, object] | None:
     format = parse_format("response_format", given)
     schema = require_object("response_format.json_schema", format.get("json_schema")) if format else {}
     return {"type": format["type"], **schema} if format else None
 
 
-def _parse_tool(one: Mapping[str, Any]) -> Any:
+def _parse_tool(one: Mapping[str, object]) -> Any:
     function = one.get("function")
     if one.get("type") != "function" or not isinstance(function, Mapping):
         raise invalid("tools", "must be functions")
@@ -99,12 +99,12 @@ def _parse_tool(one: Mapping[str, Any]) -> Any:
     return parse_tool("tools.function", *fields)
 
 
-def _collect_instructions(messages: list[Mapping[str, Any]]) -> str | None:
+def _collect_instructions(messages: list[Mapping[str, object]]) -> str | None:
     given = [_join_text(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
     return "\n\n".join(text for text in given if text) or None
 
 
-def parse_messages(messages: list[Mapping[str, Any]]) -> tuple[ClientMessage, ...]:
+def parse_messages(messages: list[Mapping[str, object]]) -> tuple[ClientMessage, ...]:
     """Parse the history without instructions. Adjacent results are one message."""
     said: list[ClientMessage] = []
     for one in messages:
@@ -137,14 +137,14 @@ def _add_result(said: list[ClientMessage], result: ToolResult) -> None:
         said.append(ClientMessage(role="tool", results=(result,)))
 
 
-def _parse_call(call: Mapping[str, Any]) -> ToolCall:
+def _parse_call(call: Mapping[str, object]) -> ToolCall:
     function = call.get("function")
     if not isinstance(function, Mapping):
         raise invalid("messages.tool_calls", "must be functions")
     return parse_call("messages.tool_calls", call.get("id"), function.get("name"), function.get("arguments", "{}"))
 
 
-def _join_text(content: Any) -> str:
+def _join_text(content: object) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -153,19 +153,19 @@ def _join_text(content: Any) -> str:
     return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
-def _parse_content(content: Any) -> str | tuple[Part, ...]:
+def _parse_content(content: object) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
     return simplify_parts([_parse_part(part) for part in require_list("messages.content", content)])
 
 
-def _parse_part(part: Mapping[str, Any]) -> Part:
+def _parse_part(part: Mapping[str, object]) -> Part:
     kind = part.get("type")
     if kind == "text":
         return {"type": "text", "text": require_text("messages.content.text", part.get("text"))}
-    if kind == "image_url" and isinstance(part.get("image_url"), Mapping):
-        return {"type": "image", "url": require_url("messages.content.image_url.url", part["image_url"].get("url"))}
-    file = part.get("file")
+    image, file = part.get("image_url"), part.get("file")
+    if kind == "image_url" and isinstance(image, Mapping):
+        return {"type": "image", "url": require_url("messages.content.image_url.url", image.get("url"))}
     if kind == "file" and isinstance(file, Mapping) and file.get("file_data"):
         name = str(file.get("filename") or "file")
         return {

@@ -33,7 +33,7 @@ COMMON = {
     "parallel_tool_calls": "parallel_tool_calls",
 }  # fmt: skip
 # Fields of a request that its response repeats, with their defaults.
-ECHOED: Mapping[str, Any] = {
+ECHOED: Mapping[str, object] = {
     "instructions": None, "metadata": {}, "temperature": 1.0, "top_p": 1.0, "max_output_tokens": None,
     "max_tool_calls": None, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True,
     "text": {"format": {"type": "text"}}, "reasoning": None, "truncation": "disabled", "top_logprobs": 0,
@@ -44,13 +44,13 @@ MAX_ECHO = 32_000  # characters
 PREFIX = "resp_"
 
 
-def parse_request(body: Mapping[str, Any]) -> ClientRequest:
+def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body of a request. Raises InvalidInput, which names the field."""
     if body.get("previous_response_id") is not None and body.get("conversation") is not None:
         raise invalid("previous_response_id", "cannot be used together with conversation")
     reject_unsupported(body, ("prompt", "top_logprobs"))
     given = body.get("input")
-    entries: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
+    entries: object = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
     said = openai_items.parse_items(entries)
     if not said:
         raise invalid("input", "must contain a new item")
@@ -74,12 +74,12 @@ def parse_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
-def _collect_instructions(body: Mapping[str, Any], entries: Any) -> str | None:
+def _collect_instructions(body: Mapping[str, object], entries: object) -> str | None:
     given = [optional_text("instructions", body.get("instructions")), *openai_items.collect_instructions(entries)]
     return "\n\n".join(text for text in given if text) or None
 
 
-def _conversation_id(body: Mapping[str, Any]) -> str | None:
+def _conversation_id(body: Mapping[str, object]) -> str | None:
     given, metadata = body.get("conversation"), require_object("metadata", body.get("metadata"))
     if given is not None:
         return require_name("conversation", given.get("id") if isinstance(given, Mapping) else given)
@@ -87,7 +87,7 @@ def _conversation_id(body: Mapping[str, Any]) -> str | None:
     return None if named is None else require_name("metadata.conversation_id", named)
 
 
-def _parse_store(body: Mapping[str, Any]) -> bool:
+def _parse_store(body: Mapping[str, object]) -> bool:
     stored = require_flag("store", body.get("store"), default=True)
     if not stored and body.get("previous_response_id") is not None:
         raise invalid(
@@ -98,11 +98,11 @@ def _parse_store(body: Mapping[str, Any]) -> bool:
     return stored
 
 
-def _previous(given: Any) -> str | None:
+def _previous(given: object) -> str | None:
     return None if given is None else require_text("previous_response_id", given).removeprefix(PREFIX)
 
 
-def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
     if given in (None, "auto"):
         return True, False
     if given in ("none", "required"):
@@ -112,13 +112,13 @@ def _parse_tool_choice(given: Any) -> tuple[bool, bool | str]:
     raise invalid("tool_choice", "must be none, auto, required or a function")
 
 
-def _parse_tool(one: Mapping[str, Any]) -> Any:
+def _parse_tool(one: Mapping[str, object]) -> Any:
     if one.get("type") != "function":
         raise invalid("tools", "must be functions")
     return parse_tool("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
 
 
-def echo_of(body: Mapping[str, Any]) -> dict[str, Any]:
+def echo_of(body: Mapping[str, object]) -> dict[str, Any]:
     """Return the fields of a request that its response repeats. They are stored, so their size is limited."""
     echo = {name: body[name] for name in (*ECHOED, "model") if body.get(name) is not None}
     for name in ("tools", "instructions", "text"):

@@ -19,7 +19,7 @@ from palaver.server.compat import openai_items, responses
 from palaver.server.compat.exchange import Exchange, exchange_metadata, follow_log, turns_after
 from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.openai_responses.frames import ResponseFrames, ResumedFrames, build_response
-from palaver.server.compat.openai_responses.parse import PREFIX, parse_request
+from palaver.server.compat.openai_responses.parse import PREFIX, echo_of, parse_request
 from palaver.server.compat.replay import INPUT, replay_turns
 from palaver.server.compat.request import MAX_MESSAGES
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
@@ -41,7 +41,7 @@ async def create_response(request: Request, services: ServicesDep, store: StoreD
     ask = parse_request(body)
     in_background = bool(body.get("background")) and not ask.stream
     exchange = await responses.open_exchange(request, services, store, caller, ask, data, waits=not in_background)
-    frames = _frames(exchange, ask.kept["response"])
+    frames = _frames(exchange, echo_of(body))
     if in_background:
         return responses.json_reply(exchange, frames.response())
     if not ask.stream:
