@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,7 +37,7 @@ def add_challenge(scope: Scope, refusal: HTTPException) -> HTTPException:
 async def resource_metadata(request: Request) -> Response:
     """Describe the protected resource and its authorization server."""
     issuer = request.app.state.services.settings.jwt_issuer
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "resource": _base(request.scope) + MCP,
         "resource_name": "Palaver",
         "scopes_supported": [READ, WRITE],

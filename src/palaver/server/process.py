@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -72,7 +71,7 @@ class KeepAliveProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         self._next_check.cancel()
         super().connection_lost(problem)
 
-    def _check_connection(self, before: Any) -> None:
+    def _check_connection(self, before: object) -> None:
         """Close the connection if it waits as at the last check.
 
         `before` is the request that was the latest at the last check if the connection waited then; otherwise the

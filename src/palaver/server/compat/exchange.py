@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from palaver.conversations.conversation import Conversation
 from palaver.errors import ModelUnavailable, NotFound
@@ -144,7 +143,7 @@ def seconds_left(input: Turn, start_seconds: float = START_SECONDS) -> float:
     return start_seconds - (datetime.now(UTC) - input.created).total_seconds()
 
 
-def exchange_metadata(input: Turn) -> Mapping[str, Any]:
+def exchange_metadata(input: Turn) -> Mapping[str, object]:
     """Return the metadata of an exchange from its input turn. Any client may have written it: check each value."""
     noted = input.metadata.get(EXCHANGE)
     return noted if isinstance(noted, Mapping) else {}

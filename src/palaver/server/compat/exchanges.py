@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of
@@ -159,10 +158,10 @@ class Exchanges:
 
     def _options(
         self, ask: ClientRequest, talk: Conversation, question: Turn, input: Turn, unknown: Sequence[ClientMessage]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         name = resolve_model(self.services, ask)
         model = choose_model(self.services, talk, name)
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             "question": question if question.role == "user" else None,
             "model": name,
             "instructions": ask.instructions,

@@ -6,7 +6,6 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any
 
 from palaver.context.render import error_mark
 from palaver.core.identity import new_id
@@ -39,9 +38,9 @@ def build_model_request(asked: ClientRequest, model: ChatModel) -> ModelRequest:
     )
 
 
-def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, Any]]:
+def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, object]]:
     """Convert a client's history to messages of a model."""
-    messages: list[dict[str, Any]] = []
+    messages: list[dict[str, object]] = []
     if asked.instructions:
         messages.append({"role": "system", "content": asked.instructions})
     for one in asked.said:
@@ -57,7 +56,7 @@ def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, Any]]:
             ]
             continue
         content = one.content if isinstance(one.content, str) else [_part(part, adapter) for part in one.content]
-        message: dict[str, Any] = {"role": one.role, "content": content}
+        message: dict[str, object] = {"role": one.role, "content": content}
         if one.calls:
             message["tool_calls"] = [
                 {"id": call.id, "name": call.name, "arguments": arguments_text(call.arguments)} for call in one.calls
@@ -81,7 +80,7 @@ def _part(part: Part, adapter: str) -> Part:
 
 
 async def relay_events(
-    model: ChatModel, body: dict[str, Any], retries: RetryPolicy, now: datetime
+    model: ChatModel, body: dict[str, object], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
     """Stream a model's answer as events, without memory."""
     heard = ModelResponse()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from palaver.core.identity import stamped_seq
 from palaver.model import Event, Turn
@@ -18,7 +17,7 @@ from palaver.server import wire
 
 EVENTS_WITH_TURN = ("append", "open", "chunk", "commit", "abort")
 DELETED = ("forget", "expire")
-PENDING_FIELDS: Mapping[str, Any] = {
+PENDING_FIELDS: Mapping[str, object] = {
     "content": "", "status": "pending", "finish_reason": None, "tool_calls": [], "sources": [], "tokens": None,
 }  # fmt: skip
 _POINT = re.compile(r"(\d{1,15})(?::(\d{1,15}\.\d{1,15}(?:,\d{1,15}\.\d{1,15}){0,99}))?")
@@ -58,7 +57,7 @@ class Frame:
 
     kind: str
     n: int
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
     turn: str | None = None
     start: int = 0
     text: str = ""

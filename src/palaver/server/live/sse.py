@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
 from starlette.responses import StreamingResponse
 
@@ -18,7 +17,7 @@ HEADERS = {
 }
 
 
-def frame(kind: str, data: Mapping[str, Any] | bytes, id: str | None = None) -> bytes:
+def frame(kind: str, data: Mapping[str, object] | bytes, id: str | None = None) -> bytes:
     """Encode one event. The data is JSON on one line."""
     head = f"event: {kind}\n" + (f"id: {id}\n" if id is not None else "")
     return b"%sdata: %s\n\n" % (head.encode(), data if isinstance(data, bytes) else wire.encode(data))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from palaver.context.render import message_text
 from palaver.conversations.conversation import Conversation
@@ -81,7 +80,7 @@ def _budget(given: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _to_prompt_message(message: Mapping[str, Any]) -> tuple[str, str]:
+def _to_prompt_message(message: Mapping[str, object]) -> tuple[str, str]:
     """Convert a message. Prompts have only user and assistant, so system messages and tool results go to the user's
     side; results are marked as such."""
     role, text = message["role"], message_text(message)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from palaver.context.render import turn_text
@@ -59,7 +58,7 @@ def address_of(info: ConversationInfo) -> str:
     return BASE + info.id
 
 
-async def read(store: Store, uri: str) -> dict[str, Any] | None:
+async def read(store: Store, uri: str) -> dict[str, object] | None:
     """Read a resource as JSON. None if the URI is not one of the templates."""
     address = ResourceAddress.parse(uri)
     if address is None:
@@ -70,7 +69,7 @@ async def read(store: Store, uri: str) -> dict[str, Any] | None:
     return await _page(talk, address)
 
 
-async def _page(talk: Conversation, address: ResourceAddress) -> dict[str, Any]:
+async def _page(talk: Conversation, address: ResourceAddress) -> dict[str, object]:
     turns: list[Turn] = await talk.history(address.limit + 1, before=address.before)
     shown = _within_token_limit(turns[-address.limit :])
     older = urlencode({"before": shown[0].id, "limit": address.limit}) if len(shown) < len(turns) else None
@@ -93,7 +92,7 @@ def _within_token_limit(turns: list[Turn]) -> list[Turn]:
     return turns[min(first, len(turns) - 1) :] if turns else []
 
 
-def message_of_turn(turn: Turn) -> dict[str, Any]:
+def message_of_turn(turn: Turn) -> dict[str, object]:
     """Convert a turn to a message; tool calls and results as text."""
     said = schemas.passage_of(turn, turn_text(turn))
     return {"role": said.role, "content": said.text, "actor": said.who, "id": said.turn, "created": turn.created}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any
 
 from palaver.server import wire
 from palaver.server.settings import ServerSettings
@@ -55,7 +54,7 @@ class JsonFormatter(logging.Formatter):
     """One object per line: at, level, event, process, and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = getattr(record, "fields", {})
+        fields: dict[str, object] = getattr(record, "fields", {})
         return wire.encode(
             {
                 "at": datetime.fromtimestamp(record.created, UTC),

@@ -23,7 +23,7 @@ class UIMessageFrames:
 
     id: str
     conversation: str
-    memory: Mapping[str, Any] | None = None
+    memory: Mapping[str, object] | None = None
     totals: AnswerTotals = field(default_factory=AnswerTotals)
     _open: str | None = None  # the type of the open part
     _count: int = 0
@@ -53,7 +53,7 @@ class UIMessageFrames:
             return self._finish(event)
         return self.encode_error({"detail": "The answer was interrupted"}) if isinstance(event, Interrupted) else []
 
-    def encode_error(self, problem: Mapping[str, Any]) -> list[Any]:
+    def encode_error(self, problem: Mapping[str, object]) -> list[Any]:
         return [*self._close_open(), {"type": "error", "errorText": str(problem["detail"])}, DONE]
 
     def _start_step(self) -> list[Any]:
@@ -85,18 +85,18 @@ class UIMessageFrames:
         return [*frames, {"type": "finish-step"}, finish, DONE]
 
 
-def _input(call: ToolCall) -> dict[str, Any]:
+def _input(call: ToolCall) -> dict[str, object]:
     head = {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name}
     return {**head, "input": call.arguments}
 
 
-def _output(event: ToolDone) -> dict[str, Any]:
+def _output(event: ToolDone) -> dict[str, object]:
     if event.is_error:
         return {"type": "tool-output-error", "toolCallId": event.call.id, "errorText": str(event.content)}
     return {"type": "tool-output-available", "toolCallId": event.call.id, "output": event.content}
 
 
-def _source(id: str, source: Mapping[str, Any]) -> dict[str, Any] | None:
+def _source(id: str, source: Mapping[str, object]) -> dict[str, object] | None:
     if isinstance(source.get("url"), str):
         title = source.get("title")
         return {"type": "source-url", "sourceId": id, "url": source["url"], **({"title": title} if title else {})}

@@ -53,8 +53,8 @@ class ChatChunks:
             frames.append({**self._chunk({}), "choices": [], "usage": encode_usage(self.totals)})
         return [*frames, DONE]
 
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        chunk: dict[str, Any] = {
+    def _chunk(self, delta: dict[str, object], reason: str | None = None) -> dict[str, object]:
+        chunk: dict[str, object] = {
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self.created,
@@ -64,7 +64,7 @@ class ChatChunks:
         return {**chunk, "usage": None} if self.include_usage else chunk
 
 
-def build_completion(id: str, created: int, model: str, events: list[AnswerEvent]) -> dict[str, Any]:
+def build_completion(id: str, created: int, model: str, events: list[AnswerEvent]) -> dict[str, object]:
     """Build the answer as one object."""
     chunks = ChatChunks(id, created, model)
     text = []
@@ -73,7 +73,7 @@ def build_completion(id: str, created: int, model: str, events: list[AnswerEvent
             if frame != DONE and frame["choices"][0]["delta"].get("content"):
                 text.append(frame["choices"][0]["delta"]["content"])
     totals = chunks.totals
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None, "refusal": None}
+    message: dict[str, object] = {"role": "assistant", "content": "".join(text) or None, "refusal": None}
     if totals.calls:
         message["tool_calls"] = [encode_call(call) for call in totals.calls]
     elif message["content"] is None:
@@ -85,7 +85,7 @@ def build_completion(id: str, created: int, model: str, events: list[AnswerEvent
     return {**head, "choices": [choice], "usage": encode_usage(totals)}
 
 
-def encode_call(call: ToolCall) -> dict[str, Any]:
+def encode_call(call: ToolCall) -> dict[str, object]:
     function = {"name": call.name, "arguments": arguments_text(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 

@@ -118,7 +118,7 @@ def _parse_tool(one: Mapping[str, object]) -> Any:
     return parse_tool("tools", one.get("name"), one.get("description"), one.get("parameters"), one.get("strict"))
 
 
-def echo_of(body: Mapping[str, object]) -> dict[str, Any]:
+def echo_of(body: Mapping[str, object]) -> dict[str, object]:
     """Return the fields of a request that its response repeats. They are stored, so their size is limited."""
     echo = {name: body[name] for name in (*ECHOED, "model") if body.get(name) is not None}
     for name in ("tools", "instructions", "text"):

@@ -132,11 +132,11 @@ async def count_input_tokens(request: Request, store: StoreDep) -> Response:
 # ---- one response --------------------------------------------------------------------------------------------------
 
 
-def _frames(exchange: Exchange, echo: Mapping[str, Any]) -> ResponseFrames:
+def _frames(exchange: Exchange, echo: Mapping[str, object]) -> ResponseFrames:
     return ResponseFrames(exchange.id, exchange.created, exchange.talk.id if exchange.talk is not None else None, echo)
 
 
-def _stored_echo(exchange: Exchange) -> Mapping[str, Any]:
+def _stored_echo(exchange: Exchange) -> Mapping[str, object]:
     echo = exchange_metadata(exchange.stored()[1]).get("response")
     return echo if isinstance(echo, Mapping) else {}
 
@@ -145,7 +145,7 @@ def _error_encoder(frames: ResponseFrames | ResumedFrames) -> Any:
     return lambda body: frames.encode_error(body["error"])
 
 
-async def _stored_response(exchange: Exchange, frames: ResponseFrames) -> dict[str, Any]:
+async def _stored_response(exchange: Exchange, frames: ResponseFrames) -> dict[str, object]:
     """Build a response from the log. It has failed if it has no end there and no process is generating it."""
     talk, input = exchange.stored()
     events = replay_turns(input.id, await turns_after(talk, input))
