@@ -3,46 +3,46 @@
     PalaverError
     ├── InvalidInput (ValueError)      names the field, and the limit where there is one
     │   ├── TooLarge
-    │   ├── FileRefused                of a kind that is not taken, not what it says, or a bomb
-    │   └── BudgetTooSmall             for what must be in a context; carries both numbers
-    ├── NotFound (LookupError)         also what another tenant's id looks like
+    │   ├── FileRefused                an unsupported type, not the claimed type, or an archive bomb
+    │   └── BudgetTooSmall             too small for what a context must contain; carries both numbers
+    ├── NotFound (LookupError)         also for the ids of other tenants
     │   ├── ConversationNotFound
     │   ├── TurnNotFound
     │   ├── AttachmentNotFound
-    │   └── Gone                       was here, was deleted for good, will not come back
+    │   └── Gone                       was deleted for good
     │       ├── ConversationGone
     │       └── TurnGone
-    ├── Conflict                       somebody else moved the thread on; read again, then decide
+    ├── Conflict                       another writer was first; read again, then decide
     │   ├── AppendConflict             expected one sequence number, found another
     │   ├── UpdateConflict             the conversation has changed since it was read
     │   ├── IdempotencyConflict        the same key with other content
     │   ├── TurnSuperseded             the turn to replace was replaced already
     │   ├── StreamSealed               the stream was committed, aborted or taken over
     │   ├── StreamMoved                a commit that does not know the whole text
-    │   └── AlreadyImported            the conversation is here already and differs
+    │   └── AlreadyImported            the conversation exists already and differs
     ├── PermissionDenied               the scope lacks a right
-    │   └── TokenRefused               nobody is signed in, or the token is out of date or not good here
+    │   └── TokenRefused               the token is missing, expired or invalid here
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
     ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
-    ├── ModelError                     a model did not answer as it should; names the model, never quotes it
-    │   ├── ModelUnavailable           out of reach, overloaded or failing: try again
-    │   │   └── RateLimited            and when it says how soon, `retry_after` has the seconds
-    │   ├── ModelRefused               the service does not take this request: key, name, settings, policy
+    ├── ModelError                     a call of a model failed; names the model, never quotes it
+    │   ├── ModelUnavailable           unreachable, overloaded or failing: retry
+    │   │   └── RateLimited            `retry_after` has the seconds, if the service says them
+    │   ├── ModelRefused               the service refused the request: key, name, settings, policy
     │   │   ├── ContextTooLong         more tokens than the model can read
     │   │   └── PreviousResponseMissing  the service does not know the answer that was to be continued
-    │   └── BadModelResponse           cut in the middle, or not what the protocol says
+    │   └── BadModelResponse           incomplete, or not as the protocol says
     ├── WrongEventLoop (RuntimeError)  the store was opened in another event loop, or asyncio is not running
     ├── StoreClosed
-    └── EngineError                    the database could not do it; says nothing about what it holds
-        ├── EngineUnavailable          busy, locked or out of reach: try again
+    └── EngineError                    the database failed; never quotes data
+        ├── EngineUnavailable          busy, locked or unreachable: retry
         ├── SchemaMissing
         ├── DatabaseTooNew
         ├── DatabaseCorrupt
         │   └── RowUnreadable          one row, which it names; the others can still be read
         ├── DatabaseReadOnly
         ├── DatabaseFull
-        └── NotADatabase               a file that is something else
+        └── NotADatabase               the file is not a SQLite database
 
 Errors carry data (attributes), and never the content of a turn, a key or a token.
 """
@@ -281,7 +281,7 @@ class PreviousResponseMissing(ModelRefused):
 
 
 class BadModelResponse(ModelError):
-    """The response is incomplete or malformed. What was read of it is kept as an aborted turn."""
+    """The response is incomplete or malformed. The part that was read is kept as an aborted turn."""
 
 
 class WrongEventLoop(PalaverError, RuntimeError):

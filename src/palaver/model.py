@@ -1,4 +1,4 @@
-"""The values: frozen, typed, and blind to where they are stored."""
+"""Immutable values of the public API. They know nothing of databases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What a model thought aloud; `signature` is the provider's, kept verbatim."""
+    """Reasoning of a model. `signature` is the provider's own, kept verbatim."""
 
     text: str
     signature: str | None = None
@@ -75,7 +75,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The answer to the call with the same `id`; `content` is text or any JSON value."""
+    """The result of the call with the same `id`; `content` is text or any JSON value."""
 
     id: str
     content: Any = ""
@@ -84,7 +84,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What the provider reported, where it did."""
+    """Tokens as the provider reported them, if it did."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -92,7 +92,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A stored file. `bytes` is its size; `path` is where the blobs have it, when it was read from there."""
+    """A stored file. `bytes` is its size, `path` its place in the file storage."""
 
     id: str
     filename: str
@@ -106,7 +106,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """What a file says; or why it says nothing that could be read."""
+    """The text of a file, or in `problem` the reason why there is none."""
 
     attachment: str
     text: str
@@ -115,7 +115,7 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class FileQuote:
-    """The piece of a file that fits a question best."""
+    """The passage of a file that matches a query best."""
 
     attachment: str
     filename: str
@@ -124,9 +124,10 @@ class FileQuote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A place for a file that comes by another way than `attach`, until `expires_at`.
+    """A place for a file that a client uploads by itself, until `expires_at`.
 
-    `url` takes its bytes with one PUT; None where the blobs take them only from us. `complete_upload` looks at them.
+    `url` takes the bytes with one PUT; it is None where the file storage takes them only from the server. Then
+    `complete_upload` checks them and makes them an attachment.
     """
 
     id: str
@@ -179,7 +180,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationInfo:
-    """What is known of a conversation, at the moment of reading."""
+    """A conversation's fields, as they were when it was read."""
 
     id: str
     tenant: str
@@ -233,7 +234,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class TurnMatch:
-    """A turn that a search found; `terms` are the query's stems that it holds."""
+    """A turn that a search found. `terms` are the stems of the query that it contains."""
 
     turn: Turn
     terms: tuple[str, ...]
@@ -241,7 +242,7 @@ class TurnMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """What recall found: a turn or a fact, its score and what that is made of. `quote` is from a file of the turn."""
+    """A turn or a fact that recall found, its score and the parts of the score. `quote` is from a file of the turn."""
 
     score: float
     turn: Turn | None = None
@@ -261,7 +262,7 @@ class ConversationMatch:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some conversations, newest first, and where to go on (None: that was all)."""
+    """A page of conversations, newest first. `cursor` leads to the next page; None on the last one."""
 
     items: tuple[ConversationInfo, ...]
     cursor: str | None = None
@@ -269,7 +270,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What `verify` went through without finding a fault."""
+    """The counts of what `verify` checked. `tip` is the hash of the last event."""
 
     conversation: str
     events: int
@@ -280,7 +281,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts inside one scope's tenant, and facts about the storage."""
+    """Counts within the tenant of a scope, and figures of the storage."""
 
     conversations: int
     turns: int
@@ -293,7 +294,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep removed."""
+    """Counts of what a sweep removed, and the ids of the conversations."""
 
     conversations: tuple[str, ...]
     turns: int
@@ -303,10 +304,10 @@ class Swept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of a model: what was sent, why it looked so, and what came back.
+    """One call of a model, on record: the request, the explanation of its context, and the response.
 
-    `body` is what was sent, with secrets redacted; None once what it holds was deleted. `response` is None when no end
-    of the call was ever stored: the process that made it is gone. `turn` is the turn that the answer went to.
+    `body` is what was sent, with secrets redacted; None once something in it was deleted. `response` is None if the
+    process ended before the call did. `turn` is the turn that the answer was stored as.
     """
 
     id: str
@@ -323,7 +324,7 @@ class Request:
 
     @property
     def previous_response_id(self) -> str | None:
-        """The answer that was continued, as it stands in the body."""
+        """The id of the response that was continued, from the body."""
         value = (self.body or {}).get("previous_response_id")
         return value if isinstance(value, str) else None
 
@@ -391,7 +392,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemory:
-    """What matters in a conversation now, in a form that people and agents can read and edit.
+    """Notes on what matters in a conversation now. People and agents can read and edit them.
 
     `instructions` are standing instructions and preferences, taken only from participants' own user turns.
     `through_seq` is the position of the last turn that was read, inclusive; -1 when none was. `extractor_failure` is
@@ -421,7 +422,7 @@ MEMORY_LISTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Subject, predicate, object, with where it was said. An update invalidates the old fact and names the new one."""
+    """A statement (subject, predicate, object) with its source. A newer fact invalidates the old one and names it."""
 
     id: str
     subject: str
@@ -499,7 +500,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """What is known of a key of the server's callers, and never the key itself. `id` is the start of its hash."""
+    """An API key of the server, without the key itself. `id` is the start of its hash."""
 
     id: str
     name: str
@@ -509,6 +510,7 @@ class ApiKey:
     revoked_at: datetime | None = None
 
     def works(self, now: datetime) -> bool:
+        """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 

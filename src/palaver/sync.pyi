@@ -506,7 +506,7 @@ class TurnWriter:
     Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
     so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
 
-    It writes one turn, in one block. What comes after the block is refused: `StreamSealed`, once the turn is sealed.
+    It writes one turn, in one block. Writing after the block raises `StreamSealed`, once the turn is sealed.
     """
 
     turn: Turn | None
@@ -526,7 +526,7 @@ class TurnWriter:
         sources: Sequence[Mapping[str, object]] | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """What becomes known only at the end. It is stored with the commit."""
+        """Set the fields that become known only at the end. They are stored with the commit."""
 
     def write(self, text: str) -> None: ...
     def __enter__(self) -> Self: ...

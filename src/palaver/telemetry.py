@@ -1,6 +1,6 @@
-"""OpenTelemetry spans for model calls, tools and memory, by the GenAI conventions. Off unless asked for; never content.
+"""OpenTelemetry spans for model calls, tools and memory, by the GenAI conventions. Off by default; never with content.
 
-`palaver.open(telemetry=True)` uses the process's tracer provider; a tracer provider can be handed in instead.
+`palaver.open(telemetry=True)` uses the process's tracer provider; it also takes a tracer provider.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from palaver.ports.models import Usage
 
 
 class Meter:
-    """What happens, in numbers, for whoever watches: `palaver.open(meter=…)`. This one counts nothing."""
+    """Receives counts and durations: `palaver.open(meter=…)`. This base class ignores them."""
 
     def stored(self, turns: int) -> None:
-        """So many turns are in the database now."""
+        """`turns` turns were stored."""
 
     def built(self, seconds: float) -> None:
-        """A context took so long."""
+        """A context was built in `seconds`."""
 
     def answered(self, usage: Usage) -> None:
-        """A model has answered, and reports what it cost."""
+        """A model has answered and reported its token usage."""
 
 
 class NoSpan:
-    """What is there when nobody listens."""
+    """A span that records nothing, for telemetry that is off."""
 
     def set(self, **attributes: Any) -> None:
         pass
@@ -36,10 +36,12 @@ class NoSpan:
 
 @dataclass(frozen=True, slots=True)
 class OpenSpan:
+    """A span of OpenTelemetry."""
+
     span: Any
 
     def set(self, **attributes: Any) -> None:
-        """Attributes by their names, with two underscores for a dot. What is None is left out."""
+        """Set attributes by name; two underscores stand for a dot. None is left out."""
         for name, value in attributes.items():
             if value is not None:
                 self.span.set_attribute(name.replace("__", "."), value)
@@ -50,7 +52,7 @@ NOBODY = NoSpan()
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Opens spans; without a tracer, none."""
+    """Opens spans, if there is a tracer."""
 
     tracer: Any = None
 
@@ -62,7 +64,7 @@ class Telemetry:
         from opentelemetry.trace import SpanKind, StatusCode
 
         kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
-        options = {"record_exception": False, "set_status_on_exception": False}  # a message may hold what was said
+        options = {"record_exception": False, "set_status_on_exception": False}  # an error message may quote content
         with self.tracer.start_as_current_span(name, kind=kind, **options) as span:
             opened = OpenSpan(span)
             opened.set(**attributes)
@@ -79,7 +81,7 @@ class Telemetry:
 
 
 def open_telemetry(choice: Any) -> Telemetry:
-    """From `telemetry=`: nothing, True, or a tracer provider."""
+    """Make telemetry from the option of `palaver.open`: None, True, or a tracer provider."""
     if not choice:
         return Telemetry()
     try:

@@ -1,7 +1,7 @@
 """A chat's messages by session, over supabase-py: for programs that keep them in a table `conversation_messages`.
 
-`palaver migrate --compat librarian` gives that table to Palaver's own data. The client comes in from outside, one per
-process. Nothing there is an empty list; could not look is an error, and it never quotes a message.
+`palaver migrate --compat librarian` gives that table to Palaver's own data. The caller passes the
+client, one per process. No messages is an empty list; a failure is an error that never quotes a message.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 TABLE = "conversation_messages"
 COLUMNS = "session_id, role, content, metadata, created_at"
-PAGE = 1_000  # PostgREST hands out no more at a time, unless it is told to
+PAGE = 1_000  # PostgREST returns no more rows at once by default
 TIMEOUT = 10.0  # seconds
 EXACT = "exact"
 
 
 class Message(Protocol):
-    """What is handed back: a LangChain message, or the like of one."""
+    """A message as it is returned: LangChain's, or one of the same shape."""
 
     @property
     def type(self) -> str: ...
@@ -46,6 +46,8 @@ class PlainMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatMemory:
+    """The messages of chat sessions in one table, read and written with a Supabase client."""
+
     client: AsyncClient
     table: str = TABLE
     timeout: float = TIMEOUT
@@ -55,7 +57,7 @@ class ChatMemory:
         return await self._read(session_id, None)
 
     async def get_messages_since(self, session_id: UUID | str, cutoff: datetime) -> list[Message]:
-        """Those from a moment on: what somebody who has the rest still needs."""
+        """The messages of a session from `cutoff` on, oldest first."""
         return await self._read(session_id, _moment("cutoff", cutoff))
 
     async def load_context(self, session_id: UUID | str, max_messages: int = 12) -> list[Message]:
@@ -77,11 +79,11 @@ class ChatMemory:
         await self._add(session_id, "assistant", content, metadata)
 
     async def delete_session(self, session_id: UUID | str) -> int:
-        """Delete a session's messages, and answer how many there were."""
+        """Delete a session's messages and return how many there were."""
         return await self._delete(lambda query: query.eq("session_id", _session(session_id)))
 
     async def delete_expired_sessions(self, retention_minutes: int) -> int:
-        """Delete what is older than so many minutes, in every session, and answer how many messages there were."""
+        """Delete messages older than `retention_minutes` in every session, and return how many there were."""
         if retention_minutes < 1:
             raise InvalidInput("retention_minutes", "must be at least 1")
         cutoff = datetime.now(UTC) - timedelta(minutes=retention_minutes)
@@ -112,7 +114,7 @@ class ChatMemory:
         return self.client.table(self.table).select(COLUMNS, **options).eq("session_id", _session(session_id))
 
     async def _ask(self, query: Any) -> Any:
-        """Send it. What a service or a database says of a failure may quote a row, so only its code is passed on."""
+        """Send the query. An error message of the service may quote a row, so only its code is passed on."""
         from httpx import HTTPError
         from postgrest import APIError
 
@@ -122,7 +124,7 @@ class ChatMemory:
         except TimeoutError:
             raise EngineUnavailable(f"{self.table}: no answer within {self.timeout:g} seconds") from None
         except HTTPError as problem:
-            raise EngineUnavailable(f"{self.table}: out of reach ({type(problem).__name__})") from None
+            raise EngineUnavailable(f"{self.table}: unreachable ({type(problem).__name__})") from None
         except APIError as problem:
             raise EngineError(f"{self.table}: refused with code {problem.code}") from None
 

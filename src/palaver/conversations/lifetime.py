@@ -1,4 +1,4 @@
-"""The end of an open database: it is closed once, by whoever comes first."""
+"""The end of an open database, which is closed only once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palaver.core.concurrency import run_uncancelled
 
 @dataclass(slots=True)
 class Lifetime:
-    """What closes an open database. All scopes of the database share it."""
+    """The means to close an open database. All its scopes share it."""
 
     manager: AbstractAsyncContextManager[object] | None = None
 

@@ -90,7 +90,7 @@ class DatabaseOptions(TypedDict, total=False):
 
 
 class TelemetryOptions(TypedDict, total=False):
-    """What is observed, never with content: OpenTelemetry `spans` (`True` or a tracer provider) and a `meter`."""
+    """Observation, never with content: OpenTelemetry `spans` (`True` or a tracer provider) and a `meter`."""
 
     spans: bool | TracerProvider | None
     meter: Meter | None

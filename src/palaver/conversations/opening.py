@@ -98,7 +98,7 @@ async def assemble_store(
     embed, meter = _embedder(embedder), meter or Meter()
     async with AsyncExitStack() as stack:
         if isinstance(embedder, str) and embed is not None and hasattr(embed, "aclose"):
-            stack.push_async_callback(embed.aclose)  # one that is handed in is closed by its maker
+            stack.push_async_callback(embed.aclose)  # an embedder object is closed by its owner
         if url == "memory:":
             folder = stack.enter_context(TemporaryDirectory(prefix="palaver-"))
             url = f"sqlite:///{folder}/memory.db"
@@ -155,7 +155,7 @@ async def assemble_store(
 async def _chores(
     store: Store, sweep_every: float | None, retention_minutes: float | None, worker: bool
 ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-    """Put in order what others left behind, and say what is to go on while the store is open."""
+    """Finish what earlier processes left undone, and return the tasks that run while the store is open."""
     components, found = components_of(store), []
     engine = components.engine
     if not isinstance(engine, TokenEngine) or not engine.is_anonymous:
@@ -173,7 +173,7 @@ async def _chores(
 
 
 async def _work(store: Store) -> None:
-    """Memory work: for all that this store may work for, or for those who are signed in."""
+    """Do memory work for everything that this store may work for, or for the users who are signed in."""
     components, sessions = components_of(store), sessions_of(store)
     engine = components.engine
     if not isinstance(engine, TokenEngine) or engine.is_service:
@@ -183,7 +183,7 @@ async def _work(store: Store) -> None:
 
 
 def open_engine(url: str, clock: Clock, *, home: Scope, **options: Any) -> AbstractAsyncContextManager[Engine]:
-    """The engine that a URL names. `home` is who it works for, where it may work for one only."""
+    """Open the engine that a URL names. `home` is the scope of an engine that may work for one only."""
     if not isinstance(url, str):
         raise InvalidInput("url", f"must be text, not {type(url).__name__}")
     given = {name: value for name, value in options.items() if value is not None}
@@ -220,7 +220,7 @@ def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str)
 
 
 def _agreed(asked: Scope, told: Scope) -> Scope:
-    """Who the token says is asking. Whoever names somebody else would be surprised."""
+    """Return the scope of the token. Refuse a tenant or user that contradicts it."""
     if asked.tenant not in ("default", told.tenant):
         raise InvalidInput("tenant", "is not the one that the token names")
     if asked.user not in (None, told.user):
@@ -235,24 +235,24 @@ def _blobs(url: str, engine: Engine, files: Path | str | None) -> Blobs:
 
 
 def default_folder(url: str) -> Path:
-    """Attachments lie beside the database file; those of a server, where the program runs."""
+    """Return the folder for attachments: next to the database file, or for a server in the current directory."""
     parts = urlsplit(url)
     name = unquote(parts.path[1:])
     if parts.scheme != "sqlite":
-        name = quote(name, safe="@ ")  # a database may be called anything, and leads nowhere else
+        name = quote(name, safe="@ ")  # a database may have any name, which must not lead to another folder
     path = Path(name or "palaver")
     return path.with_name(path.name + "-files")
 
 
 def _embedder(choice: Embedder | str | None) -> Embedder | None:
-    """The embedder in use: one that is handed in, one by name, or the local one where it is installed."""
+    """Return the embedder: the given one, one by name, or the local one if it is installed."""
     if choice == "auto":
         choice = AUTO_EMBEDDER if embedder_available() else "none"
     return open_embedder(choice) if isinstance(choice, str) else choice
 
 
 async def _reap(engine: Engine, lease: float) -> None:
-    """Seal the streams of writers that died, soon after their lease."""
+    """Abort the streams whose writers have died, soon after their lease."""
     while True:
         await asyncio.sleep(max(0.05, lease / 3))
         try:
@@ -260,7 +260,7 @@ async def _reap(engine: Engine, lease: float) -> None:
             if end is not None:
                 await engine.abort_expired_streams()
         except EngineError:
-            continue  # busy or full now: there is a next time
+            continue  # busy or full now: retried in the next round
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

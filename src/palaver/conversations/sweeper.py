@@ -1,4 +1,4 @@
-"""Periodic deletion of what has outlived its time, while a store is open."""
+"""Periodic deletion of expired data while a store is open."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
 
 @dataclass(slots=True)
 class Sweeper:
-    """Sweeps now and then, for as long as a store is open: for its own scope, or for every tenant.
+    """Sweeps periodically while a store is open: for its own scope, or for every tenant.
 
-    Several processes may do it: a row is deleted by one of them, and the others pass over it.
+    Several processes may sweep at once: each row is deleted by one of them.
     """
 
     store: Store
@@ -39,9 +39,10 @@ class Sweeper:
             clean_minutes(self.retention_minutes)
 
     async def run(self) -> None:
+        """Sweep until cancelled."""
         while True:
             await self.sweep()
-            # Processes that were started together drift apart, so that one of them finds the work done.
+            # Processes that were started together drift apart, so that they do not all sweep at once.
             await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
 
     async def sweep(self) -> None:
@@ -51,7 +52,7 @@ class Sweeper:
             for store in await self._stores():
                 await self._sweep_one(store, list_files)
             await components_of(self.store).engine.scrub()  # bytes that had to wait for a reader in an earlier round
-        except Exception as problem:  # a full disk, a lost database, a bucket that does not answer: never the end of it
+        except Exception as problem:  # a full disk, a lost database or bucket must not end the sweeper
             _log.warning("a sweep was put off (%s)", type(problem).__name__)
         else:
             self.listed = time.monotonic() if list_files else self.listed
@@ -60,7 +61,7 @@ class Sweeper:
         try:
             await maintenance_of(store).sweep(self.retention_minutes, list_files=list_files)
         except ScrubPending:
-            pass  # deleted; the last bytes go when a reader lets go of the WAL
+            pass  # deleted; the last bytes go when another reader closes its transaction
 
     async def _stores(self) -> list[Store]:
         engine = components_of(self.store).engine
