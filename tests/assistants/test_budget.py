@@ -33,7 +33,7 @@ def hit(n: int, text: str) -> schemas.Hit:
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(TEXTS, max_size=20),
-    st.integers(schemas.LEAST_BUDGET, 3_000),
+    st.integers(schemas.MIN_BUDGET, 3_000),
     st.sampled_from(COUNTERS),
 )
 def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: BpeCounter | MarginCounter) -> None:
@@ -51,7 +51,7 @@ def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: Bp
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(schemas.LEAST_BUDGET, 3_000))
+@given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(schemas.MIN_BUDGET, 3_000))
 def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str], budget: int) -> None:
     """Only a turn that fills a page by itself is shortened: whoever reads on from the last one misses nothing."""
     said = [hit(n, text) for n, text in enumerate(texts)]
@@ -78,7 +78,7 @@ async def test_megabytes_are_shortened_and_not_refused() -> None:
         assert page["turns"][0]["shortened"]
 
 
-@pytest.mark.parametrize("budget", [schemas.LEAST_BUDGET - 1, 0, -1, schemas.MOST_BUDGET + 1])
+@pytest.mark.parametrize("budget", [schemas.MIN_BUDGET - 1, 0, -1, schemas.MAX_BUDGET + 1])
 async def test_a_budget_that_cannot_be_kept_is_refused(budget: int) -> None:
     async with palaver.open("memory:", embedder="none") as store, in_process(store) as client:
         result = await client.call_tool("recall", {"query": "x", "token_budget": budget})
