@@ -217,6 +217,7 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
 )  # fmt: skip
 
 NOT_OVER_HTTP: Mapping[str, str] = {
+    "Store.aclose": "the server closes its store when it stops",
     "Store.scoped": "the scope comes from the key or JWT of each request",
     "Store.signed_in": "each request has its own key or JWT",
     "Store.settle": "waits for the work of all tenants: for scripts and tests",
