@@ -284,7 +284,7 @@ def test_what_is_no_backup_is_refused(cli, filled):
     for name in ("folder", "nowhere", "chat.db"):
         refused = cli("restore", name, "--db", "new.db")
         assert refused.exit_code == 1
-        assert "is no backup" in refused.stderr
+        assert "is not a backup" in refused.stderr
 
 
 def test_a_lost_attachment_is_said(cli, filled):

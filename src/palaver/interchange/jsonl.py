@@ -1,12 +1,11 @@
-"""Conversations as lines of JSON: every row as it is stored, so that nothing is lost on the way there and back.
+"""Conversations as lines of JSON: every row as it is stored, so that export and import lose nothing.
 
 One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "working_memory" | "fact" |
 "end", "row": {…}}`. Bytes are base64. A conversation ends with an `end` line, so that a file that was cut short is
-noticed. The hash chain travels along: an imported conversation verifies, and one that was changed on the way is
-refused. Working memory and facts are not in the chain; the `end` line has their hash.
+noticed. The hash chain is included: an imported conversation verifies, and one that was changed after the export is
+rejected. Working memory and facts are not in the chain; the `end` line has their hash.
 
-What can be made anew is left out: summaries, the index, vectors, the words of files. So is the record of what was
-sent to models.
+Left out are summaries, the index, vectors and the text of files, which are rebuilt, and the requests to models.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from palaver.ports.queries import UNVERIFIED_KINDS, Record
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
-# Rebuilt at import from what the rows say.
+# Rebuilt at import from the rows.
 DERIVED = frozenset({"tenant", "path", "members"})
 KINDS = ("conversation", "event", "turn", "attachment", "working_memory", "fact")
 
@@ -55,11 +54,11 @@ class _Fact(msgspec.Struct, forbid_unknown_fields=True):
     created: int
 
 
-# ---- out -----------------------------------------------------------------------------------------------------------
+# ---- export --------------------------------------------------------------------------------------------------------
 
 
 async def export_lines(talk: Conversation) -> AsyncIterator[str]:
-    """The lines of one conversation."""
+    """Yield the lines of one conversation."""
     rows = 0
     remembered: list[Record] = []
     async for page in talk.records():
@@ -76,7 +75,7 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
 
 
 def _hash(records: Iterable[Record]) -> str | None:
-    """Of working memory and facts; None where there are none, as in files from before they were carried."""
+    """Return the hash of working memory and facts; None without any, as in files of earlier versions."""
     texts = [text for one in records if one.kind in UNVERIFIED_KINDS for text in (one.kind, canonical_json(one.row))]
     return digest(texts).hex() if texts else None
 
@@ -89,19 +88,19 @@ def _out(name: str, value: Any) -> Any:
     return b64encode(value).decode() if name in BINARY and value is not None else value
 
 
-# ---- in ------------------------------------------------------------------------------------------------------------
+# ---- import --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Dump:
-    """One conversation, read back and not yet believed."""
+    """One conversation as read from a file, not yet verified."""
 
     records: list[Record] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
 
 def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
-    """The conversations in a file, one after another."""
+    """Yield the conversations in a file."""
     dump: Dump | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -163,7 +162,7 @@ def _expect(number: int, fits: bool, problem: str) -> None:
 
 
 async def import_dump(store: Store, dump: Dump) -> Conversation | None:
-    """Verify a conversation, then store it. None when it is here already."""
+    """Verify a conversation, then store it. None when it is stored already."""
     try:
         verifier = Verifier()
         verifier.feed([record for record in dump.records if record.kind not in UNVERIFIED_KINDS])
@@ -185,7 +184,7 @@ def _check_file(row: dict[str, Any], files: Mapping[str, bytes]) -> None:
 
 
 def _check_remembered(records: Iterable[Record]) -> None:
-    """Working memory and facts have the form that they are stored in, and speak of turns that are here."""
+    """Check that working memory and facts are well-formed and refer to turns of the conversation."""
     by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     for record in records:
         by_kind[record.kind].append(record.row)
@@ -206,7 +205,7 @@ def _check_remembered(records: Iterable[Record]) -> None:
 
 
 def _rebuilt(record: Record) -> Record:
-    """The row with what an export leaves out: a path of its own for a file."""
+    """Return the row with the columns that an export leaves out: a new path for a file."""
     row = dict(record.row)
     if record.kind == "attachment":
         row["path"] = blob_path(row["owner"], "imported", row["filename"])
@@ -217,7 +216,7 @@ def _rebuilt(record: Record) -> Record:
 
 
 def read_messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Lines of `{"role": …, "content": …}` with any other field of a turn."""
+    """Read lines of `{"role": …, "content": …}`, with any other field of a turn."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             row = _parse(number, line)

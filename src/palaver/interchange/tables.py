@@ -1,4 +1,4 @@
-"""Messages from the tables of other programs. A row that was brought in before is left alone, whoever runs it again.
+"""Import of messages from tables of other programs. Rows that were imported before are skipped.
 
 Each turn gets an idempotency key made from its row, so that running twice stores once, and what was forgotten here
 since does not come back. A row that cannot be a turn is left out, and the report says which and why.
@@ -40,7 +40,7 @@ ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assis
 
 
 class Source(Protocol):
-    """A table, whatever database it is in."""
+    """A table of any database."""
 
     @property
     def name(self) -> str: ...
@@ -53,7 +53,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which column of a table is what. Several may name the conversation together, with a slash between them."""
+    """The meaning of a table's columns. Several may form the conversation's key, joined with slashes."""
 
     conversation: tuple[str, ...]
     role: str
@@ -75,7 +75,7 @@ class Layout:
 
 
 def layout_of(columns: Mapping[str, str], **chosen: str | None) -> Layout:
-    """What the columns are, by their names where nobody says so. `conversation` may name several, with commas."""
+    """Return the layout that was chosen, completed by the usual names. `conversation` may be several, with commas."""
     for name, column in chosen.items():
         for part in (column or "").split(",") if name == "conversation" else [column]:
             if part and part not in columns:
@@ -94,7 +94,7 @@ def layout_of(columns: Mapping[str, str], **chosen: str | None) -> Layout:
 
 @dataclass(slots=True)
 class Report:
-    """What became of the rows. `skipped` is for each reason how many, and the first of them by its name."""
+    """The result of an import. `skipped` counts rows by reason; `first` names the first row of each reason."""
 
     rows: int = 0
     imported: int = 0
@@ -108,7 +108,7 @@ class Report:
         self.first.setdefault(reason, row)
 
 
-# ---- bringing in ---------------------------------------------------------------------------------------------------
+# ---- import --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Row:
 
 
 async def import_table(store: Store, source: Source, layout: Layout, advance: Callable[[int], None]) -> Report:
-    """Append every row of a table to the conversation that it belongs to."""
+    """Append every row of a table to its conversation."""
     report = Report()
     importer: _Importer | None = None
     async for raw in source.rows(layout.columns, layout.sorting):
@@ -143,7 +143,7 @@ def _key(raw: Mapping[str, Any], layout: Layout) -> str | None:
 
 
 class _Importer:
-    """One conversation, while its rows come in."""
+    """One conversation during the import of its rows."""
 
     def __init__(self, store: Store, report: Report, key: str | None, table: str) -> None:
         self.store, self.report, self.key, self.table = store, report, key, table
@@ -180,7 +180,7 @@ class _Importer:
             return
         if row.turn["idempotency_key"] in self.known:
             self.report.already += 1
-        elif row.images:  # in its place among the others, and alone: its files must not be stored in vain
+        elif row.images:  # in order, and alone: its files must not be stored for a row that fails
             await self.flush()
             await self._append_with_images(self.talk, row)
         else:
@@ -206,7 +206,7 @@ class _Importer:
         return _Row(name, turn, images if isinstance(images, list) else [])
 
     def _idempotency_key(self, raw: Mapping[str, Any], layout: Layout, said: str) -> str:
-        """The row's own id; without one, what it says and when, and how many said the same before."""
+        """Return the row's id; without one, a hash of its content, time and number of equal rows before it."""
         if layout.id and raw[layout.id] is not None:
             return f"import:{self.table}:{raw[layout.id]}"[:512]
         same = digest((str(raw[layout.role]), said, str(raw[layout.created]) if layout.created else None))
@@ -214,7 +214,7 @@ class _Importer:
         return f"import:{self.table}:{same.hex()}:{self.seen[same]}"[:512]
 
     async def flush(self) -> None:
-        """Store what is waiting: together, or one by one when one of them cannot be stored."""
+        """Store the waiting rows together, or one by one when one of them cannot be stored."""
         rows, self.waiting = self.waiting, []
         if not rows or self.talk is None:
             return
@@ -239,10 +239,10 @@ class _Importer:
             self.report.imported += 1
 
     async def _append_with_images(self, talk: Conversation, row: _Row) -> None:
-        try:  # a file that is stored for a turn that was forgotten would bring back what is gone
+        try:  # storing a file for a forgotten turn would bring back deleted data
             await talk.append(**row.turn, expected_seq=NEVER)
         except AppendConflict:
-            pass  # nobody knows this row: it can be stored
+            pass  # the row was not imported before
         except TurnGone:
             self.report.skip("was forgotten here", row.name)
             return
@@ -264,7 +264,7 @@ class _Importer:
 
 
 def _json(value: Any) -> Any:
-    """JSON comes as text from the driver."""
+    """Decode JSON, which the driver returns as text."""
     if not isinstance(value, str):
         return value
     try:
