@@ -162,7 +162,7 @@ async def test_two_workers_on_one_file_do_each_job_once(tmp_path: Path) -> None:
         written = [spans(await talk.summaries()) for talk in talks]
         assert len(one.read) + len(two.read) == sum(map(len, written))
         for talk in talks:
-            (row,) = await first.engine.vectors(
+            (row,) = await components_of(first).engine.vectors(
                 first.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {}
             )
             assert len({tid for _, tid, _ in row.rows}) == len(row.rows) == 130
