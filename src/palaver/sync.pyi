@@ -528,7 +528,9 @@ class TurnWriter:
     ) -> None:
         """Set the fields that become known only at the end. They are stored with the commit."""
 
-    def write(self, text: str) -> None: ...
+    def write(self, text: str) -> None:
+        """Add text to the end of the turn. It is stored at the next flush; raises `StreamSealed` after the block."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None

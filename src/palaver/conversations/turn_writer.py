@@ -85,6 +85,7 @@ class TurnWriter:
         self._final.update({name: value for name, value in given.items() if value is not None})
 
     async def write(self, text: str) -> None:
+        """Add text to the end of the turn. It is stored at the next flush; raises `StreamSealed` after the block."""
         if self._state != "open":
             raise self._refusal()
         if self._failure is not None:

@@ -62,6 +62,7 @@ class GenerateSettings:
 
     @property
     def retry_policy(self) -> RetryPolicy:
+        """How often a failed call of a model is retried, and how long it waits before each retry."""
         return RetryPolicy(most=self.retries, first=self.retry_pause, longest=self.longest_pause)
 
 

@@ -59,6 +59,7 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
+        """The tool as a model sees it: name, description and the JSON schema of its arguments."""
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
 

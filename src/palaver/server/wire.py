@@ -21,6 +21,7 @@ from palaver.model import (
     Turn,
     TurnMatch,
 )
+from palaver.ports.models import JsonObject
 from palaver.recall.terms import spans
 
 HIDDEN_TURN_FIELDS = ("idempotency_key", "slot")  # internal: not part of the API
@@ -40,8 +41,8 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def turn(value: Turn) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(value)
+def turn(value: Turn) -> JsonObject:
+    data: JsonObject = msgspec.to_builtins(value)
     if not isinstance(value.content, str):
         data["content"] = [encode_part(part) for part in value.content]
     data["attachments"] = [attachment(one) for one in value.attachments]
@@ -50,29 +51,29 @@ def turn(value: Turn) -> dict[str, Any]:
     return data
 
 
-def conversation(info: ConversationInfo) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(info)
+def conversation(info: ConversationInfo) -> JsonObject:
+    data: JsonObject = msgspec.to_builtins(info)
     return data
 
 
-def attachment(value: Attachment) -> dict[str, Any]:
+def attachment(value: Attachment) -> JsonObject:
     """Convert an attachment without the path of its bytes."""
     shown = ("id", "filename", "media_type", "bytes", "sha256", "turn")
     return {name: getattr(value, name) for name in shown}
 
 
-def event(value: Event) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(value)
+def event(value: Event) -> JsonObject:
+    data: JsonObject = msgspec.to_builtins(value)
     return data
 
 
-def match(value: TurnMatch) -> dict[str, Any]:
+def match(value: TurnMatch) -> JsonObject:
     """Convert a match. `spans` are the places of the words in the text, for highlighting."""
     found = spans(value.turn.text, frozenset(value.terms))
     return {"turn": turn(value.turn), "terms": list(value.terms), "spans": [list(span) for span in found]}
 
 
-def found(value: ConversationMatch) -> dict[str, Any]:
+def found(value: ConversationMatch) -> JsonObject:
     return {
         "conversation": conversation(value.conversation),
         "in_title": value.in_title,
@@ -80,7 +81,7 @@ def found(value: ConversationMatch) -> dict[str, Any]:
     }
 
 
-def hit(value: RecallHit) -> dict[str, Any]:
+def hit(value: RecallHit) -> JsonObject:
     return {
         "score": value.score,
         "parts": dict(value.parts),
@@ -90,7 +91,7 @@ def hit(value: RecallHit) -> dict[str, Any]:
     }
 
 
-def branch(value: Branch) -> dict[str, Any]:
+def branch(value: Branch) -> JsonObject:
     active = value.active
     return {
         "position": value.position,
@@ -99,18 +100,18 @@ def branch(value: Branch) -> dict[str, Any]:
     }
 
 
-def turns(values: Iterable[Turn]) -> list[dict[str, Any]]:
+def turns(values: Iterable[Turn]) -> list[JsonObject]:
     return [turn(one) for one in values]
 
 
-def request(value: Request) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(value)
+def request(value: Request) -> JsonObject:
+    data: JsonObject = msgspec.to_builtins(value)
     del data["quoted"]
     data["previous_response_id"] = value.previous_response_id
     return data
 
 
-def context(value: Context) -> dict[str, Any]:
+def context(value: Context) -> JsonObject:
     return {
         "messages": value.messages,
         "tokens": value.tokens,
@@ -119,7 +120,7 @@ def context(value: Context) -> dict[str, Any]:
     }
 
 
-def explanation_summary(explanation: Explanation | Mapping[str, Any] | None) -> dict[str, Any] | None:
+def explanation_summary(explanation: Explanation | Mapping[str, Any] | None) -> JsonObject | None:
     """Summarise an explanation for the last frame of an answer: how full the prompt was, and of what."""
     if explanation is None:
         return None

@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from palaver.ports.models import JsonObject
+
 KEY = "loopback-key"
 PATIENCE = 30.0  # seconds that a held answer waits at most
 
@@ -28,7 +30,7 @@ class Received:
 
     path: str
     headers: dict[str, str]
-    body: dict[str, Any]
+    body: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Garbage:
     text: str = "<html>not what you expect</html>"
 
 
-Step = Say | Fail | Garbage | Callable[[dict[str, Any]], "Say | Fail | Garbage"]
+Step = Say | Fail | Garbage | Callable[[JsonObject], "Say | Fail | Garbage"]
 
 
 def too_long() -> Fail:
@@ -102,10 +104,10 @@ class LoopbackProvider:
         self._steps.extend(steps)
 
     @property
-    def bodies(self) -> list[dict[str, Any]]:
+    def bodies(self) -> list[JsonObject]:
         return [one.body for one in self.received]
 
-    def models(self, model: str = "test", **options: Any) -> dict[str, dict[str, Any]]:
+    def models(self, model: str = "test", **options: Any) -> dict[str, JsonObject]:
         """Return a value for `palaver.open(models=…)`: the names chat, responses and messages, served from here."""
         of_openai = {"base_url": f"{self.url}/v1", "api_key": KEY, **options}
         return {
@@ -224,7 +226,7 @@ Frame = tuple[str | None, Any]
 @dataclass(slots=True)
 class _Form:
     number: int
-    request: dict[str, Any]
+    request: JsonObject
     say: Say
     calls: list[tuple[str, str, Any]] = field(init=False)
 
@@ -244,7 +246,7 @@ class _Form:
     def completion(self) -> int:
         return len(self.say.pieces) + 8 * len(self.calls)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JsonObject:
         raise NotImplementedError
 
     def events(self) -> Iterator[Frame]:
@@ -259,7 +261,7 @@ def _text(arguments: Any) -> str:
 
 
 class ChatForm(_Form):
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> JsonObject:
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
@@ -270,16 +272,16 @@ class ChatForm(_Form):
     def _reason(self) -> str:
         return self.say.finish or ("tool_calls" if self.calls else "stop")
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JsonObject:
         calls = [_chat_call(*call) for call in self.calls]
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(self.say.pieces) or None, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": "".join(self.say.pieces) or None, "refusal": None}
         if calls:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason()}
         head = {"id": f"chatcmpl-{self.number}", "object": "chat.completion", "created": 1, "model": self.model}
         return {**head, "choices": [choice], "usage": self._usage()}
 
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> Frame:
+    def _chunk(self, delta: JsonObject, reason: str | None = None) -> Frame:
         head = {"id": f"chatcmpl-{self.number}", "object": "chat.completion.chunk", "created": 1, "model": self.model}
         return None, {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], "usage": None}
 
@@ -303,12 +305,12 @@ class ChatForm(_Form):
         return isinstance(data, dict) and any(choice["delta"].get("content") for choice in data["choices"])
 
 
-def _chat_call(id: str, name: str, arguments: Any) -> dict[str, Any]:
+def _chat_call(id: str, name: str, arguments: Any) -> JsonObject:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": _text(arguments)}}
 
 
 class ResponsesForm(_Form):
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JsonObject:
         cut = self.say.finish == "length"
         return {
             **self._head("incomplete" if cut else "completed"),
@@ -323,7 +325,7 @@ class ResponsesForm(_Form):
             },
         }
 
-    def _head(self, status: str) -> dict[str, Any]:
+    def _head(self, status: str) -> JsonObject:
         return {
             "id": f"resp_{self.number}",
             "object": "response",
@@ -342,18 +344,18 @@ class ResponsesForm(_Form):
             "usage": None,
         }
 
-    def _output(self) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
+    def _output(self) -> list[JsonObject]:
+        items: list[JsonObject] = []
         if self.say.pieces:
             items.append(self._message("".join(self.say.pieces), "completed"))
         return items + [self._call(*call) for call in self.calls]
 
-    def _message(self, text: str | None, status: str) -> dict[str, Any]:
+    def _message(self, text: str | None, status: str) -> JsonObject:
         parts = [] if text is None else [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
         head = {"id": f"msg_{self.number}", "type": "message", "status": status, "role": "assistant"}
         return {**head, "content": parts}
 
-    def _call(self, id: str, name: str, arguments: Any) -> dict[str, Any]:
+    def _call(self, id: str, name: str, arguments: Any) -> JsonObject:
         head = {"id": f"fc_{id}", "type": "function_call", "status": "completed"}
         return {**head, "call_id": id, "name": name, "arguments": _text(arguments)}
 
@@ -361,7 +363,7 @@ class ResponsesForm(_Form):
         for n, (name, data) in enumerate(self._unnumbered()):
             yield name, {"type": name, "sequence_number": n, **data}
 
-    def _unnumbered(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _unnumbered(self) -> Iterator[tuple[str, JsonObject]]:
         running = self._head("in_progress")
         yield "response.created", {"response": running}
         yield "response.in_progress", {"response": running}
@@ -397,8 +399,8 @@ class MessagesForm(_Form):
             return "max_tokens"
         return self.say.finish or ("tool_use" if self.calls else "end_turn")
 
-    def _blocks(self) -> list[dict[str, Any]]:
-        blocks: list[dict[str, Any]] = []
+    def _blocks(self) -> list[JsonObject]:
+        blocks: list[JsonObject] = []
         if self.say.thinking:
             blocks.append({"type": "thinking", "thinking": self.say.thinking, "signature": f"sig_{self.number}"})
         if self.say.pieces:
@@ -407,7 +409,7 @@ class MessagesForm(_Form):
             {"type": "tool_use", "id": id, "name": name, "input": arguments} for id, name, arguments in self.calls
         ]
 
-    def _message(self, reason: str | None, blocks: list[dict[str, Any]], written: int) -> dict[str, Any]:
+    def _message(self, reason: str | None, blocks: list[JsonObject], written: int) -> JsonObject:
         usage = {
             "input_tokens": self.prompt,
             "output_tokens": written,
@@ -421,13 +423,13 @@ class MessagesForm(_Form):
     def _sequence(self, reason: str | None) -> str | None:
         return str(self.request["stop_sequences"][0]) if reason == "stop_sequence" else None
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JsonObject:
         return self._message(self._reason(), self._blocks(), self.completion)
 
     def events(self) -> Iterator[Frame]:
         yield from ((data["type"], data) for data in self._unnamed())
 
-    def _unnamed(self) -> Iterator[dict[str, Any]]:
+    def _unnamed(self) -> Iterator[JsonObject]:
         yield {"type": "message_start", "message": self._message(None, [], 1)}
         yield {"type": "ping"}
         for index, block in enumerate(self._blocks()):
@@ -439,7 +441,7 @@ class MessagesForm(_Form):
         yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": self.completion}}
         yield {"type": "message_stop"}
 
-    def _deltas(self, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _deltas(self, block: JsonObject) -> Iterator[JsonObject]:
         if block["type"] == "text":
             yield from ({"type": "text_delta", "text": piece} for piece in self.say.pieces)
         elif block["type"] == "thinking":
@@ -454,7 +456,7 @@ class MessagesForm(_Form):
         return bool(data["type"] == "content_block_delta" and data["delta"]["type"] == "text_delta")
 
 
-def _emptied(block: dict[str, Any]) -> dict[str, Any]:
+def _emptied(block: JsonObject) -> JsonObject:
     if block["type"] == "text":
         return {"type": "text", "text": ""}
     if block["type"] == "thinking":
@@ -462,7 +464,7 @@ def _emptied(block: dict[str, Any]) -> dict[str, Any]:
     return {**block, "input": {}}
 
 
-FORMS: dict[str, Callable[[int, dict[str, Any], Say], _Form]] = {
+FORMS: dict[str, Callable[[int, JsonObject, Say], _Form]] = {
     "/v1/chat/completions": ChatForm,
     "/v1/responses": ResponsesForm,
     "/v1/messages": MessagesForm,

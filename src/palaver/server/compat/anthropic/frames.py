@@ -8,7 +8,7 @@ from typing import Any
 
 from palaver.generation.events import Answered, ToolsPlanned
 from palaver.models.response_accumulator import STOP_SEQUENCE
-from palaver.ports.models import ReasoningDelta, TextDelta, Thought
+from palaver.ports.models import JsonObject, ReasoningDelta, TextDelta, Thought
 from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     arguments_text,
@@ -26,11 +26,11 @@ class MessageFrames:
     id: str
     model: str
     totals: AnswerTotals = field(default_factory=AnswerTotals)
-    blocks: list[dict[str, Any]] = field(default_factory=list)
+    blocks: list[JsonObject] = field(default_factory=list)
     _open: str | None = None  # the type of the open block
     _pieces: list[str] = field(default_factory=list)
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         last = self.totals.last
         return {
             "id": self.id,
@@ -59,7 +59,7 @@ class MessageFrames:
             return [*self._close_open(), INTERRUPTED]
         return self._finish() if isinstance(event, Answered) else []
 
-    def _text_delta(self, kind: str, delta: dict[str, Any], text: str) -> list[Any]:
+    def _text_delta(self, kind: str, delta: JsonObject, text: str) -> list[Any]:
         frames: list[Any] = []
         if self._open != kind:
             frames = self._close_open()
@@ -107,7 +107,7 @@ class MessageFrames:
             {"type": "message_stop"},
         ]
 
-    def _stop_fields(self) -> dict[str, Any]:
+    def _stop_fields(self) -> JsonObject:
         """Return why it ended, and the stop sequence if one ended it."""
         sequence = self.totals.last.metadata.get(STOP_SEQUENCE) if self.totals.last is not None else None
         if isinstance(sequence, str) and self.totals.reason == "stop":
@@ -119,19 +119,19 @@ class MessageFrames:
         return len(self.blocks) - 1
 
 
-def build_message(frames: MessageFrames, events: list[AnswerEvent]) -> dict[str, Any]:
+def build_message(frames: MessageFrames, events: list[AnswerEvent]) -> JsonObject:
     """Build the answer as one object."""
     for event in events:
         frames.encode(event)
     return frames.message()
 
 
-def _block(kind: str, text: str) -> dict[str, Any]:
+def _block(kind: str, text: str) -> JsonObject:
     if kind == "thinking":
         return {"type": "thinking", "thinking": text, "signature": ""}
     return {"type": "text", "text": text}  # without `citations`: the service omits it, and clients reject null
 
 
-def _input(arguments: Any) -> dict[str, Any]:
+def _input(arguments: Any) -> JsonObject:
     """Return arguments as an object. Other values are wrapped."""
     return dict(arguments) if isinstance(arguments, Mapping) else {"arguments": arguments}

@@ -18,6 +18,7 @@ from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import SYSTEM, Turn
+from palaver.ports.models import JsonObject
 from palaver.server.attachment_copies import copy_content
 from palaver.server.compat import openai_items, responses
 from palaver.server.compat.references import CONVERSATION_PREFIX
@@ -46,7 +47,7 @@ ConversationDep = Annotated[Conversation, Depends(_get_conversation)]
 class StoredReply:
     """The reply to a request that stored something. A retry gets the same reply."""
 
-    value: dict[str, Any]
+    value: JsonObject
     ended: float = field(default_factory=time.monotonic)
 
 
@@ -89,7 +90,7 @@ async def delete_openai_conversation(talk: ConversationDep) -> Response:
     return Reply({"id": f"{CONVERSATION_PREFIX}{talk.id}", "object": "conversation.deleted", "deleted": True}, status)
 
 
-def _describe(talk: Conversation) -> dict[str, Any]:
+def _describe(talk: Conversation) -> JsonObject:
     return {
         "id": f"{CONVERSATION_PREFIX}{talk.id}",
         "object": "conversation",
@@ -98,7 +99,7 @@ def _describe(talk: Conversation) -> dict[str, Any]:
     }
 
 
-def _metadata(body: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(body: Mapping[str, Any]) -> JsonObject:
     return dict(require_object("metadata", body.get("metadata")))
 
 
@@ -140,7 +141,7 @@ async def delete_item(talk: ConversationDep, item: ItemId) -> Response:
     return Reply(_describe(talk), await responses.forget_turns(talk, [turn]))
 
 
-async def _find_item(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]:
+async def _find_item(talk: Conversation, id: str) -> tuple[Turn, JsonObject]:
     turn = await talk.turn(openai_items.parse_item_id(id)[0])
     for one in openai_items.items_of_turn(turn) if turn.active and turn.status != "forgotten" else ():
         if one["id"] == id:
@@ -148,7 +149,7 @@ async def _find_item(talk: Conversation, id: str) -> tuple[Turn, dict[str, Any]]
     raise TurnNotFound(id)
 
 
-def _remaining_fields(turn: Turn, number: int | None) -> dict[str, Any] | None:
+def _remaining_fields(turn: Turn, number: int | None) -> JsonObject | None:
     """Return the fields of a turn without one of its items. None: nothing is left."""
     if len(openai_items.items_of_turn(turn)) == 1:
         return None
@@ -165,7 +166,7 @@ def _remaining_fields(turn: Turn, number: int | None) -> dict[str, Any] | None:
 # ---- pages ---------------------------------------------------------------------------------------------------------
 
 
-async def _ascending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
+async def _ascending(talk: Conversation, most: int, after: str | None) -> list[JsonObject]:
     if after is None:
         return openai_items.items_of_turns(await _first_turns(talk, most))[:most]
     turn, own = await _own_items(talk, after)
@@ -173,7 +174,7 @@ async def _ascending(talk: Conversation, most: int, after: str | None) -> list[d
     return [*own[place:], *openai_items.items_of_turns(await talk.history(most, after=turn))][:most]
 
 
-async def _descending(talk: Conversation, most: int, after: str | None) -> list[dict[str, Any]]:
+async def _descending(talk: Conversation, most: int, after: str | None) -> list[JsonObject]:
     if after is None:
         return openai_items.items_of_turns(await talk.history(most))[::-1][:most]
     turn, own = await _own_items(talk, after)
@@ -181,7 +182,7 @@ async def _descending(talk: Conversation, most: int, after: str | None) -> list[
     return [*openai_items.items_of_turns(await talk.history(most, before=turn)), *own[:place]][::-1][:most]
 
 
-async def _own_items(talk: Conversation, id: str) -> tuple[Turn, list[dict[str, Any]]]:
+async def _own_items(talk: Conversation, id: str) -> tuple[Turn, list[JsonObject]]:
     turn, _ = await _find_item(talk, id)
     return turn, openai_items.items_of_turn(turn)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from palaver.generation.events import Answered, ToolsPlanned, TurnOpened
 from palaver.model import ToolCall
-from palaver.ports.models import ReasoningDelta, TextDelta
+from palaver.ports.models import JsonObject, ReasoningDelta, TextDelta
 from palaver.server.compat import openai_items
 from palaver.server.compat.openai_responses.parse import ECHOED, PREFIX
 from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
@@ -28,17 +28,17 @@ class ResponseFrames:
     conversation: str | None
     echo: Mapping[str, Any]
     number: int = 0
-    output: list[dict[str, Any]] = field(default_factory=list)
+    output: list[JsonObject] = field(default_factory=list)
     totals: AnswerTotals = field(default_factory=AnswerTotals)
     status: str = "in_progress"
-    error: dict[str, Any] | None = None
+    error: JsonObject | None = None
     _turn: str = ""
     _text: list[str] | None = None  # of the open message
     _thought: list[str] | None = None
 
     # ---- the object
 
-    def response(self) -> dict[str, Any]:
+    def response(self) -> JsonObject:
         reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(self.totals.reason)
         details = {"reason": reason} if self.status == "incomplete" else None
         conversation = None if self.conversation is None else {"id": f"conv_{self.conversation}"}
@@ -160,26 +160,26 @@ class ResponseFrames:
             self._item("done", item),
         ]
 
-    def _message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    def _message(self, status: str, content: list[JsonObject]) -> JsonObject:
         head = {"id": f"msg_{self._turn or self.id}", "type": "message", "status": status}
         return {**head, "role": "assistant", "content": content}
 
-    def _reasoning(self, summary: list[dict[str, Any]]) -> dict[str, Any]:
+    def _reasoning(self, summary: list[JsonObject]) -> JsonObject:
         return {"id": f"rs_{self._turn or self.id}", "type": "reasoning", "summary": summary}
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> JsonObject:
         return {"item_id": f"msg_{self._turn or self.id}", "output_index": len(self.output) - 1, "content_index": 0}
 
-    def _aside(self) -> dict[str, Any]:
+    def _aside(self) -> JsonObject:
         return {"item_id": f"rs_{self._turn or self.id}", "output_index": len(self.output) - 1, "summary_index": 0}
 
-    def _item(self, what: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    def _item(self, what: str, item: Mapping[str, Any]) -> JsonObject:
         return self._frame(f"output_item.{what}", output_index=len(self.output) - 1, item=item)
 
-    def _about(self, kind: str) -> dict[str, Any]:
+    def _about(self, kind: str) -> JsonObject:
         return self._frame(kind.removeprefix("response."), response=self.response())
 
-    def _frame(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def _frame(self, kind: str, **fields: Any) -> JsonObject:
         self.number += 1
         return {"type": f"response.{kind}", "sequence_number": self.number - 1, **fields}
 
@@ -211,7 +211,7 @@ class ResumedFrames:
         return numbered
 
 
-def build_response(frames: ResponseFrames, events: list[AnswerEvent]) -> dict[str, Any]:
+def build_response(frames: ResponseFrames, events: list[AnswerEvent]) -> JsonObject:
     """Build an answer as one object, complete or as far as it is."""
     for event in events:
         frames.encode(event)
@@ -220,7 +220,7 @@ def build_response(frames: ResponseFrames, events: list[AnswerEvent]) -> dict[st
     return frames.response()
 
 
-def _usage(totals: AnswerTotals) -> dict[str, Any]:
+def _usage(totals: AnswerTotals) -> JsonObject:
     return {
         "input_tokens": totals.prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
