@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -313,18 +312,17 @@ async def test_closing_the_store_ends_the_watch(database_url: str) -> None:
             await subscriber
 
 
-async def test_one_who_waits_in_another_event_loop_hears_that_the_store_is_closed(tmp_path: Path) -> None:
-    heard: SimpleQueue[Any] = SimpleQueue()
+async def test_a_reader_in_another_event_loop_gets_a_typed_error(tmp_path: Path) -> None:
+    outcome: SimpleQueue[object] = SimpleQueue()
 
     async def follow(talk: Conversation) -> None:
         try:
             async for event in talk.subscribe():
-                heard.put(event.kind)
-        except palaver.StoreClosed as problem:
-            heard.put(problem)
+                outcome.put(event.kind)
+        except palaver.WrongEventLoop as problem:
+            outcome.put(problem)
 
     async with palaver.open(f"sqlite:///{tmp_path}/chat.db", worker=False) as store:
         talk = await store.conversation("k")
         threading.Thread(target=lambda: asyncio.run(follow(talk)), daemon=True).start()
-        assert await asyncio.to_thread(heard.get, timeout=PATIENCE) == "create"
-    assert isinstance(await asyncio.to_thread(heard.get, timeout=PATIENCE), palaver.StoreClosed)
+        assert isinstance(await asyncio.to_thread(outcome.get, timeout=PATIENCE), palaver.WrongEventLoop)
