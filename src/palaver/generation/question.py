@@ -70,12 +70,11 @@ async def read_history(thread: Thread, options: GenerateArguments, question: Tur
     return read_client_history(options.history or (), current=question.text, known=known, most=limit)
 
 
-async def find_bound(
-    contexts: ContextSource, options: GenerateArguments, question: Turn | None, latest: Turn | None
-) -> Bound | None:
+async def find_bound(contexts: ContextSource, question: Turn | None, latest: Turn | None) -> Bound | None:
     """Return where the prompts of an answer end: at its question, or at the newest turn when there is none."""
     if question is None:
         return None if latest is None else Bound(turn=latest, is_question=False)
-    is_last = options.question is None or (latest is not None and latest.id == question.id)
-    steps = frozenset() if is_last else await contexts.steps_of(question)
+    # A question that was stored before, such as a retried one, may have tool rounds already.
+    is_new = latest is None or latest.seq <= question.seq
+    steps = frozenset() if is_new else await contexts.steps_of(question)
     return Bound(turn=question, steps=steps)

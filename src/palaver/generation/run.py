@@ -84,7 +84,7 @@ class Generation:
         plan, progress = self._plan, self._progress
         latest = await close_interrupted_tool_round(plan.thread, plan.services.clock.now())
         history = await self._ask_question()
-        progress.bound = await find_bound(plan.services.contexts, plan.options, progress.question, latest)
+        progress.bound = await find_bound(plan.services.contexts, progress.question, latest)
         if plan.options.idempotency_key is not None and progress.question is not None:
             stored = await find_stored_answer(plan.thread, progress.question)
             if stored is not None:

@@ -103,6 +103,8 @@ class Readers(ForkGuard):
 
     async def run_brief(self, work: Work[T]) -> T:
         """Run a read of a few rows, without a thread if the disk is fast."""
+        if self._closed:  # before the loop is checked: the child of a fork has another loop, too
+            raise errors.StoreClosed
         self._loop.check()
         await asyncio.sleep(0)  # let other tasks run, as waiting for a thread would
         if self._left > 0:
