@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # The tests of the Postgres engine on a server of yours: its superuser's address. Postgres 15 or newer, with pgvector.
-POSTGRES_TESTS := tests/conformance/test_postgres.py tests/postgres tests/upgrades tests/compat tests/security
+POSTGRES_TESTS := tests/conformance/test_postgres.py tests/engines/postgres tests/upgrades tests/engines/postgres/compat tests/security
 
 # The processes of a test run share compiled code: without it, each of them compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -102,7 +102,7 @@ bench: $(READY)
 	$(BIN)/python -m bench
 
 bench-smoke: $(READY)
-	$(PYTEST) tests/test_bench_runs.py -m "slow or not slow" -n 2
+	$(PYTEST) tests/bench/test_bench_runs.py -m "slow or not slow" -n 2
 
 soak: $(READY)
 	$(BIN)/python -m bench.soak
@@ -111,7 +111,7 @@ crash: $(READY)
 	$(BIN)/python -m pytest tests/crash -m "slow or not slow" --kills 200
 
 supabase: $(READY)
-	$(PYTEST) tests/over_supabase -m "slow or not slow" -n 2
+	$(PYTEST) tests/engines/supabase -m "slow or not slow" -n 2
 
 replication: $(READY)
 	$(BIN)/python -m pytest tests/replication -m "slow or not slow"

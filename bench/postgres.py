@@ -30,8 +30,8 @@ RAW = "CREATE TABLE raw (id bigserial PRIMARY KEY, talk int NOT NULL, content te
 
 async def run(bench: Bench) -> list[Result]:
     try:
-        from tests import postgres_server
         from tests.conftest import migrate_for_tests
+        from tests.support import postgres_server
     except ImportError as problem:
         return [Skipped("postgres", f"run from a clone ({problem})")]
     try:
@@ -128,7 +128,7 @@ async def _wakes(bench: Bench, url: str) -> Figure:
 
 
 async def _contexts(bench: Bench, admin: str, url: str) -> list[Result]:
-    from tests import postgres_server
+    from tests.support import postgres_server
 
     turns = bench.sizes.histories[-1] if bench.sizes.histories[-1] <= 100_000 else 100_000
     urls = {"sqlite": bench.url("context.db", "NORMAL"), "postgres": url}
@@ -166,7 +166,7 @@ async def _contexts(bench: Bench, admin: str, url: str) -> list[Result]:
 
 async def _policies(bench: Bench, admin: str, url: str) -> Figure:
     """The same appends with row level security and without, in turns."""
-    from tests import postgres_server
+    from tests.support import postgres_server
 
     tables = "turns", "events", "conversations", "passages", "jobs"
     seconds: dict[str, list[float]] = {"ENABLE": [], "DISABLE": []}

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import marks, postgres_server
-from tests.postgres_server import Server
+
+from tests.support import marks, postgres_server
+from tests.support.postgres_server import Server
 
 # Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
 
 import palaver.conversations.opening  # noqa: E402
 
+pytest_plugins = ["tests.support.both_engines"]
 ROOT = Path(__file__).parents[1]
 STARTED = pytest.StashKey[list[str]]()
 

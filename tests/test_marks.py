@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from tests import postgres_server
-from tests.marks import started_by
+
 from tests.server.conftest import running
+from tests.support import postgres_server
+from tests.support.marks import started_by
 
 
 def directly() -> None:

@@ -322,7 +322,7 @@ async def test_a_turn_moved_to_another_conversation_is_found_in_both(
     ],
 )
 async def test_whoever_was_let_in_or_shut_out_is_found(original: tuple[Path, str], tmp_path: Path, change: str) -> None:
-    assert "take part" in await tampered(original, tmp_path, lambda db: db.execute(change))
+    assert "participants may see it" in await tampered(original, tmp_path, lambda db: db.execute(change))
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +29,9 @@ COSTLY = ["append", "context", "generate", "server", "protocols"]
 @pytest.mark.process
 @pytest.mark.parametrize("suite", [*CHEAP, *(pytest.param(suite, marks=pytest.mark.slow) for suite in COSTLY)])
 async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(suite: str, tmp_path: Path) -> None:
-    from bench import __main__ as bench
     from bench.measure import Bench, Figure, Sizes
+
+    from bench import __main__ as bench
 
     tiny = Sizes(
         slices=1, slice=20, writers=4, histories=(20, 40), reads=2, opens=2, imports=1, file_turns=20, peer_turns=4
@@ -63,8 +64,9 @@ async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_peers_that_are_not_installed_are_skipped_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import peers
     from bench.measure import Bench, Sizes, Skipped
+
+    from bench import peers
 
     monkeypatch.setitem(sys.modules, "agents", None)
     monkeypatch.setitem(sys.modules, "langgraph", None)

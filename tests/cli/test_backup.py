@@ -17,10 +17,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests import postgres_server
-from tests.postgres_server import Server
-from tests.server.processes import wait_until
-from tests.upgrades.test_upgrades import rows_of, sqlite_at
 
 import palaver
 import palaver.sync
@@ -28,8 +24,11 @@ from palaver.audit.seals import seal_everything
 from palaver.conversations.internals import components_of
 from palaver.engines.migrate import migrations
 from palaver.interchange.backup import back_up_file
-
-from .conftest import raw
+from tests.cli.conftest import raw
+from tests.server.processes import wait_until
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
+from tests.upgrades.test_upgrades import rows_of, sqlite_at
 
 NEWEST = migrations("palaver.engines.sqlite.migrations")[-1].number
 FILES = 5

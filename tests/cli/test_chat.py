@@ -9,8 +9,7 @@ import pty
 import pytest
 
 from palaver.models.offline.chat import NOTICE, is_echo
-
-from .conftest import interrupt, process, running
+from tests.cli.conftest import interrupt, process, running
 
 
 def test_a_piped_chat_quotes_what_was_said_before_with_its_date(lines):

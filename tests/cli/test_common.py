@@ -11,8 +11,7 @@ import pytest
 
 import palaver
 from palaver.cli import ORDER
-
-from .conftest import process
+from tests.cli.conftest import process
 
 LOOKING = [
     ["ls"], ["show", "notes"], ["search", "word"], ["stats"], ["verify"], ["export"], ["branches", "notes"],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import raw
+from tests.cli.conftest import raw
 
 pytestmark = pytest.mark.costly
 

@@ -10,7 +10,7 @@ import subprocess
 import apsw
 import pytest
 
-from .conftest import COMMAND
+from tests.cli.conftest import COMMAND
 
 
 @pytest.fixture(autouse=True)

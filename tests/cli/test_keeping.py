@@ -10,8 +10,7 @@ import pytest
 
 import palaver
 from palaver.engines.migrate import migrations
-
-from .conftest import raw
+from tests.cli.conftest import raw
 
 
 @pytest.fixture

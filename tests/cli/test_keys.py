@@ -11,8 +11,7 @@ import pytest
 from typer.testing import Result
 
 from palaver.server.settings import ServerSettings
-
-from .conftest import raw
+from tests.cli.conftest import raw
 
 
 def test_a_key_is_shown_once_and_then_only_described(cli: Any, ok: Callable[..., str]) -> None:

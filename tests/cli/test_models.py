@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from palaver.testing.providers import KEY, Fail, LoopbackProvider, Say
-
-from .conftest import interrupt, process, running
+from tests.cli.conftest import interrupt, process, running
 
 
 @pytest.fixture

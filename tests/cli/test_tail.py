@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .conftest import running
+from tests.cli.conftest import running
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from palaver.cli import doctor
-
-from .conftest import interrupt, process, raw, running
+from tests.cli.conftest import interrupt, process, raw, running
 
 needs_local = pytest.mark.skipif(not doctor._local_embedder()["installed"], reason="needs the extra `local`")
 

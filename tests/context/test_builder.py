@@ -16,8 +16,9 @@ from palaver.context.render import message_text
 from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.models.tokens import BpeCounter
 from palaver.testing import FakeClock, HashEmbedder
+from tests.support.memory import talk_on, url
 
-from .helpers import talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 HEBREW = "שלום, זהו מבחן של טקסט מימין לשמאל. "
 EMOJI = "👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 👋🏽 "

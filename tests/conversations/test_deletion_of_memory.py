@@ -11,8 +11,9 @@ from palaver import Conversation, Store, Turn
 from palaver.conversations.internals import components_of
 from palaver.memory.compaction import FAN_OUT
 from palaver.testing import HashEmbedder
+from tests.support.memory import Gate, spans, talk_on, traces, url
 
-from .helpers import Gate, spans, talk_on, traces, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 WORD = "zqvblxkmtrwp"
 

@@ -7,8 +7,9 @@ import pytest
 from palaver import Store, Summary, Turn
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import FAN_OUT
+from tests.support.memory import talk_on
 
-from .helpers import talk_on
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 
 async def test_each_summary_stands_before_the_span_that_it_covers_and_turns_stay(store: Store) -> None:

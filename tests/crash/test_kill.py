@@ -13,10 +13,10 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.postgres_server import APPLICATION
 
 import palaver
 from palaver.engines.postgres.transports import open_connection
+from tests.support.postgres_server import APPLICATION
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick

@@ -12,11 +12,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.server.processes import free_port, serving
 
 from palaver.server.settings import read_settings
+from tests.server.processes import free_port, serving
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "palaver.service"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 

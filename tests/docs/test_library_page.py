@@ -24,7 +24,7 @@ from palaver.generation.options import DECIDED, OWN_OPTIONS
 from palaver.recall import service
 from palaver.server.errors import status_of
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "library.md").read_text()
 ROW = re.compile(r"^\| (.+?) \|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
-from tests.e2e.browser import ARGUMENTS, chromium, why_not
-from tests.server.conftest import Running, running
 
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say, Step
+from tests.e2e.browser import ARGUMENTS, chromium, why_not
+from tests.server.conftest import Running, running
 
 expect.set_options(timeout=30_000)  # the machine may be slow and shared
 TITLE = "A fine title"

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from tests.e2e.browser import ARGUMENTS, chromium, why_not
-from tests.e2e.conftest import Script, Tab, done
-from tests.server.conftest import Running, running
 
 import palaver
 from palaver.server.settings import ServerSettings
 from palaver.testing import FakeClock
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.e2e.browser import ARGUMENTS, chromium, why_not
+from tests.e2e.conftest import Script, Tab, done
+from tests.server.conftest import Running, running
 
 GENERATE = {"tools": ["recall"], "token_budget": 1_500}
 PICTURES = Path(__file__).parents[2] / "docs" / "img"

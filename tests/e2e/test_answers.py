@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 from playwright.sync_api import expect
-from tests.e2e.conftest import TITLE, App, words
 
 from palaver.testing.providers import Fail, LoopbackProvider, Say
+from tests.e2e.conftest import TITLE, App, words
 
 LONG = "One two three four five six seven eight."
 

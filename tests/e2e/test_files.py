@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, expect
+
 from tests.e2e.conftest import App, Tab, words
 
 

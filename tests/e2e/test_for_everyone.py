@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.e2e.conftest import App, Tab
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.e2e.conftest import App, Tab
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.e2e.conftest import done, words
 
 import palaver
 from palaver.testing import FakeClock
+from tests.e2e.conftest import done, words
 
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from playwright.sync_api import expect
-from tests.e2e.conftest import App
-from tests.e2e.test_files import choose, file, png
 
 from palaver.testing.providers import Say
+from tests.e2e.conftest import App
+from tests.e2e.test_files import choose, file, png
 
 MARKDOWN = """
 <script>window.hacked = 1</script>

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
-from tests.e2e.conftest import App, Script, Tab, words
-from tests.e2e.test_for_everyone import PHONE, violations
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.e2e.conftest import App, Script, Tab, words
+from tests.e2e.test_for_everyone import PHONE, violations
 
 NAMES = {
     "memory": "Memory",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Locator, expect
+
 from tests.e2e.conftest import App, Tab
 from tests.e2e.test_files import choose, file
 from tests.e2e.test_for_everyone import PHONE

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
+
 from tests.e2e.conftest import App, Tab
 from tests.e2e.test_for_everyone import PHONE, violations
 

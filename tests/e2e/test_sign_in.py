@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import jwt
 from playwright.sync_api import expect
+
 from tests.e2e.conftest import App, Tab
 
 SECRET = "s" * 32

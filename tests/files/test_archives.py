@@ -13,9 +13,9 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from tests.files.samples import docx, tarred, zipped
 
 from palaver.files.archives import MAX_ENTRIES, Bomb, Damaged, weigh
+from tests.files.samples import docx, tarred, zipped
 
 ZEROS = bytes(30_000_000)
 

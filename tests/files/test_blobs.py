@@ -10,8 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 from obstore.exceptions import GenericError
-from tests.files.bucket import bucket, endpoint  # noqa: F401
-from tests.files.samples import TAKEN
 
 import palaver
 from palaver.conversations.internals import components_of
@@ -20,6 +18,8 @@ from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, F
 from palaver.files.storage import FolderBlobs, _translate_errors, open_blobs
 from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
+from tests.files.bucket import bucket, endpoint  # noqa: F401
+from tests.files.samples import TAKEN
 
 PNG = TAKEN["png"][1]
 

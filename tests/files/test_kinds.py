@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.files.samples import REFUSED, TAKEN, zipped
 
 from palaver.errors import FileRefused, InvalidInput
 from palaver.files.kinds import DOCX, ZIP, check_name, checked, decoded, sniff
+from tests.files.samples import REFUSED, TAKEN, zipped
 
 
 @pytest.mark.parametrize("ending", TAKEN)

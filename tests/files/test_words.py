@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.files.samples import LETTER, SHEET, SLIDES, TAKEN, WORD, docx, pdf, zipped
 
 from palaver.errors import FileRefused
 from palaver.files import sandbox
 from palaver.files.kinds import DOCX, ODT, PDF, PPTX, XLSX
 from palaver.files.texts import MAX_CHARACTERS
+from tests.files.samples import LETTER, SHEET, SLIDES, TAKEN, WORD, docx, pdf, zipped
 
 pytestmark = pytest.mark.process  # each file is read in one
 

@@ -10,8 +10,7 @@ from palaver import Agent, Scope
 from palaver.errors import InvalidInput
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 AGENTS = {
     "planner": Agent(instructions="You plan.", model="plans"),

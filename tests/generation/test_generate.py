@@ -25,8 +25,7 @@ from palaver.errors import (
 from palaver.ports.models import ToolSpec
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say, too_long
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"x" * 4_000
 

@@ -9,8 +9,7 @@ import pytest
 from palaver.context.client_history import read_client_history
 from palaver.errors import InvalidInput
 from palaver.testing.providers import LoopbackProvider
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 
 def turns(n: int) -> list[dict[str, str]]:

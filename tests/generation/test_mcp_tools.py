@@ -12,9 +12,8 @@ import uvicorn
 from palaver import MCPTools, ToolCall
 from palaver.generation.tools import Toolbox
 from palaver.testing.providers import LoopbackProvider, Say
-
-from .conftest import Opener
-from .mcp_server import server
+from tests.generation.conftest import Opener
+from tests.generation.mcp_server import server
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 

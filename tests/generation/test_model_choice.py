@@ -14,8 +14,7 @@ from palaver.models.context_windows import default_budget, window_of
 from palaver.models.offline.chat import NOTHING, NOTICE, is_echo
 from palaver.testing import HashEmbedder, ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say
-
-from .conftest import Opener, Traces
+from tests.generation.conftest import Opener, Traces
 
 
 def scripted(*names: str, answers: int = 4) -> dict[str, ScriptedModel]:

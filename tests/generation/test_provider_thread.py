@@ -13,8 +13,7 @@ from palaver import Conversation, Scope
 from palaver.conversations.contexts import Contexts
 from palaver.errors import ModelRefused
 from palaver.testing.providers import Fail, LoopbackProvider, Say, previous_missing, too_long
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 
 def previous(provider: LoopbackProvider) -> list[str | None]:

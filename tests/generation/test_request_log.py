@@ -20,8 +20,7 @@ from palaver.ports.models import ModelEvent
 from palaver.testing import ScriptedModel
 from palaver.testing.kit import eventually
 from palaver.testing.providers import Fail, LoopbackProvider, Say
-
-from .conftest import Opener, Traces
+from tests.generation.conftest import Opener, Traces
 
 WORD = "zqxvbnmkjhgf"
 

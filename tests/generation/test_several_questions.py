@@ -16,8 +16,7 @@ from palaver.model import ToolCall
 from palaver.ports.models import CallReady, Finished, ModelEvent, Started, TextDelta
 from palaver.testing import ScriptedModel
 from palaver.testing.providers import LoopbackProvider
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 QUESTION = re.compile(r"question-\d+")
 

@@ -11,8 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from palaver.conversations.internals import components_of
 from palaver.errors import ModelRefused
 from palaver.testing.providers import Fail, LoopbackProvider, Say
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 WORD = "zqxvbnmkjhgf"
 

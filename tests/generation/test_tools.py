@@ -18,8 +18,7 @@ from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.generation.tools import Toolbox, shorten_result
 from palaver.testing import FakeClock, ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
-
-from .conftest import Opener
+from tests.generation.conftest import Opener
 
 
 def look_up(word: str) -> str:

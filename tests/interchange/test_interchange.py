@@ -1,6 +1,6 @@
 """Conversations as lines of JSON: what the file looks like, and what a reader makes of a bad one.
 
-That nothing is lost from one database to another is in the conformance kit, under `carrying`.
+That nothing is lost from one database to another is in the conformance kit, under `export_import`.
 """
 
 from __future__ import annotations

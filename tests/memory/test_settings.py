@@ -16,6 +16,8 @@ from palaver.interchange.jsonl import export_lines, import_dump, read_dumps
 from palaver.model import Scope
 from palaver.ports.queries import ConversationSpec
 
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
+
 MISSPELT = {
     "redcat": "redact",
     "Redact": "redact",

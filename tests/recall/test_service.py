@@ -20,8 +20,9 @@ from palaver.recall import ranking
 from palaver.recall.scoring import Scores
 from palaver.recall.service import RecallLimits
 from palaver.testing import HashEmbedder
+from tests.support.memory import talk_on, url
 
-from .helpers import talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 PEANUTS = "I am allergic to peanuts and hazelnuts."
 

@@ -15,8 +15,9 @@ from palaver.conversations.internals import components_of
 from palaver.errors import PalaverError
 from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
+from tests.support.memory import url
 
-from .helpers import url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 STEPS = 60
 SAYINGS = (

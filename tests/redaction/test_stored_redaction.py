@@ -11,8 +11,9 @@ import palaver
 from palaver import Conversation, Store
 from palaver.core.validation import MAX_CONTENT
 from palaver.errors import InvalidInput, StreamSealed, TooLarge
+from tests.support.memory import talk_on, traces, url
 
-from .helpers import talk_on, traces, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 CARD, MAIL = "4111 1111 1111 1111", "ada.lovelace@example.com"
 SECRETS = (CARD, MAIL)

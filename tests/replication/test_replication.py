@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from tests import postgres_server
-from tests.conftest import migrate_for_tests
-from tests.postgres_server import DURABLE, Server
 
 import palaver
 from palaver import Conversation
 from palaver.errors import DatabaseReadOnly, EngineUnavailable
+from tests.conftest import migrate_for_tests
+from tests.support import postgres_server
+from tests.support.postgres_server import DURABLE, Server
 
 WRITERS = 8
 SECONDS = 60

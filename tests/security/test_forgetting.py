@@ -14,12 +14,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.files.samples import docx
 
 import palaver
 from palaver import Conversation, Scope, Store, Turn
 from palaver.conversations.internals import components_of, conversation_of, services_of
 from palaver.testing.fakes import HashEmbedder
+from tests.files.samples import docx
 
 pytestmark = pytest.mark.costly
 

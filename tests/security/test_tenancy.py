@@ -302,7 +302,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "conversation": gets_another_one,
 }
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
-HOUSEKEEPING = {"scoped", "settle", "signed_in"}
+HOUSEKEEPING = {"aclose", "scoped", "settle", "signed_in"}
 
 
 def test_every_verb_of_a_store_has_a_case() -> None:

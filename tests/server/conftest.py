@@ -16,15 +16,15 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from tests import postgres_server
-from tests.conftest import migrate_for_tests
-from tests.postgres_server import Server
 
 from palaver.conversations.api_keys import create_key
 from palaver.model import Scope
 from palaver.server.app import create_app
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
+from tests.conftest import migrate_for_tests
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
 

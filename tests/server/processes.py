@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.server.conftest import PATIENCE
 
 from palaver.core.identity import new_id
 from palaver.testing.providers import LoopbackProvider
+from tests.server.conftest import PATIENCE
 
 # How long a writer that was killed is waited for. One that lives says so three times in it.
 LEASE = 10.0

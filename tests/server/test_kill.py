@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 import httpx
-from tests.server.conftest import PATIENCE, Sent, events, ok, text_of, until
-from tests.server.processes import serving, wait_until
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import PATIENCE, Sent, events, ok, text_of, until
+from tests.server.processes import serving, wait_until
 
 WORDS = [f"word{n} " for n in range(60)]
 WHOLE = "".join(WORDS)

@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
-from tests.server.processes import wait_until
 
 from palaver.conversations.internals import components_of
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import ON_BOTH, PATIENCE, Running, events, ok, running, until
+from tests.server.processes import wait_until
 
 
 def address(server: Running) -> tuple[str, int]:

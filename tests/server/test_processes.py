@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.server.conftest import Sent, events, ok, text_of, until
-from tests.server.processes import Process, serving, wait_until
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import Sent, events, ok, text_of, until
+from tests.server.processes import Process, serving, wait_until
 
 WORDS = [f"word{n} " for n in range(60)]
 WHOLE = "".join(WORDS)

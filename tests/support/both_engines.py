@@ -1,7 +1,7 @@
-"""A store on a real database, without a worker of its own: `settle()` does the work, so that a test knows when.
+"""Tests that run on both engines: mark them `both_engines` and use the fixture `engine`.
 
-Every test here runs on both engines, unless it is marked as being about the SQLite file. One that is `long_on_postgres`
-has its Postgres form among the slow ones.
+A test marked `sqlite_file` runs on SQLite alone; the Postgres form of one marked `long_on_postgres` is slow. The
+store has no background worker: `settle()` does the work, so that a test knows when.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import pytest
 
 import palaver
 from palaver import Store
-
-from .helpers import ELSEWHERE, url
+from tests.support.memory import ELSEWHERE, url
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("both_engines") is None:
+        return
     only = metafunc.definition.get_closest_marker("sqlite_file")
     long = metafunc.definition.get_closest_marker("long_on_postgres")
     postgres = pytest.param("postgres", marks=pytest.mark.slow) if long else "postgres"
     metafunc.parametrize("engine", ["sqlite"] if only else ["sqlite", postgres], indirect=True)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Which engine `url(tmp_path)` leads to."""
     if request.param == "postgres":

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 READER = "palaver.files.child"
 WAYS = {
     "process": {"subprocess", "create_subprocess_exec", "create_subprocess_shell", "fork"},

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests import postgres_server
-
 from palaver import Conversation, Summary, Turn
+from tests.support import postgres_server
 
 BATCH = 1_000
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
-from tests import postgres_server
-from tests.postgres_server import Server
+
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 START_SECONDS = 20
 CONFIGURATION = """

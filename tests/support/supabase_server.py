@@ -19,7 +19,8 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import jwt
-from tests.postgres_server import free_port
+
+from tests.support.postgres_server import free_port
 
 PACKAGES = ("@supabase/lite@0.10.0", "@hono/node-server@1.19.18", "postgres@3.4.9")
 LAUNCHER = Path(__file__).with_name("supabase_lite.mjs")

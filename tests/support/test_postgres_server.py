@@ -6,8 +6,9 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from tests import postgres_server
-from tests.postgres_server import Server
+
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 
 async def test_a_database_is_copied_from_one_that_was_migrated_once(postgres: Server) -> None:

@@ -14,9 +14,6 @@ from typing import Any
 
 import apsw
 import pytest
-from tests import postgres_server
-from tests.postgres_server import Server
-from tests.upgrades.make import KEPT, KEY, OWNER, make_postgres
 from typer.testing import CliRunner
 
 import palaver
@@ -27,6 +24,9 @@ from palaver.engines.postgres import migrate, transports
 from palaver.engines.sqlite import embeddings
 from palaver.engines.sqlite.connection import APPLICATION_ID
 from palaver.testing import HashEmbedder
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
+from tests.upgrades.make import KEPT, KEY, OWNER, make_postgres
 
 Vectors = Callable[[], Awaitable[dict[str, int]]]
 HERE = Path(__file__).parent

@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 import pytest
-from tests import postgres_server
-from tests.postgres_server import DURABLE, Server
 
 import palaver
 from palaver.engines.postgres import migrate, transports
 from palaver.errors import DatabaseFull, DatabaseReadOnly, EngineUnavailable, StoreClosed
+from tests.support import postgres_server
+from tests.support.postgres_server import DURABLE, Server
 
 WRITERS = 4
 

@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import pytest
-from tests import pgbouncer, postgres_server
-from tests.pgbouncer import Bouncer
-from tests.postgres_server import Server
 
 import palaver
 from palaver import Conversation, Event, Store
 from palaver.engines.postgres import transports
 from palaver.testing import GUARANTEES, DatabaseAt, Guarantee
+from tests.support import pgbouncer, postgres_server
+from tests.support.pgbouncer import Bouncer
+from tests.support.postgres_server import Server
 
 PATIENCE = 30
 # Guarantees that depend on connections: consecutive transactions, streams, the log and its readers, snapshots, scopes.

@@ -9,7 +9,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import postgres_server
 
 import palaver
 from palaver import Scope
@@ -19,6 +18,7 @@ from palaver.conversations.internals import components_of
 from palaver.engines.postgres import migrate, transports
 from palaver.testing.rls_probe import attack
 from palaver.testing.tenant_fixture import NoAttack, tables
+from tests.support import postgres_server
 
 WORD = "zqbcdfghjklmnp"
 SUPABASE = """

@@ -9,11 +9,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import postgres_server
 
 import palaver
 from palaver.engines.postgres import migrate, transports
 from palaver.errors import DatabaseTooNew, SchemaMissing
+from tests.support import postgres_server
 
 # It cannot begin with the tenant, and no result depends on it (see the migration).
 NEAREST = "embeddings_nearest_384"

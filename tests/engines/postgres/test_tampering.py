@@ -11,11 +11,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.test_tampering import fill
 
 import palaver
 from palaver import Scope, Store
 from palaver.conversations.internals import conversation_of
+from tests.audit.test_tampering import fill
 
 PROVED = ("turns", "events", "conversations")
 OF_THIS_DATABASE = "a number of this database, or a figure that is made from the rows: a copy elsewhere has others"

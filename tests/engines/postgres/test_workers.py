@@ -9,13 +9,12 @@ import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
-from tests import postgres_server
-
 import palaver
 from palaver import Scope
 from palaver.conversations.internals import components_of
 from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
+from tests.support import postgres_server
 
 # A worker that claims its job, prints that, and never finishes.
 STUCK = """
@@ -83,7 +82,7 @@ async def test_many_workers_do_every_job_once_for_every_tenant(postgres_url: str
             assert spans
             assert len(spans) == len(set(spans)), "two workers wrote the same summary"
             await talk.verify()
-        assert await workers[0].engine.next_job() is None
+        assert await components_of(workers[0]).engine.next_job() is None
 
 
 async def test_settle_waits_for_its_own_tenant_and_for_no_other(postgres_url: str) -> None:

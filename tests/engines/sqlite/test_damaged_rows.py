@@ -9,14 +9,14 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.test_tampering import columns, copied, opened, verdict, writing
-from tests.test_tampering import original as original
 
 import palaver
 from palaver import Conversation, Store
 from palaver.conversations.internals import conversation_of
 from palaver.errors import PalaverError, RowUnreadable
 from palaver.testing import FakeClock
+from tests.audit.test_tampering import columns, copied, opened, verdict, writing
+from tests.audit.test_tampering import original as original
 
 DAMAGES = {"no JSON": "'z\"secret\":1}'", "no text": "CAST(x'736563726574e96c6c6f' AS TEXT)"}
 # In the others any text can be read, and `verify` sees that it is another (see test_tampering).

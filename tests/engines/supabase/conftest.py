@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests import postgres_server, supabase_server
-from tests.conftest import migrate_for_tests
-from tests.postgres_server import Server
-from tests.supabase_server import Lite
 
 import palaver
 from palaver.conversations.store import Store
 from palaver.engines.postgres import migrate
+from tests.conftest import migrate_for_tests
+from tests.support import postgres_server, supabase_server
+from tests.support.postgres_server import Server
+from tests.support.supabase_server import Lite
 
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
 

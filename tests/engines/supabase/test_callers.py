@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.over_supabase.conftest import Project
 
 from palaver.conversations import sessions
 from palaver.conversations.internals import components_of, sessions_of
 from palaver.conversations.store import Store
+from tests.engines.supabase.conftest import Project
 
 
 def session_of(store: Store, token: sessions.Token) -> sessions.Session:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.over_supabase.conftest import Project
 
 from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine
 from palaver.model import Scope
 from palaver.testing import GUARANTEES, Guarantee
+from tests.engines.supabase.conftest import Project
 
 # Signed-in users depend on the database's clock, which no guarantee can set; their ids are UUIDs; and they have no
 # access to keys and seals.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.over_supabase.conftest import Project
 
 from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.errors import InvalidInput, PermissionDenied
+from tests.engines.supabase.conftest import Project
 
 WRITING: dict[str, dict[str, Any]] = {
     "add_job": {"conversation": "", "kind": "compact"},
@@ -54,8 +54,8 @@ async def test_a_token_that_may_read_changes_nothing(project: Project) -> None:
                 with pytest.raises(PermissionDenied) as problem:
                     await rpc(reader, function, **args)
                 assert problem.value.right == "write", function
-            assert await reader.engine.claim_job(1_000_000) is None
+            assert await components_of(reader).engine.claim_job(1_000_000) is None
             await reader.settle()  # returns at once: jobs are left to other callers
             assert [turn.text for turn in await (await reader.find("k")).history()] == ["hello"]
         await writer.settle()
-        assert (await writer.engine.health()).waiting == 0
+        assert (await components_of(writer).engine.health()).waiting == 0

@@ -11,15 +11,15 @@ from typing import Any
 
 import httpx
 import pytest
-from tests import postgres_server
-from tests.over_supabase.conftest import Project
-from tests.supabase_server import user_id
 
 import palaver
 from palaver import InvalidInput, PermissionDenied, Scope, TokenRefused
 from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine, is_secret
+from tests.engines.supabase.conftest import Project
+from tests.support import postgres_server
+from tests.support.supabase_server import user_id
 
 
 def client_of(store: Store) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import postgres_server, supabase_server
-from tests.over_supabase.conftest import Project
-from tests.supabase_server import user_id
 
+from palaver.conversations.internals import components_of
 from palaver.core.identity import canonical_json, new_id
 from palaver.engines.postgres import migrate
+from tests.engines.supabase.conftest import Project
+from tests.support import postgres_server, supabase_server
+from tests.support.supabase_server import user_id
 
 ADA, BOB, EVE = user_id("ada"), user_id("bob"), user_id("eve")
 PUT = "INSERT INTO storage.objects (bucket_id, name) VALUES ('chat-attachments', $1)"
@@ -162,10 +163,10 @@ async def test_a_file_is_stored_read_shared_and_forgotten(project: Project) -> N
         assert await (await bob.get(talk.id)).read_attachment(file.id) == b"bytes"
         await talk.verify()
         with pytest.raises(Exception, match=r"no attachment|refuses"):
-            await eve.blobs.get(path)
-        await eve.blobs.delete(path)  # she cannot see it, so there is nothing to remove
-        assert await ada.blobs.get(path) == b"bytes"
+            await components_of(eve).blobs.get(path)
+        await components_of(eve).blobs.delete(path)  # she cannot see it, so there is nothing to remove
+        assert await components_of(ada).blobs.get(path) == b"bytes"
         await talk.forget(turn.id)
         assert await seen(project.database, ADA) == []
         with pytest.raises(Exception, match="no attachment"):
-            await ada.blobs.get(path)
+            await components_of(ada).blobs.get(path)

@@ -13,8 +13,9 @@ from palaver import Store, Summary, Turn
 from palaver.conversations.internals import components_of
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS
+from tests.support.memory import Broken, Gate, Stuck, Watched, spans, talk_on, url
 
-from .helpers import Broken, Gate, Stuck, Watched, spans, talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 LONG = "This sentence has about ten tokens in it, more or less. " * 80
 

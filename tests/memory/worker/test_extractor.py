@@ -11,8 +11,9 @@ import pytest
 
 import palaver
 from palaver.model import Turn
+from tests.support.memory import talk_on, url
 
-from .helpers import talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 
 class Proposer:

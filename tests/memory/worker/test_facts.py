@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 import palaver
 from palaver import Store
+from tests.support.memory import talk_on, url
 
-from .helpers import talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 
 async def test_facts_are_kept_only_where_the_conversation_asks_for_them(store: Store) -> None:

@@ -13,8 +13,9 @@ from palaver import Conversation, Store
 from palaver.core.turn_draft import TurnDraft, content_hash
 from palaver.errors import ConversationGone, InvalidInput, TurnGone
 from palaver.testing import FakeClock
+from tests.support.memory import spans, talk_on, traces, url
 
-from .helpers import spans, talk_on, traces, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 SAID = "We decided that project Quetzal{n} begins on day {n}."
 

@@ -10,10 +10,9 @@ import pytest
 import palaver
 from palaver.context.explain import Explanation
 from palaver.memory.compaction import FAN_OUT
+from tests.support.memory import Watched, spans, talk_on, url
 
-from .helpers import Watched, spans, talk_on, url
-
-pytestmark = pytest.mark.costly
+pytestmark = [pytest.mark.costly, pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 TURNS = 10_000
 PROBES = {7: "The cellar key hangs behind the blue clock.", 5_001: "My aunt Wilhelmina keeps nine llamas."}

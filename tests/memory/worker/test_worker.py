@@ -20,8 +20,9 @@ from palaver.memory.worker.throttle import BackgroundThrottle, CooperativePause
 from palaver.ports.jobs import JOB_KINDS, Job
 from palaver.testing import FakeClock, HashEmbedder
 from palaver.testing.kit import eventually
+from tests.support.memory import Gate, Watched, spans, talk_on, traces, url
 
-from .helpers import Gate, Watched, spans, talk_on, traces, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 SECRET = "zqvblxkmtrwp"
 

@@ -12,8 +12,9 @@ import palaver
 from palaver import Conversation, Store
 from palaver.errors import InvalidInput, TooLarge
 from palaver.testing import HashEmbedder
+from tests.support.memory import Gate, talk_on, url
 
-from .helpers import Gate, talk_on, url
+pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 WISH = "Always answer in French."
 

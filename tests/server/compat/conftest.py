@@ -9,11 +9,11 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from tests.server.conftest import Running, running
 
 from palaver import Turn
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider
+from tests.server.conftest import Running, running
 
 FAST = {"titles": False, "retry_pause": 0.001}
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests import node
-from tests.faces.conftest import on_each_engine, thread, turns_of
-from tests.server.conftest import Running, running
 
 import palaver
 from palaver.testing.providers import Fail, LoopbackProvider, Say
+from tests.server.compat.conftest import on_each_engine, thread, turns_of
+from tests.server.conftest import Running, running
+from tests.support import node
 
 SDK = ("ai@7.0.169",)
 SCRIPT = Path(__file__).with_name("ai_sdk.mjs")

@@ -7,11 +7,11 @@ from typing import Any
 
 import anthropic
 import pytest
-from tests.faces.conftest import claude_of, conversations, on_each_engine, thread, turns_of
-from tests.faces.test_openai_chat import PIXEL, look_up
-from tests.server.conftest import Running, events, running
 
 from palaver.testing.providers import Fail, LoopbackProvider, Say
+from tests.server.compat.conftest import claude_of, conversations, on_each_engine, thread, turns_of
+from tests.server.compat.test_openai_chat import PIXEL, look_up
+from tests.server.conftest import Running, events, running
 
 WEATHER: Any = {"name": "weather", "description": "The weather", "input_schema": {"type": "object", "properties": {}}}
 

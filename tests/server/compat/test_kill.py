@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from tests.server.conftest import ok
-from tests.server.processes import serving, wait_until
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import ok
+from tests.server.processes import serving, wait_until
 
 WORDS = [f"word{n} " for n in range(60)]
 HALF = "".join(WORDS[:30])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from tests.faces.conftest import conversations, thread
-from tests.server.conftest import Running
 
 from palaver.testing.providers import LoopbackProvider
+from tests.server.compat.conftest import conversations, thread
+from tests.server.conftest import Running
 
 HI = {"role": "user", "content": "Hi"}
 SAYS: Any = {"model": "chat", "messages": [HI]}

@@ -16,10 +16,10 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from tests.faces.conftest import on_each_engine, turns_of
-from tests.server.conftest import Running
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.compat.conftest import on_each_engine, turns_of
+from tests.server.conftest import Running
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import openai
 import pytest
-from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
-from tests.server.conftest import Running, running
 
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.testing.providers import Fail, LoopbackProvider, Say
+from tests.server.compat.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
+from tests.server.conftest import Running, running
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WEATHER = {

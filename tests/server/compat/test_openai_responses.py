@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 import openai
 import pytest
-from tests.faces.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
-from tests.server.conftest import Running, running
 
 from palaver.testing.providers import Fail, LoopbackProvider, Say
+from tests.server.compat.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
+from tests.server.conftest import Running, running
 
 WEATHER: Any = {
     "type": "function",

@@ -8,10 +8,10 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from tests.faces.conftest import conversations, thread
-from tests.server.conftest import Running
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.compat.conftest import conversations, thread
+from tests.server.conftest import Running
 
 HI: Any = {"role": "user", "content": "Hi"}
 SCHEMA: Any = {

@@ -11,11 +11,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from tests.server.conftest import Running
 
 from palaver.testing.providers import LoopbackProvider, Say
-
-from .conftest import gpt_of, on_each_engine
+from tests.server.compat.conftest import gpt_of, on_each_engine
+from tests.server.conftest import Running
 
 ASKERS = 6
 QUESTION = re.compile(r"question-\d+")

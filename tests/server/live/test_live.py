@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import Running, Sent, events, ok, running, text_of, until
 
 import palaver.sync
 from palaver.errors import EngineUnavailable, StoreClosed
 from palaver.server.live.channel import ChannelHub, Closed
 from palaver.server.live.frames import FeedPosition
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import Running, Sent, events, ok, running, text_of, until
 
 WORDS = [f"word{n} " for n in range(40)]
 WHOLE = "".join(WORDS)

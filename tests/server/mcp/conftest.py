@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.assistants.helpers import Calls
 
 import palaver
 from palaver.conversations.store import Store
+from tests.server.mcp.helpers import Calls
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.assistants.helpers import call, in_process
 
 import palaver
 from palaver.models.tokens import BpeCounter, MarginCounter
 from palaver.server.mcp import schemas
 from palaver.server.mcp.budgeted_text import ToolAnswer, fit_pieces
 from palaver.server.mcp.tools import build_history_page, fit_recalled
+from tests.server.mcp.helpers import call, in_process
 
 COUNTERS = (BpeCounter(), BpeCounter("cl100k_base"), MarginCounter())
 WHEN = datetime(2026, 11, 15, 10, 1, 2, 3, UTC)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import node
-from tests.assistants.profile import with_fixtures
-from tests.server.conftest import Running, ok, running
 
 from palaver.server.mcp import protocol
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import Running, ok, running
+from tests.server.mcp.profile import with_fixtures
+from tests.support import node
 
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
@@ -81,7 +81,7 @@ def test_every_scenario_that_applies_passes(profile: Running, tmp_path: Path, re
 
 
 def test_the_page_names_what_does_not_apply() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
     assert TASKS in page
     assert all(name.startswith("tasks-") for name in WITHOUT), "say it in docs/mcp.md too"
 

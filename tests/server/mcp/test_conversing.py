@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 from mcp.client.client import Client
-from tests.assistants.helpers import ERAS, call, over_http, over_stdio
-from tests.server.conftest import Running, running
-from tests.server.processes import serving, wait_until
 
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import Running, running
+from tests.server.mcp.helpers import ERAS, call, over_http, over_stdio
+from tests.server.processes import serving, wait_until
 
 
 async def first_half(client: Client) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
-from tests.assistants.helpers import Calls
 
 from palaver.conversations.store import Store
 from palaver.server.mcp import resources
+from tests.server.mcp.helpers import Calls
 
 ON_BOTH = pytest.mark.usefixtures("database_url")
 

@@ -11,8 +11,6 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceUpdatedNotification
-from tests.assistants.helpers import PATIENCE, call, in_process, over_http, over_stdio
-from tests.server.conftest import Running, ok, running
 
 import palaver
 from palaver.conversations.api_keys import hash_of, revoke_key
@@ -20,6 +18,8 @@ from palaver.model import Scope
 from palaver.ports.engine import KEY_ID
 from palaver.server.mcp import protocol
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import Running, ok, running
+from tests.server.mcp.helpers import PATIENCE, call, in_process, over_http, over_stdio
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/")  # the SDK calls the older way old
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.assistants.helpers import Calls, call, in_process, refusal
 
 from palaver.conversations.store import Store
 from palaver.model import READ, WRITE, Scope
 from palaver.server.mcp import resources
 from palaver.server.mcp.tools import TOOLS
+from tests.server.mcp.helpers import Calls, call, in_process, refusal
 
 ON_BOTH = pytest.mark.usefixtures("database_url")
 
@@ -32,7 +32,7 @@ async def test_every_tool_says_what_it_is_takes_and_answers(client: Calls) -> No
 
 
 def test_the_page_names_every_tool_and_address() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
     assert [face.name for face in TOOLS if f"`{face.name}`" not in page] == []
     assert [uri for uri in resources.TEMPLATES if f"`{uri}`" not in page] == []
 

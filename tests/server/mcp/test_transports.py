@@ -14,12 +14,12 @@ import httpx
 import jwt
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.assistants.helpers import Calls, call, over_http, over_stdio, refusal
-from tests.server.conftest import Running, running
 
 from palaver.conversations.store import Store
 from palaver.server.mcp import endpoint, protocol, tools
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import Running, running
+from tests.server.mcp.helpers import Calls, call, over_http, over_stdio, refusal
 
 SECRET = "x" * 32
 MODERN = {

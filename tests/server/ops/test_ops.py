@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.server.conftest import Running, events, ok, running, until
 
 from palaver.conversations.internals import components_of
 from palaver.errors import EngineUnavailable, InvalidInput
@@ -25,6 +24,7 @@ from palaver.server.ops import logs
 from palaver.server.ops.readiness import describe_problems
 from palaver.server.settings import ServerSettings, read_settings
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import Running, events, ok, running, until
 
 TOKEN = "a-token-for-those-who-watch-the-server"
 SECRET = "x" * 32

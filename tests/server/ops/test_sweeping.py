@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.cli.conftest import running as command
-from tests.server.conftest import ON_BOTH, PATIENCE, Running, ok, running
 
 import palaver
 from palaver.conversations.internals import components_of
 from palaver.errors import DatabaseFull, InvalidInput
 from palaver.server.settings import ServerSettings, read_settings
+from tests.cli.conftest import running as command
+from tests.server.conftest import ON_BOTH, PATIENCE, Running, ok, running
 
 SECRET = "the heron nests at midnight"
 

@@ -12,9 +12,6 @@ from urllib.parse import urlsplit
 import httpx
 import jwt
 import pytest
-from tests.files.bucket import bucket, endpoint  # noqa: F401
-from tests.files.samples import REFUSED, TAKEN, pdf, zipped
-from tests.server.conftest import Running, ok, running
 
 from palaver.conversations.api_keys import revoke_key
 from palaver.conversations.internals import components_of
@@ -23,6 +20,9 @@ from palaver.server.auth import Caller
 from palaver.server.rest.attachments import content_disposition
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider
+from tests.files.bucket import bucket, endpoint  # noqa: F401
+from tests.files.samples import REFUSED, TAKEN, pdf, zipped
+from tests.server.conftest import Running, ok, running
 
 PNG = TAKEN["png"][1]
 

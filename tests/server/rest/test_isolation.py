@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import Running, ok, running
 
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS, Operation
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import Running, ok, running
 
 BODIES: dict[str, Any] = {
     "append_turn": {"role": "user", "content": "x"},

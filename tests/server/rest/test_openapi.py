@@ -18,11 +18,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.server.conftest import PATIENCE, Running, ok, running
 
 from palaver.server.app import create_app
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS
 from palaver.server.settings import ServerSettings
+from tests.server.conftest import PATIENCE, Running, ok, running
 
 DOCUMENT = create_app(ServerSettings()).openapi()
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import ok, running
 
 from palaver.audit.seals import seal_everything
 from palaver.errors import EngineError, EngineUnavailable
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import ok, running
 
 QUIET = {"titles": False}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import Running, events, ok, running
 
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.server.conftest import Running, events, ok, running
 
 
 @pytest.fixture

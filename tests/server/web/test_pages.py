@@ -12,12 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.conftest import running
 
 from palaver.server.settings import ServerSettings
 from palaver.server.web import pages
+from tests.server.conftest import running
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WEB = ROOT / "web"
 BUDGET = 180_000  # bytes of JavaScript of the first view, packed
 

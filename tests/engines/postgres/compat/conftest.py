@@ -9,11 +9,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import postgres_server
-from tests.conftest import migrate_for_tests
-from tests.postgres_server import Server
 
 from palaver.engines.postgres import compat
+from tests.conftest import migrate_for_tests
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 SUPABASE_ROLES = """
 DO $$

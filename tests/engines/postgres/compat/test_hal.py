@@ -9,10 +9,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.compat.conftest import Opener, Program, anonymous, application, signed_in
 
 import palaver
 from palaver.engines.postgres import compat
+from tests.engines.postgres.compat.conftest import Opener, Program, anonymous, application, signed_in
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 IMAGE = {

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import postgres_server
 from typer.testing import CliRunner, Result
 
 import palaver
 from palaver.cli import app
+from tests.support import postgres_server
 
 PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 IMAGE = {

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from tests.compat.conftest import Opener, Program, anonymous, application, signed_in
 
 import palaver
 from palaver.conversations.internals import components_of
 from palaver.errors import ConversationGone
+from tests.engines.postgres.compat.conftest import Opener, Program, anonymous, application, signed_in
 
 # The SQL that PostgREST makes of .insert(row) and of .insert([row, row]).
 INSERT = """

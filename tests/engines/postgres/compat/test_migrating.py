@@ -10,15 +10,15 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests import postgres_server
-from tests.compat.conftest import SUPABASE_ROLES, application
-from tests.conftest import migrate_for_tests
-from tests.postgres_server import Server
 from typer.testing import CliRunner, Result
 
 import palaver
 from palaver.cli import app
 from palaver.engines.postgres import compat, migrate
+from tests.conftest import migrate_for_tests
+from tests.engines.postgres.compat.conftest import SUPABASE_ROLES, application
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 SESSION = "6f1c3a52-3c9e-4a56-9f0e-1d2c3b4a5968"
 
@@ -187,7 +187,7 @@ async def test_binding_the_anonymous_role_is_warned_of(empty_database: str) -> N
     await postgres_server.execute(empty_database, SUPABASE_ROLES)
     done = await run("migrate", "--db", empty_database, "--compat", "hal", "--anon-tenant", "kiosk")
     assert done.exit_code == 0, done.output
-    assert "Whoever has the public key" in done.stderr
+    assert "Anyone with the public key" in done.stderr
     (row,) = await fetch(empty_database, "SELECT (palaver.anonymous()).tenant")
     assert row["tenant"] == "kiosk"
 
