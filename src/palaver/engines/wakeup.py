@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 
 from palaver.errors import StoreClosed
 
@@ -52,23 +51,26 @@ class WakeupHub(ABC):
         """Return the name under which the subscribers of a conversation are kept."""
         return conversation
 
-    @asynccontextmanager
-    async def watch(self, conversation: str) -> AsyncIterator[Waker]:
+    def watch(self, conversation: str) -> Subscription:
         """Subscribe to a conversation. Subscribers of `JOBS` are woken only by commits of this process."""
+        return Subscription(self, conversation)
+
+    def _add(self, conversation: str) -> Waker:
         if self._closed:
             raise StoreClosed
-        waker, name = Waker(), self._name(conversation)
-        self._wakers.setdefault(name, set()).add(waker)
+        waker = Waker()
+        self._wakers.setdefault(self._name(conversation), set()).add(waker)
         if conversation != JOBS and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow(), name="palaver-watch")
-        try:
-            yield waker
-        finally:
-            self._wakers[name].discard(waker)
-            if not self._wakers[name]:
-                del self._wakers[name]
-            if not self._wakers.keys() - {JOBS}:
-                await self._stop_following()
+        return waker
+
+    async def _remove(self, conversation: str, waker: Waker) -> None:
+        name = self._name(conversation)
+        self._wakers[name].discard(waker)
+        if not self._wakers[name]:
+            del self._wakers[name]
+        if not self._wakers.keys() - {JOBS}:
+            await self._stop_following()
 
     async def close(self) -> None:
         """Make every subscriber raise StoreClosed."""
@@ -101,3 +103,20 @@ def call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None
         loop.call_soon_threadsafe(call)
     except RuntimeError:
         pass  # that loop is closed, and its subscribers are gone with it
+
+
+class Subscription:
+    """The block of one subscriber.
+
+    Not an async generator: at exit the event loop closes all of those at once, while its user is still in the block.
+    """
+
+    def __init__(self, hub: WakeupHub, conversation: str) -> None:
+        self._hub, self._conversation = hub, conversation
+
+    async def __aenter__(self) -> Waker:
+        self._waker = self._hub._add(self._conversation)
+        return self._waker
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self._hub._remove(self._conversation, self._waker)
