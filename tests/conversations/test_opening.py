@@ -1,4 +1,4 @@
-"""Opening and closing a store, when somebody is cancelled meanwhile: nothing stays open."""
+"""A store that is cancelled while it opens or closes leaves nothing open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import asyncpg
 import pytest
 
 import palaver
-from palaver.engines.sqlite import connection, writer
 from palaver.testing.kit import eventually
 
 THREAD = "palaver-writer"
@@ -26,27 +25,24 @@ def left_open(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no list of open files here")
-async def test_who_is_cancelled_while_a_file_is_opened_leaves_nothing_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def prepare_slowly(*arguments: Any) -> apsw.Connection:
-        begun.set()
-        go_on.wait()
-        return connection.prepare(*arguments)
-
-    monkeypatch.setattr(writer, "prepare", prepare_slowly)
-    store = palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False)
+async def test_cancelling_while_a_file_is_opened_leaves_nothing_open(tmp_path: Path) -> None:
+    lock = apsw.Connection(f"{tmp_path}/a.db")
+    lock.execute("BEGIN EXCLUSIVE")  # so that opening it takes until the end of this transaction
+    before = len(left_open(tmp_path))
+    store = palaver.open(f"sqlite:///{tmp_path}/a.db?busy_timeout=60000", embedder=None, worker=False)
     opening = asyncio.create_task(store.__aenter__())
-    await asyncio.to_thread(begun.wait)
+
+    async def has_begun() -> bool:
+        return len(left_open(tmp_path)) > before
+
+    await eventually(has_begun)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    go_on.set()
+    lock.close()
 
     async def nothing_is_open() -> bool:
-        there = (tmp_path / "a.db").exists()  # so that it was opened
+        there = (tmp_path / "a.db").stat().st_size > 0  # so that it was opened
         return there and not left_open(tmp_path) and all(one.name != THREAD for one in threading.enumerate())
 
     await eventually(nothing_is_open)

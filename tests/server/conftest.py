@@ -22,6 +22,7 @@ from palaver.model import Scope
 from palaver.server.app import create_app
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
+from palaver.server.web.pages import STATIC
 from tests.conftest import migrate_for_tests
 from tests.support import postgres_server
 from tests.support.postgres_server import Server
@@ -53,8 +54,10 @@ class Running:
 
 
 @contextmanager
-def running(settings: ServerSettings) -> Iterator[Running]:
-    app = create_app(settings)
+def running(
+    settings: ServerSettings, *, protocol: type[KeepAliveProtocol] = KeepAliveProtocol, web: Path = STATIC
+) -> Iterator[Running]:
+    app = create_app(settings, web)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     loops: list[asyncio.AbstractEventLoop] = []
@@ -68,7 +71,7 @@ def running(settings: ServerSettings) -> Iterator[Running]:
 
     config = uvicorn.Config(
         app,
-        http=KeepAliveProtocol,
+        http=protocol,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -147,10 +147,15 @@ def _is_of_a_body(record: logging.LogRecord) -> bool:
     ids="silence first-headers second-headers refused-body".split(),
 )
 def test_a_connection_that_never_becomes_a_request_is_closed(
-    settings: Callable[..., ServerSettings], monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes
+    settings: Callable[..., ServerSettings], head: bytes, more: bytes
 ) -> None:
-    monkeypatch.setattr(KeepAliveProtocol, "check_seconds", 0.1)
-    with running(settings()) as server, socket.create_connection(address(server), timeout=PATIENCE) as line:
+    class Impatient(KeepAliveProtocol):
+        check_seconds = 0.1
+
+    with (
+        running(settings(), protocol=Impatient) as server,
+        socket.create_connection(address(server), timeout=PATIENCE) as line,
+    ):
         line.sendall(head + more)
         with suppress(ConnectionError):  # which is as good an end as any
             while line.recv(65_536):
@@ -158,16 +163,14 @@ def test_a_connection_that_never_becomes_a_request_is_closed(
                     line.sendall(more[:1])
 
 
-def test_readers_and_idle_connections_are_not_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is one whose request was still on its way at the look before."""
+def test_readers_and_idle_connections_are_not_closed(settings: Callable[..., ServerSettings]) -> None:
+    """Nor is one whose request was still on its way at the check before."""
     found: list[KeepAliveProtocol] = []
-    made = KeepAliveProtocol.connection_made
 
-    def noted(one: KeepAliveProtocol, transport: Any) -> None:
-        found.append(one)
-        made(one, transport)
-
-    monkeypatch.setattr(KeepAliveProtocol, "connection_made", noted)
+    class Recorded(KeepAliveProtocol):
+        def connection_made(self, transport: Any) -> None:
+            found.append(self)
+            super().connection_made(transport)
 
     async def look_again() -> list[bool]:
         for one in found:
@@ -175,7 +178,11 @@ def test_readers_and_idle_connections_are_not_closed(server: Running, monkeypatc
             one._check_connection(one.cycle)
         return [one.transport.is_closing() for one in found]
 
-    with server.client() as client, server.client() as reader:
+    with (
+        running(settings(), protocol=Recorded) as server,
+        server.client() as client,
+        server.client() as reader,
+    ):
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         with reader.stream("GET", f"{talk}/events") as response:
             stream = events(response)  # kept: letting go of it hangs up
@@ -222,9 +229,9 @@ def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -
             assert other.get(f"{talk}/events").status_code == 410
 
 
-def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings], monkeypatch: Any) -> None:
-    monkeypatch.setattr("palaver.server.middleware.UNKNOWN_RATE", 0.001)
-    with running(settings(require_auth=True, jwt_secret="x" * 32)) as server, server.client("plv.YQ.guess") as client:
+def test_guessing_keys_is_slowed_down(settings: Callable[..., ServerSettings]) -> None:
+    slow = settings(require_auth=True, jwt_secret="x" * 32, failed_login_rate=0.001)
+    with running(slow) as server, server.client("plv.YQ.guess") as client:
         statuses = [client.get("/api/conversations").status_code for _ in range(31)]
     assert statuses == [401] * 30 + [429]
 

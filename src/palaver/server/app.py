@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,8 +66,8 @@ ERROR_BODIES = {
 EVENT = {"$ref": "#/components/schemas/ServerSentEvent"}
 
 
-def create_app(settings: ServerSettings) -> FastAPI:
-    """Create the server as an ASGI application. The database opens on startup."""
+def create_app(settings: ServerSettings, web: Path = pages.STATIC) -> FastAPI:
+    """Create the server as an ASGI application, with the web app built into `web`. The database opens on startup."""
     metrics, mcp = Metrics(), endpoint.Endpoint()
 
     @asynccontextmanager
@@ -106,7 +107,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     for handler in (health.healthz, health.readyz, health.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
     app.router.routes.extend(endpoint.routes(mcp))
-    if not pages.add_pages(app, pages.read_built_files()):
+    if not pages.add_pages(app, pages.read_built_files(web)):
         app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
     _complete_openapi(app)
     return app
@@ -159,7 +160,11 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
         Middleware(RequestIdMiddleware, metrics),
         Middleware(HostOriginMiddleware, settings),
         *([cors] if settings.origins else []),
-        Middleware(AuthMiddleware, TokenBucket(settings.rate, settings.burst)),
+        Middleware(
+            AuthMiddleware,
+            TokenBucket(settings.rate, settings.burst),
+            TokenBucket(settings.failed_login_rate, settings.failed_login_burst),
+        ),
         Middleware(BodyLimitMiddleware, settings),
     ]
 

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -70,6 +70,7 @@ class Authenticator:
     settings: ServerSettings
     store: Store
     jwks_retry: float = JWKS_RETRY
+    now: Callable[[], float] = time.time
     _logged_uses: dict[tuple[str, str, str], float] = field(default_factory=dict)
     _jwks: dict[str, PublishedKey] = field(default_factory=dict)
     _jwks_at: float = -1e9  # the last fetch, by the monotonic clock
@@ -100,7 +101,7 @@ class Authenticator:
 
     async def still_allowed(self, caller: Caller) -> None:
         """Check the key or JWT of a connection that stays open. Raises 401."""
-        if caller.until is not None and time.time() >= caller.until:
+        if caller.until is not None and self.now() >= caller.until:
             raise unauthorized("This JWT has expired")
         if caller.key is not None:
             found = [
@@ -243,7 +244,7 @@ class Authenticator:
         scope = caller.scope
         claims = {
             "aud": TICKET,
-            "exp": time.time() + seconds,
+            "exp": self.now() + seconds,
             "name": caller.name,
             "key": caller.key,
             "scope": [scope.tenant, scope.user, scope.visibility, scope.workspace],

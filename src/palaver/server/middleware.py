@@ -51,7 +51,6 @@ SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
 REMEMBERED_CALLERS = 10_000
-UNKNOWN_RATE, UNKNOWN_BURST = 5.0, 30  # failed logins per second and address, and at once
 
 
 async def _send_refusal(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
@@ -186,7 +185,7 @@ class AuthMiddleware:
 
     app: ASGIApp
     rate_limit: TokenBucket
-    unknown_rate_limit: TokenBucket = field(default_factory=lambda: TokenBucket(UNKNOWN_RATE, UNKNOWN_BURST))
+    failed_login_limit: TokenBucket  # by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):
@@ -214,7 +213,7 @@ class AuthMiddleware:
             of_sdk = compat_errors.FOREIGN.match(scope["path"]) is not None
             caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
         except Refusal:
-            _check_rate(self.unknown_rate_limit, address)
+            _check_rate(self.failed_login_limit, address)
             raise
         if caller.name != "local":
             _check_rate(self.rate_limit, caller.name)

@@ -53,6 +53,8 @@ class ServerSettings:
     answer_seconds: float = 600.0
     rate: float = 50.0  # requests per second per caller; 0: no limit
     burst: int = 200
+    failed_login_rate: float = 5.0  # per second per address; 0: no limit
+    failed_login_burst: int = 30
     max_streams: int = 100  # open live streams per caller and process; no limit on loopback without a key
     max_feeds: int = 100  # conversations of one multiplexed stream
     heartbeat: float = 15.0

@@ -61,9 +61,9 @@ async def test_one_turn_is_read_whole(client: Calls, store: Store) -> None:
 
 
 async def test_a_page_holds_so_many_tokens_and_at_least_one_turn(
-    client: Calls, store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store,
 ) -> None:
-    monkeypatch.setattr(resources, "PAGE_TOKENS", 50)
+    client = Calls(store, page_tokens=50)
     talk = await store.conversation("trip")
     assert (await read(client, f"palaver://conversations/{talk.id}"))["messages"] == []
     await talk.append_many([{"role": "user", "content": "word " * n} for n in (10, 100, 20, 25)])

@@ -16,7 +16,6 @@ import palaver
 from palaver.conversations.api_keys import hash_of, revoke_key
 from palaver.model import Scope
 from palaver.ports.engine import KEY_ID
-from palaver.server.mcp import protocol
 from palaver.server.settings import ServerSettings
 from tests.server.conftest import Running, ok, running
 from tests.server.mcp.helpers import PATIENCE, call, in_process, over_http, over_stdio
@@ -138,9 +137,8 @@ async def test_over_stdio_another_process_is_heard_too(tmp_path: Any) -> None:
         assert await heard.next() == uri
 
 
-async def test_no_more_than_so_many_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_SUBSCRIPTIONS", 2)
-    async with palaver.open("memory:", embedder="none") as store, in_process(store) as client:
+async def test_no_more_than_so_many_on_one_connection() -> None:
+    async with palaver.open("memory:", embedder="none") as store, in_process(store, max_subscriptions=2) as client:
         uris = [f"palaver://conversations/{(await store.conversation(str(n))).id}" for n in range(4)]
         async with client.listen(resource_subscriptions=uris) as news:
             assert news.honored.resource_subscriptions == uris[:2]

@@ -66,13 +66,9 @@ def test_the_first_view_is_light() -> None:
     assert not re.findall(r"https?://", page)
 
 
-def test_a_server_without_the_app_shows_the_api_and_how_to_build_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    found = pages.read_built_files(tmp_path)
-    monkeypatch.setattr(pages, "read_built_files", lambda: found)
+def test_a_server_without_the_app_shows_the_api_and_how_to_build_it(tmp_path: Path) -> None:
     with (
-        running(ServerSettings(url=f"sqlite:///{tmp_path}/a.db", embedder="none")) as server,
+        running(ServerSettings(url=f"sqlite:///{tmp_path}/a.db", embedder="none"), web=tmp_path) as server,
         server.client() as client,
     ):
         page = client.get("/")

@@ -62,6 +62,8 @@ class Host:
     with_system: bool = False
     keeps_connections: bool = True  # whether it can notify clients of versions up to 2025-11-25
     heartbeat: float = 15.0
+    max_subscriptions: int = MAX_SUBSCRIPTIONS  # on one connection
+    page_tokens: int = resources.PAGE_TOKENS  # of a conversation read as a resource
 
 
 SdkContext = Any  # the SDK's ServerRequestContext
@@ -236,7 +238,7 @@ class Handlers:
 
     async def read_resource(self, ctx: SdkContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
-        value = await resources.read(self._request_context(ctx).store, uri)
+        value = await resources.read(self._request_context(ctx).store, uri, self.host.page_tokens)
         if value is None:
             raise _unknown_resource(ctx, uri)
         text = wire.encode(value).decode()
@@ -269,8 +271,9 @@ class Handlers:
             raise _unknown_resource(ctx, uri)
         talk = await request_context.store.get(address.conversation)
         subscriptions = self._subscriptions(ctx, request_context)
-        if len(subscriptions) >= MAX_SUBSCRIPTIONS:
-            raise MCPError(types.INVALID_PARAMS, f"At most {MAX_SUBSCRIPTIONS} subscriptions on one connection")
+        limit = self.host.max_subscriptions
+        if len(subscriptions) >= limit:
+            raise MCPError(types.INVALID_PARAMS, f"At most {limit} subscriptions on one connection")
         subscriptions.add(uri, talk)
         return types.EmptyResult()
 
@@ -300,7 +303,8 @@ class Handlers:
             news = types.ResourceUpdatedNotificationParams(uri=uri, _meta=meta)
             await ctx.session.send_notification(types.ResourceUpdatedNotification(params=news), ctx.request_id)
 
-        talks = await _find_readable(request_context.store, params.notifications.resource_subscriptions or [])
+        uris = (params.notifications.resource_subscriptions or [])[: self.host.max_subscriptions]
+        talks = await _find_readable(request_context.store, uris)
         promised = types.SubscriptionFilter(resource_subscriptions=list(talks) or None)
         ack = types.SubscriptionsAcknowledgedNotificationParams(notifications=promised, _meta=meta)
         await ctx.session.send_notification(types.SubscriptionsAcknowledgedNotification(params=ack), ctx.request_id)
@@ -328,7 +332,7 @@ class Handlers:
 async def _find_readable(store: Store, uris: list[str]) -> dict[str, Any]:
     """Find the conversations of the URIs that the caller may read."""
     found: dict[str, Any] = {}
-    for uri in dict.fromkeys(uris[:MAX_SUBSCRIPTIONS]):
+    for uri in dict.fromkeys(uris):
         address = resources.ResourceAddress.parse(uri)
         if address is not None:
             try:

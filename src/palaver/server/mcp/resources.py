@@ -58,7 +58,7 @@ def address_of(info: ConversationInfo) -> str:
     return BASE + info.id
 
 
-async def read(store: Store, uri: str) -> dict[str, object] | None:
+async def read(store: Store, uri: str, page_tokens: int = PAGE_TOKENS) -> dict[str, object] | None:
     """Read a resource as JSON. None if the URI is not one of the templates."""
     address = ResourceAddress.parse(uri)
     if address is None:
@@ -66,12 +66,12 @@ async def read(store: Store, uri: str) -> dict[str, object] | None:
     talk = await store.get(address.conversation)
     if address.turn is not None:
         return wire.turn(await talk.turn(address.turn))
-    return await _page(talk, address)
+    return await _page(talk, address, page_tokens)
 
 
-async def _page(talk: Conversation, address: ResourceAddress) -> dict[str, object]:
+async def _page(talk: Conversation, address: ResourceAddress, tokens: int) -> dict[str, object]:
     turns: list[Turn] = await talk.history(address.limit + 1, before=address.before)
-    shown = _within_token_limit(turns[-address.limit :])
+    shown = _within_token_limit(turns[-address.limit :], tokens)
     older = urlencode({"before": shown[0].id, "limit": address.limit}) if len(shown) < len(turns) else None
     info = talk.info
     return {
@@ -84,10 +84,10 @@ async def _page(talk: Conversation, address: ResourceAddress) -> dict[str, objec
     }  # fmt: skip
 
 
-def _within_token_limit(turns: list[Turn]) -> list[Turn]:
+def _within_token_limit(turns: list[Turn], limit: int) -> list[Turn]:
     """Return the latest turns that fit a page."""
     tokens, first = 0, len(turns)
-    while first and (tokens := tokens + turns[first - 1].token_count) <= PAGE_TOKENS:
+    while first and (tokens := tokens + turns[first - 1].token_count) <= limit:
         first -= 1
     return turns[min(first, len(turns) - 1) :] if turns else []
 

@@ -51,7 +51,7 @@ class StaticFile:
         return Response(body, media_type=self.media_type, headers={**headers, **more, "Vary": "Accept-Encoding"})
 
 
-def read_built_files(folder: Path = STATIC) -> dict[str, StaticFile]:
+def read_built_files(folder: Path) -> dict[str, StaticFile]:
     """Read every file, by path. Empty if the app was not built."""
     found = {}
     for file in sorted(folder.rglob("*")):
