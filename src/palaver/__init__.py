@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from palaver.context.options import PolicyName as PolicyName
     from palaver.context.options import RecallOptions as RecallOptions
     from palaver.context.options import RecallRange as RecallRange
+    from palaver.context.settings import ContextSettings as ContextSettings
     from palaver.conversations.conversation import Conversation as Conversation
     from palaver.conversations.open_options import BackgroundOptions as BackgroundOptions
     from palaver.conversations.open_options import DatabaseOptions as DatabaseOptions
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from palaver.generation.options import ToolChoice as ToolChoice
     from palaver.generation.settings import Agent as Agent
     from palaver.generation.settings import GenerateSettings as GenerateSettings
+    from palaver.generation.settings import Workspace as Workspace
     from palaver.generation.tools import Tool as Tool
     from palaver.generation.tools import ToolOutput as ToolOutput
     from palaver.generation.tools import tool as tool
@@ -104,6 +106,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "palaver.context.options": ("ContextOptions", "PolicyName", "RecallOptions", "RecallRange",),
+    "palaver.context.settings": ("ContextSettings",),
     "palaver.conversations.open_options": (
         "BackgroundOptions", "DatabaseOptions", "FileOptions", "FlatOptions", "MemoryOptions",
         "StreamTimes", "TelemetryOptions", "TestingOptions",
@@ -128,7 +131,7 @@ _HOMES = {
     "palaver.conversations.opener": ("Opening", "open"),
     "palaver.conversations.store": ("Store",),
     "palaver.conversations.turn_writer": ("TurnWriter",),
-    "palaver.generation.settings": ("Agent", "GenerateSettings"),
+    "palaver.generation.settings": ("Agent", "GenerateSettings", "Workspace"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
 }  # fmt: skip
 _RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit"}

@@ -15,6 +15,7 @@
     ├── Conflict                       another writer was first; read again, then decide
     │   ├── AppendConflict             expected one sequence number, found another
     │   ├── UpdateConflict             the conversation has changed since it was read
+    │   ├── SettingsConflict           the conversation exists already, with other settings
     │   ├── IdempotencyConflict        the same key with other content
     │   ├── TurnSuperseded             the turn to replace was replaced already
     │   ├── StreamSealed               the stream was committed, aborted or taken over
@@ -156,6 +157,17 @@ class UpdateConflict(Conflict):
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
         super().__init__("the conversation has changed since it was read; read it again, then decide")
+
+
+class SettingsConflict(Conflict):
+    """The conversation exists already, and a setting that was given for it has another value. `field` names it."""
+
+    def __init__(self, conversation: str, field: str) -> None:
+        self.conversation, self.field = conversation, field
+        super().__init__(
+            f"conversation {conversation!r} exists already, with another {field}; "
+            "to change it, use update(settings=…); to keep it, open the conversation without settings"
+        )
 
 
 class IdempotencyConflict(Conflict):

@@ -24,7 +24,7 @@ from palaver.conversations.options import ConversationOptions
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
-from palaver.generation.settings import Agent, GenerateSettings
+from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.model import (
     Attachment,
     Branch,
@@ -80,7 +80,8 @@ class Store:
         """Return the conversation with the application's own name `key`, and create it if there is none; without a
         key, create a new one.
 
-        `owner` is another user's name, for an admin. The other options are used when it is created:
+        `owner` is another user's name, for an admin. The other options are used when it is created. Of a conversation
+        that exists, `settings` must be as they are stored: otherwise `SettingsConflict`, and `update` changes them.
         - `title`: shown in lists; `generate` writes one when there is none.
         - `workspace`: a group of conversations that scopes can be limited to.
         - `agent`, `model`: who answers here by default, and with which model.
@@ -545,7 +546,7 @@ def open(
     model: str | None = None,
     models: Mapping[str, Named] | None = None,
     agents: Mapping[str, Agent | Mapping[str, object]] | None = None,
-    workspaces: Mapping[str, str] | None = None,
+    workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None = None,
     generate: GenerateSettings | Mapping[str, object] | None = None,
     embedder: Embedder | str | None = "auto",
     memory: MemoryOptions | None = None,
@@ -566,8 +567,10 @@ def open(
     - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.
     - `models`: your own names for models, such as `fast`; each is a name, a mapping with `model`, `base_url`,
       `api_key`, `timeout`, `window` and `price`, or an object that is a `ChatModel`.
-    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace.
-    - `generate`: limits of `generate`; see `GenerateSettings`.
+    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace, or a mapping with its
+      `model` and `context`.
+    - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
+      `GenerateSettings`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
     - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`; see `MemoryOptions`.

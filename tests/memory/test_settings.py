@@ -11,7 +11,7 @@ import pytest
 from palaver import Store
 from palaver.conversations.internals import components_of
 from palaver.core.identity import canonical_json
-from palaver.errors import InvalidInput
+from palaver.errors import InvalidInput, SettingsConflict
 from palaver.interchange.jsonl import export_lines, import_dump, read_dumps
 from palaver.model import Scope
 from palaver.ports.queries import ConversationSpec
@@ -90,3 +90,61 @@ async def test_metadata_that_only_shares_a_name_is_left_alone(store: Store) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         await store.conversation(metadata={"facts": ["sky: blue"], "retention": 90, "compaction": "tight", "note": 1})
+
+
+# ---- settings of a conversation that exists ------------------------------------------------------------------------
+
+SAME: list[tuple[Any, Any]] = [
+    ({"redact": True}, {"redact": True}),
+    ({"redact": True, "facts": True}, {"redact": True}),
+    ({}, {"redact": False, "retention": "full", "facts": False}),
+    ({}, {"compaction": {"trigger_turns": 50, "strategy": "hierarchical"}}),
+    ({"compaction": {"trigger_turns": 9}}, {"compaction": {"trigger_turns": 9}}),
+    ({"context": {"policy": "last-20", "recent_turns": 3}}, {"context": {"policy": "last-20"}}),
+    ({"redact": True}, {}),
+    ({"redact": True}, None),
+]
+OTHER: list[tuple[Any, Any, str]] = [
+    ({}, {"redact": True}, "settings.redact"),
+    ({"redact": True}, {"redact": False}, "settings.redact"),
+    ({}, {"retention": "ephemeral"}, "settings.retention"),
+    ({}, {"compaction": {"trigger_turns": 9}}, "settings.compaction.trigger_turns"),
+    ({"compaction": {"strategy": "never"}}, {"compaction": {"strategy": "rolling"}}, "settings.compaction.strategy"),
+    ({"context": {"policy": "last-20"}}, {"context": {"policy": "balanced"}}, "settings.context.policy"),
+    ({}, {"context": {"token_budget": 900}}, "settings.context.token_budget"),
+]
+
+
+@pytest.mark.parametrize(("stored", "given"), SAME)
+async def test_settings_that_a_conversation_has_already_are_accepted(store: Store, stored: Any, given: Any) -> None:
+    talk = await store.conversation("k", settings=stored)
+    again = await store.conversation("k", settings=given)
+    assert (again.id, again.info.settings) == (talk.id, stored)
+
+
+@pytest.mark.parametrize(("stored", "given", "field"), OTHER)
+async def test_other_settings_of_a_conversation_that_exists_are_refused(
+    store: Store, stored: Any, given: Any, field: str
+) -> None:
+    talk = await store.conversation("k", settings=stored)
+    with pytest.raises(SettingsConflict, match=r"update\(settings=…\)") as refusal:
+        await store.conversation("k", settings=given)
+    assert (refusal.value.field, refusal.value.conversation) == (field, talk.id)
+    assert (await talk.refresh()).settings == stored
+    assert (await talk.update(settings=given)).settings == given
+    assert (await store.conversation("k", settings=given)).id == talk.id
+
+
+INNER = {
+    "compaction.triggerTurns": ({"compaction": {"triggerTurns": 9}}, "trigger_turns"),
+    "compaction.summarizerModel": ({"compaction": {"summarizerModel": "x"}}, "summarizer_model"),
+    "context.polcy": ({"context": {"polcy": "last-20"}}, "policy"),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+async def test_a_misspelt_name_inside_is_refused_with_a_suggestion(store: Store, name: str) -> None:
+    settings, meant = INNER[name]
+    with pytest.raises(InvalidInput, match=f"did you mean '{meant}'") as refusal:
+        await store.conversation("k", settings=settings)  # type: ignore[arg-type]
+    assert refusal.value.field == f"settings.{name}"

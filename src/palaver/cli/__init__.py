@@ -29,6 +29,7 @@ from palaver.cli import (
     restore,
     search,
     serve,
+    settings,
     show,
     stats,
     summaries,
@@ -67,6 +68,7 @@ __all__ = [
     "restore",
     "search",
     "serve",
+    "settings",
     "show",
     "stats",
     "summaries",
@@ -79,9 +81,9 @@ __all__ = [
 # Order of the help page: commands for beginners first.
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
-    "rename", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit", "export",
-    "import", "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep", "worker",
-    "reindex",
+    "rename", "settings", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit",
+    "export", "import", "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep",
+    "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -67,14 +68,28 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
 
 
 def model_settings() -> dict[str, Any]:
-    """Which models the environment names: PALAVER_MODEL answers, PALAVER_FAST_MODEL is "fast", PALAVER_TELEMETRY=1
-    turns spans on. Keys are read by the providers' own clients."""
+    """The models and defaults that the environment names.
+
+    PALAVER_MODEL answers, PALAVER_FAST_MODEL is "fast", PALAVER_GENERATE is a JSON object with defaults of answers and
+    contexts, PALAVER_TELEMETRY=1 turns spans on. Keys are read by the providers' own clients.
+    """
     fast = os.environ.get("PALAVER_FAST_MODEL")
     return {
         "model": os.environ.get("PALAVER_MODEL") or None,
         "models": {"fast": fast} if fast else {},
+        "generate": _generate_settings(),
         "telemetry": os.environ.get("PALAVER_TELEMETRY", "") in ("1", "true", "yes"),
     }
+
+
+def _generate_settings() -> dict[str, Any]:
+    try:
+        found = json.loads(os.environ.get("PALAVER_GENERATE") or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput("PALAVER_GENERATE", "must be a JSON object")
+    return found
 
 
 @asynccontextmanager

@@ -55,9 +55,11 @@ class Where(StrEnum):
 async def explain(
     call: Call,
     conversation: Name,
-    budget: Annotated[int | None, typer.Option(min=1, help="Tokens; without it, what the policy says.")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Tokens; default: what is set, or the policy's.")] = None,
     query: Annotated[str | None, typer.Option(help="Question to recall for; default: the latest user message.")] = None,
-    policy: Annotated[str, typer.Option(metavar="NAME", help="How the budget is shared.")] = "balanced",
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How the budget is shared; default: the conversation's policy.")
+    ] = None,
     chars: Annotated[int | None, typer.Option(min=1, help="A budget in characters instead of tokens.")] = None,
     viewer: Annotated[str | None, typer.Option(metavar="ACTOR", help="Through whose eyes the thread is seen.")] = None,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="Recall nothing.")] = False,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
-from palaver.core.validation import clean_count, clean_name, clean_text
+from palaver.core.validation import clean_count, clean_flag, clean_name, clean_text
 from palaver.errors import InvalidInput
 from palaver.model import ContentInput
 from palaver.recall.terms import MAX_QUERY
@@ -217,11 +217,11 @@ def parse_options(
         recall_threshold=threshold,
         recall=recall,
         recall_scope=recall_scope,
-        include_facts=include_facts,
-        include_working_memory=include_working_memory,
+        include_facts=clean_flag("include_facts", include_facts),
+        include_working_memory=clean_flag("include_working_memory", include_working_memory),
         filter_participants=None if filter_participants is None else frozenset(filter_participants),
-        note_omissions=note_omissions,
-        shorten=shorten,
+        note_omissions=clean_flag("note_omissions", note_omissions),
+        shorten=clean_flag("shorten", shorten),
         model=model,
         preview=preview,
         image_tokens=_default(clean_count("image_tokens", image_tokens), IMAGE_TOKENS),
@@ -241,6 +241,8 @@ def _recall_options(given: RecallOptions | bool | None) -> tuple[int | None, flo
     """Return the limit, the threshold, and whether to recall at all."""
     if given is None or isinstance(given, bool):
         return None, None, given is not False
+    if not isinstance(given, Mapping):
+        raise InvalidInput("semantic_recall", "must be true, false or an object with k and threshold")
     unknown = given.keys() - {"k", "threshold"}
     if unknown:
         raise InvalidInput(f"semantic_recall.{sorted(unknown)[0]}", "is unknown; the options are k and threshold")

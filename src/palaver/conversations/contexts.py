@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from palaver.context.builder import ContextBuilder
 from palaver.context.inputs import Bound, Context
@@ -11,8 +12,8 @@ from palaver.context.options import OPTIONS, ContextOptions, Options, parse_opti
 from palaver.context.tool_rounds import steps_of
 from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
+from palaver.generation.settings import GenerationContext
 from palaver.model import READ, Turn
-from palaver.models.token_ratio import TokenRatios
 from palaver.ports.queries import HistoryQuery
 from palaver.telemetry import Meter, Telemetry
 
@@ -25,14 +26,14 @@ class Contexts:
 
     handle: Handle
     builder: ContextBuilder
-    token_ratios: TokenRatios
+    generation: GenerationContext
     meter: Meter
     telemetry: Telemetry
 
     async def build_checked(
         self, token_budget: int | None, question: Turn | str | None, options: ContextOptions
     ) -> Context:
-        """Build a context from the caller's own options."""
+        """Build a context from the caller's own options, and the defaults of the conversation, agent and so on."""
         self.handle.require(READ)
         check_keywords(options, OPTIONS, "an option of build_context")
         bound = None
@@ -40,7 +41,8 @@ class Contexts:
             id = turn_id("turn", question)
             turn = await self.handle.engine.turn(self.handle.scope, self.handle.id, id)
             bound = Bound(turn=turn, steps=await self.steps_of(turn))
-        parsed = parse_options(token_budget=token_budget, **options)
+        call: dict[str, Any] = {"token_budget": token_budget, **options}
+        parsed = parse_options(**self.generation.context_options(self.handle.info, call, agent=options.get("viewer")))
         return await self.build(await self._with_safe_budget(parsed), bound)
 
     async def build(self, options: Options, bound: Bound | None = None) -> Context:
@@ -62,7 +64,7 @@ class Contexts:
         """Reduce the budget for a model whose provider counts more tokens than we do."""
         if options.model is None or options.token_budget is None:
             return options
-        ratio = await self.token_ratios.ratio(self.handle.scope, options.model)
+        ratio = await self.generation.token_ratios.ratio(self.handle.scope, options.model)
         return replace(options, token_budget=max(1, int(options.token_budget / ratio)))
 
     async def steps_of(self, question: Turn) -> frozenset[str]:

@@ -21,7 +21,7 @@ from palaver.core.validation import (
     optional_name,
 )
 from palaver.errors import InvalidInput, TooLarge
-from palaver.memory.settings import check_settings, misplaced
+from palaver.memory.settings import check_settings, describe_misplaced, misplaced
 from palaver.model import WRITE, ConversationInfo, Scope
 from palaver.ports.queries import ConversationChanges
 
@@ -55,9 +55,7 @@ def _clean_metadata(value: object) -> str | None:
     name = misplaced(value) if isinstance(value, Mapping) else None
     if name is not None:
         # A warning, not an error: metadata belongs to the application, which may use this name for something else.
-        warnings.warn(
-            f"metadata.{name} has no effect on the conversation; give it as settings={{{name!r}: …}}", stacklevel=5
-        )
+        warnings.warn(describe_misplaced(name), stacklevel=5)
     return text
 
 

@@ -11,7 +11,8 @@ from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, clean_text, optional_name
-from palaver.errors import ConversationNotFound
+from palaver.errors import ConversationNotFound, SettingsConflict
+from palaver.memory.settings import differing
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
@@ -47,7 +48,9 @@ class Directory:
             ttl=changes.ttl,
             salt=changes.salt,
         )
-        return await self.engine.open_conversation(self.scope, spec)
+        info = await self.engine.open_conversation(self.scope, spec)
+        _require_settings(info, fields.get("settings"))
+        return info
 
     def _new_owner(self, owner: str | None) -> str:
         """Return who will own a new conversation: the scope's user, or, for an admin, the owner that is given."""
@@ -103,3 +106,13 @@ class Directory:
             return []
         query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
         return await self.engine.search(self.scope, query)
+
+
+def _require_settings(info: ConversationInfo, given: object) -> None:
+    """Refuse settings that a conversation which exists already does not have.
+
+    They are refused, not applied: `retention` deletes, and a key that is taken by accident would cost another
+    conversation its words. A program that opens a conversation with the same settings each time goes on working.
+    """
+    if isinstance(given, Mapping) and (field := differing(given, info.settings)) is not None:
+        raise SettingsConflict(info.id, field)

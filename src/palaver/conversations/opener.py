@@ -24,7 +24,7 @@ from palaver.conversations.opening import assemble_store
 from palaver.conversations.store import Store
 from palaver.core.event_loop import require_asyncio
 from palaver.errors import InvalidInput
-from palaver.generation.settings import Agent, GenerateSettings
+from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.model import Scope
 from palaver.models.registry import Named
 from palaver.ports.models import Embedder
@@ -83,7 +83,7 @@ def open(
     model: str | None = None,
     models: Mapping[str, Named] | None = None,
     agents: Mapping[str, Agent | Mapping[str, object]] | None = None,
-    workspaces: Mapping[str, str] | None = None,
+    workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None = None,
     generate: GenerateSettings | Mapping[str, object] | None = None,
     embedder: Embedder | str | None = "auto",
     memory: MemoryOptions | None = None,
@@ -104,8 +104,10 @@ def open(
     - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.
     - `models`: your own names for models, such as `fast`; each is a name, a mapping with `model`, `base_url`,
       `api_key`, `timeout`, `window` and `price`, or an object that is a `ChatModel`.
-    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace.
-    - `generate`: limits of `generate`; see `GenerateSettings`.
+    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace, or a mapping with its
+      `model` and `context`.
+    - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
+      `GenerateSettings`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
     - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`; see `MemoryOptions`.

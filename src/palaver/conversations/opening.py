@@ -73,7 +73,7 @@ async def assemble_store(
     model: str | None = None,
     models: Mapping[str, Any] | None = None,
     agents: Mapping[str, Any] | None = None,
-    workspaces: Mapping[str, str] | None = None,
+    workspaces: Mapping[str, Any] | None = None,
     generate: GenerateSettings | Mapping[str, Any] | None = None,
     telemetry: Any = None,
     meter: Meter | None = None,

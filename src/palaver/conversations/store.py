@@ -101,7 +101,8 @@ class Store:
         """Return the conversation with the application's own name `key`, and create it if there is none; without a
         key, create a new one.
 
-        `owner` is another user's name, for an admin. The other options are used when it is created:
+        `owner` is another user's name, for an admin. The other options are used when it is created. Of a conversation
+        that exists, `settings` must be as they are stored: otherwise `SettingsConflict`, and `update` changes them.
         """
         return self._open(await self._directory.open(key, owner, fields))
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 import msgspec
 
@@ -132,6 +133,18 @@ def clean_count(field: str, value: object) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise InvalidInput(field, "must be a whole number, zero or more")
+    return value
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The known name that is spelt most like `name`, as the end of a sentence; empty when there is none."""
+    close = get_close_matches(str(name).lower(), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def clean_flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(field, "must be true or false")
     return value
 
 

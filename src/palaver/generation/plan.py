@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from palaver.errors import InvalidInput
 from palaver.generation.builtin_tools import make_builtin_tools
@@ -19,7 +21,10 @@ from palaver.ports.models import ChatModel, ToolSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPlan:
-    """An answer before it starts. `actor` is the name under which its turns are stored."""
+    """An answer before it starts. `actor` is the name under which its turns are stored.
+
+    `context` are the options of its contexts, from the call and from the defaults of all levels.
+    """
 
     thread: Thread
     services: GenerationServices
@@ -31,6 +36,7 @@ class AnswerPlan:
     instructions: str | None
     toolbox: Toolbox
     continuity: Continuity
+    context: Mapping[str, Any]
 
     @property
     def shared(self) -> GenerationContext:
@@ -71,6 +77,9 @@ def plan_answer(thread: Thread, services: GenerationServices, options: GenerateA
         instructions=options.instructions or agent.instructions or shared.settings.instructions,
         toolbox=_make_toolbox(thread, services, options, agent),
         continuity=(options.continuity or shared.settings.continuity) if model.remembers else "off",
+        context=shared.context_options(
+            thread.info, {"token_budget": options.token_budget, **options.context}, agent=options.agent
+        ),
     )
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from palaver.context.client_history import ClientHistory
 from palaver.context.inputs import Context
-from palaver.context.options import OVERHEAD_TOKENS, parse_options, policy_named
+from palaver.context.options import OVERHEAD_TOKENS, parse_options
 from palaver.context.render import Message, prepend
+from palaver.context.settings import counts_characters
 from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
-from palaver.generation.options import GenerateArguments
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
 from palaver.models.context_windows import default_budget
@@ -74,7 +74,7 @@ async def build_prompt(plan: AnswerPlan, progress: Progress, history: ClientHist
 
 
 async def _build_context(plan: AnswerPlan, progress: Progress, budget: PromptBudget) -> Context:
-    options = dict(plan.options.context)
+    options = dict(plan.context)
     if budget.context is not None:
         options["token_budget"] = budget.context
     return await plan.services.contexts.build(
@@ -93,7 +93,7 @@ async def _build_context(plan: AnswerPlan, progress: Progress, budget: PromptBud
 
 
 def _plan_budget(plan: AnswerPlan, history: ClientHistory, ratio: float) -> PromptBudget:
-    if _counts_characters(plan.options):
+    if counts_characters(plan.context):
         return PromptBudget(2**31, 0, None)
     total = _total_budget(plan)
     specs = [canonical_json([spec.name, spec.description, dict(spec.parameters)]) for spec in plan.tool_specs]
@@ -105,7 +105,7 @@ def _plan_budget(plan: AnswerPlan, history: ClientHistory, ratio: float) -> Prom
 
 
 def _trim_history(plan: AnswerPlan, history: ClientHistory) -> ClientHistory:
-    if _counts_characters(plan.options):
+    if counts_characters(plan.context):
         return history
     limit = _total_budget(plan) // HISTORY_SHARE
     while history.messages and _count(plan, [history.text]) > limit:
@@ -114,7 +114,7 @@ def _trim_history(plan: AnswerPlan, history: ClientHistory) -> ClientHistory:
 
 
 def _total_budget(plan: AnswerPlan) -> int:
-    return plan.options.token_budget or plan.settings.token_budget or default_budget(plan.model.window)
+    return plan.context.get("token_budget") or default_budget(plan.model.window)
 
 
 def _count(plan: AnswerPlan, texts: Sequence[str]) -> int:
@@ -122,18 +122,11 @@ def _count(plan: AnswerPlan, texts: Sequence[str]) -> int:
     return sum(count(text) + OVERHEAD_TOKENS for text in texts if text)
 
 
-def _counts_characters(options: GenerateArguments) -> bool:
-    """Return whether the budget is in characters, by an option or by the policy."""
-    policy = policy_named(options.context.get("policy", "balanced"))
-    by_policy = policy.char_budget is not None and options.token_budget is None
-    return options.context.get("char_budget") is not None or by_policy
-
-
 def can_teach_ratio(plan: AnswerPlan, prompt: Prompt, body: Mapping[str, object]) -> bool:
     """Return whether the provider's token count of this prompt can be compared with ours."""
     same = "previous_response_id" not in body and not _has_images(prompt.messages)
     near = prompt.counted * TEACHING_SHARE >= prompt.context.explanation.budget
-    return same and near and not _counts_characters(plan.options)
+    return same and near and not counts_characters(plan.context)
 
 
 def _has_images(messages: Sequence[Mapping[str, object]]) -> bool:

@@ -5,37 +5,59 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from palaver.core.validation import clean_name, clean_text
+from palaver.context.settings import (
+    CONTEXT_SETTINGS,
+    ContextSettings,
+    clean_context_settings,
+    merge_levels,
+    stored_context_settings,
+)
+from palaver.core.validation import clean_name, clean_text, optional_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
+from palaver.model import ConversationInfo
 from palaver.models.registry import OFFLINE, ModelRegistry, Named
 from palaver.models.retry import RetryPolicy
 from palaver.models.token_ratio import TokenRatios
 from palaver.ports.engine import Engine
 from palaver.telemetry import Telemetry, open_telemetry
 
-T = TypeVar("T", "Agent", "GenerateSettings")
+T = TypeVar("T", "Agent", "GenerateSettings", "Workspace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """An assistant with its own instructions, model, tools and view of the thread.
 
-    `sees` are the actors whose turns are in its context; None means all of them.
+    `sees` are the actors whose turns are in its context; None means all of them. `context` are defaults of its
+    contexts, such as `{"policy": "recent-chars"}`; see `ContextSettings`.
     """
 
     instructions: str | None = None
     model: str | None = None
     tools: Sequence[object] = ()
     sees: Sequence[str] | None = None
+    context: ContextSettings = field(default_factory=ContextSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Defaults of the conversations of a workspace: the model that answers, and options of contexts."""
+
+    model: str | None = None
+    context: ContextSettings = field(default_factory=ContextSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateSettings:
-    """Defaults and limits of `generate`. A call may set its own token_budget, continuity, instructions and tools."""
+    """Defaults and limits of `generate`. A call may set its own token_budget, continuity, instructions and tools.
+
+    `context` are defaults of every context, such as `{"policy": "recent-chars"}`, for `build_context` too. In a mapping
+    these options may also stand among the others: `palaver.open(generate={"policy": "recent-chars"})`.
+    """
 
     instructions: str | None = None
     token_budget: int | None = None  # None: depends on the model
@@ -50,8 +72,13 @@ class GenerateSettings:
     longest_pause: float = 30.0
     request_bodies: int | None = 1_000  # newest request bodies that are kept per conversation; None: all
     titles: bool = True
+    context: ContextSettings = field(default_factory=ContextSettings)
 
     def __post_init__(self) -> None:
+        clean_context_settings("generate.context", self.context)
+        clean_context_settings("generate", {"token_budget": self.token_budget})
+        if self.token_budget is not None and {"token_budget", "char_budget"} & self.context.keys():
+            raise InvalidInput("generate.context", "has a budget, and so has generate.token_budget; give one of them")
         clean_continuity(self.continuity)
         for name in ("history_messages", "tool_rounds", "tool_characters", "retries"):
             value = getattr(self, name)
@@ -59,6 +86,11 @@ class GenerateSettings:
                 raise InvalidInput(f"generate.{name}", "must be a whole number, 0 or more")
         if not self.tool_timeout > 0:
             raise InvalidInput("generate.tool_timeout", "must be a number of seconds above 0")
+
+    @property
+    def context_defaults(self) -> Mapping[str, Any]:
+        """The defaults of every context, with the budget."""
+        return {"token_budget": self.token_budget, **self.context}
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -81,6 +113,7 @@ class GenerationContext:
     agents: Mapping[str, Agent]
     token_ratios: TokenRatios
     telemetry: Telemetry
+    workspaces: Mapping[str, Workspace] = field(default_factory=dict)
     provider_threads: ProviderThreads = field(default_factory=ProviderThreads)
     running: dict[tuple[str, str], set[RunningAnswer]] = field(default_factory=dict)
     _locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -88,6 +121,28 @@ class GenerationContext:
     def lock(self, tenant: str, conversation: str, key: str) -> asyncio.Lock:
         """Return the lock of an idempotency key: the second of two calls waits, and finds the answer of the first."""
         return self._locks.setdefault((tenant, conversation, key), asyncio.Lock())
+
+    def context_options(
+        self,
+        info: ConversationInfo,
+        call: Mapping[str, Any],
+        *,
+        agent: str | None = None,
+        otherwise: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the options of a context: those of the call, conversation, agent, workspace or store, in this order.
+
+        `agent` is the agent that the call names; `otherwise` are the caller's own defaults, after all the others.
+        """
+        levels = (
+            call,
+            stored_context_settings(info.settings),
+            self.agents.get(agent or info.agent or "", Agent()).context,
+            self.workspaces.get(info.workspace or "", Workspace()).context,
+            self.settings.context_defaults,
+            otherwise or {},
+        )
+        return merge_levels(levels)
 
     def add_running(self, place: tuple[str, str], answer: RunningAnswer) -> None:
         self.running.setdefault(place, set()).add(answer)
@@ -104,28 +159,58 @@ def open_generation_context(
     model: str | None,
     models: Mapping[str, Named] | None,
     agents: Mapping[str, Agent | Mapping[str, object]] | None,
-    workspaces: Mapping[str, str] | None,
+    workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None,
     settings: GenerateSettings | Mapping[str, object] | None,
     telemetry: object,
 ) -> GenerationContext:
     """Check the arguments of `palaver.open` that concern answers."""
     known = {clean_name("agents", name): _make_agent(name, given) for name, given in (agents or {}).items()}
+    spaces = {
+        clean_name("workspaces", name): _make_workspace(name, given) for name, given in (workspaces or {}).items()
+    }
     registry = ModelRegistry(
         default=model or OFFLINE,
         names=dict(models or {}),
         agents={name: agent.model for name, agent in known.items() if agent.model},
-        workspaces=dict(workspaces or {}),
+        workspaces={name: space.model for name, space in spaces.items() if space.model},
     )
     if not isinstance(settings, GenerateSettings):
-        settings = _make_from_mapping("generate", GenerateSettings, settings or {})
-    return GenerationContext(registry, settings, known, TokenRatios(engine), open_telemetry(telemetry))
+        settings = _make_from_mapping("generate", GenerateSettings, _gather_context(settings or {}))
+    return GenerationContext(registry, settings, known, TokenRatios(engine), open_telemetry(telemetry), spaces)
 
 
 def _make_agent(name: str, given: object) -> Agent:
     agent = given if isinstance(given, Agent) else _make_from_mapping(f"agents.{name}", Agent, given)
     if agent.instructions is not None:
         clean_text(f"agents.{name}.instructions", agent.instructions)
+    clean_context_settings(f"agents.{name}.context", agent.context)
     return agent
+
+
+def _make_workspace(name: str, given: object) -> Workspace:
+    """Make the defaults of a workspace from its model's name, or from a mapping with `model` and `context`."""
+    field = f"workspaces.{name}"
+    if isinstance(given, str):
+        given = Workspace(model=given)
+    space = given if isinstance(given, Workspace) else _make_from_mapping(field, Workspace, given)
+    optional_name(f"{field}.model", space.model)
+    clean_context_settings(f"{field}.context", space.context)
+    return space
+
+
+def _gather_context(given: Mapping[str, object]) -> Mapping[str, object]:
+    """Move options of contexts that stand among the settings of `generate` into their `context`."""
+    if not isinstance(given, Mapping):
+        return given
+    moved = {name: value for name, value in given.items() if name in CONTEXT_SETTINGS and name != "token_budget"}
+    context = given.get("context") or {}
+    if not moved or not isinstance(context, Mapping):
+        return given
+    clean_context_settings("generate", moved)
+    twice = sorted(moved.keys() & context.keys())
+    if twice:
+        raise InvalidInput(f"generate.{twice[0]}", f"was given twice: here and in generate.context.{twice[0]}")
+    return {**{name: one for name, one in given.items() if name not in moved}, "context": {**context, **moved}}
 
 
 def _make_from_mapping(field: str, kind: type[T], given: object) -> T:
@@ -134,5 +219,7 @@ def _make_from_mapping(field: str, kind: type[T], given: object) -> T:
     known = [one.name for one in fields(kind)]
     unknown = given.keys() - set(known)
     if unknown:
-        raise InvalidInput(f"{field}.{sorted(unknown)[0]}", f"unknown; the options are {', '.join(known)}")
+        name = sorted(unknown)[0]
+        hint = f"; did you mean {field}.context.{name}?" if name in CONTEXT_SETTINGS else ""
+        raise InvalidInput(f"{field}.{name}", f"unknown; the options are {', '.join(known)}{hint}")
     return kind(**given)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.model import Turn
 
@@ -45,8 +46,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise InvalidInput("settings.compaction", "must be an object")
     unknown = given.keys() - Compaction.__dataclass_fields__.keys()
     if unknown:
-        known = ", ".join(Compaction.__dataclass_fields__)
-        raise InvalidInput(f"settings.compaction.{sorted(unknown)[0]}", f"is not known; there are {known}")
+        name, known = sorted(unknown)[0], ", ".join(Compaction.__dataclass_fields__)
+        hint = did_you_mean(name, Compaction.__dataclass_fields__)
+        raise InvalidInput(f"settings.compaction.{name}", f"is not known{hint}; there are {known}")
     for name in ("trigger_turns", "trigger_tokens"):
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:

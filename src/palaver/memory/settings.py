@@ -5,10 +5,12 @@ Reading stays tolerant: a key that an older version stored is ignored, never an 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, TypedDict
 
+from palaver.context.settings import CONTEXT_SETTINGS, ContextSettings, clean_context_settings
+from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 
@@ -34,15 +36,24 @@ class ConversationSettings(TypedDict, total=False):
     - `retention`: `full`; `audit-only` keeps hashes of summarised turns; `ephemeral` keeps neither text nor hash.
     - `redact`: remove secrets and personal data before anything is stored.
     - `facts`: extract facts in the background.
+    - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
     """
 
     compaction: CompactionSettings
     retention: retention.Retention
     redact: bool
     facts: bool
+    context: ContextSettings
 
 
 SETTINGS = tuple(ConversationSettings.__annotations__)
+# Values of settings that are not stored.
+_DEFAULTS: Mapping[str, Any] = {
+    "compaction": asdict(compaction.Compaction()),
+    "retention": "full",
+    "redact": False,
+    "facts": False,
+}
 
 
 def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
@@ -56,16 +67,27 @@ def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None
             )
     compaction.check_settings(settings)
     retention.check_settings(settings)
+    clean_context_settings("settings.context", settings.get("context"), is_stored=True)
 
 
 def _is_stored(name: str, settings: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     return name in stored and stored[name] == settings[name]
 
 
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The known name that is spelt most like `name`, as the end of a sentence; empty when there is none."""
-    close = get_close_matches(name.lower(), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def differing(given: Mapping[str, Any], stored: Mapping[str, Any]) -> str | None:
+    """Name the first setting in `given` that has another value in `stored`; None when all of them are the same.
+
+    A setting that is not stored has its default, and settings that are not given do not matter.
+    """
+    for name, value in given.items():
+        if isinstance(value, Mapping) and name in ("compaction", "context"):
+            kept = {**_DEFAULTS.get(name, {}), **(stored.get(name) or {})}
+            different = [inner for inner, one in value.items() if one != kept.get(inner)]
+            if different:
+                return f"settings.{name}.{different[0]}"
+        elif value != stored.get(name, _DEFAULTS.get(name)):
+            return f"settings.{name}"
+    return None
 
 
 def misplaced(metadata: Mapping[str, Any]) -> str | None:
@@ -73,9 +95,16 @@ def misplaced(metadata: Mapping[str, Any]) -> str | None:
     return next((name for name in SETTINGS if name in metadata and _is_setting(name, metadata[name])), None)
 
 
+def describe_misplaced(name: str) -> str:
+    """Say that a key of `metadata` has no effect, and where it belongs."""
+    return f"metadata.{name} has no effect on the conversation; give it as settings.{name}"
+
+
 def _is_setting(name: str, value: object) -> bool:
     if name == "compaction":
         return isinstance(value, Mapping)
+    if name == "context":
+        return isinstance(value, Mapping) and bool(value.keys() & set(CONTEXT_SETTINGS))
     if name == "retention":
         return value in retention.RETENTIONS
     return isinstance(value, bool)

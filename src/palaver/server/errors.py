@@ -28,6 +28,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.Conflict: (409, "conflict"),
     errors.AppendConflict: (409, "append-conflict"),
     errors.UpdateConflict: (409, "update-conflict"),
+    errors.SettingsConflict: (409, "settings-conflict"),
     errors.IdempotencyConflict: (409, "idempotency-conflict"),
     errors.TurnSuperseded: (409, "turn-superseded"),
     errors.StreamSealed: (409, "stream-sealed"),

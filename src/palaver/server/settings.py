@@ -82,7 +82,7 @@ class ServerSettings:
     any_model: bool = False  # whether callers may name models that are not configured here
     models: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, Any] = field(default_factory=dict)
-    workspaces: Mapping[str, str] = field(default_factory=dict)
+    workspaces: Mapping[str, Any] = field(default_factory=dict)
     generate: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -383,3 +383,50 @@ def test_a_body_without_its_type_is_told_which_header_is_missing(client: httpx.C
     refused = client.post(f"{talk}/turns", content=b'{"role": "user", "content": "Hi"}', headers=form)
     assert refused.status_code == 422
     assert "content-type: application/json" in refused.json()["detail"]
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_other_settings_for_a_key_that_exists_are_refused(client: httpx.Client) -> None:
+    made = {"key": "s", "settings": {"redact": True}}
+    first = client.post("/api/conversations", json=made)
+    assert client.post("/api/conversations", json=made).json()["id"] == first.json()["id"]
+    refused = client.post("/api/conversations", json={"key": "s", "settings": {"redact": False}})
+    assert refused.status_code == 409
+    assert refused.json()["type"] == "urn:palaver:problem:settings-conflict"
+    assert (refused.json()["field"], refused.json()["conversation"]) == ("settings.redact", first.json()["id"])
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"redcat": True}, "settings.redcat"),
+        ({"context": {"polcy": "x"}}, "settings.context.polcy"),
+        ({"context": {"token_budget": 0}}, "settings.context.token_budget"),
+        ({"compaction": {"triggerTurns": 9}}, "settings.compaction.triggerTurns"),
+    ],
+)
+def test_settings_are_checked_when_they_are_stored(client: httpx.Client, talk: str, given: Any, field: str) -> None:
+    for refused in (
+        client.post("/api/conversations", json={"settings": given}),
+        client.patch(talk, json={"settings": given}),
+    ):
+        assert refused.status_code == 422
+        assert refused.json()["field"] == field
+
+
+def test_a_policy_of_the_conversation_is_used_by_its_contexts(client: httpx.Client, talk: str) -> None:
+    client.post(f"{talk}/turns", json={"role": "user", "content": "Hi"})
+    ok(client.patch(talk, json={"settings": {"context": {"policy": "recent-chars"}}}))
+    assert ok(client.post(f"{talk}/context", json={}))["explanation"]["policy"] == "recent-chars"
+    called = ok(client.post(f"{talk}/context", json={"policy": "last-20"}))["explanation"]
+    assert (called["policy"], called["unit"]) == ("last-20", "tokens")
+
+
+def test_metadata_that_looks_like_a_setting_gets_a_warning(client: httpx.Client, talk: str) -> None:
+    wrong = {"metadata": {"compaction": {"strategy": "never"}}}
+    for answer in (client.post("/api/conversations", json=wrong), client.patch(talk, json=wrong)):
+        assert "settings.compaction" in answer.headers["warning"]
+    for answer in (client.post("/api/conversations", json={"metadata": {"a": 1}}), client.patch(talk, json={})):
+        assert "warning" not in answer.headers

@@ -16,7 +16,7 @@ from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
-from palaver.errors import Gone, NotFound, TurnNotFound
+from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
 from palaver.generation.options import tool_choice_of
 from palaver.model import READ, SYSTEM, WRITE, Turn
 from palaver.server.auth import Caller
@@ -26,7 +26,13 @@ from palaver.server.compat.model_choice import choose_model, resolve_model
 from palaver.server.compat.passthrough import build_model_request, relay_events
 from palaver.server.compat.references import exchange_id, get_or_create_conversation, parse_exchange_id
 from palaver.server.compat.replay import INPUT
-from palaver.server.compat.request import ClientMessage, ClientRequest, settings_for, thoughts_by_call
+from palaver.server.compat.request import (
+    EXTENSION,
+    ClientMessage,
+    ClientRequest,
+    settings_for,
+    thoughts_by_call,
+)
 from palaver.server.compat.sdk_retries import RETRY_SECONDS
 from palaver.server.components import Services
 from palaver.server.live.answers import Answer
@@ -95,6 +101,10 @@ class Exchanges:
             return await self.resume(ask, *found)
         talk = await self._conversation(ask, name)
         if talk is None:
+            if ask.context:
+                raise InvalidInput(
+                    f"{EXTENSION}.context", "needs a conversation: without one, the request is passed on as it is"
+                )
             return self._pass_through(ask)
         if again and (tried := await self.find_first_attempt(talk, mark)):
             return await self.resume(ask, talk, tried)
@@ -172,6 +182,7 @@ class Exchanges:
             "reasoning": thoughts_by_call(ask.said),
             "all_events": True,
             "answer_metadata": {INPUT: input.id},
+            **ask.context,
         }
         return {key: value for key, value in options.items() if value is not None}
 

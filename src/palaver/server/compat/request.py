@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from palaver.context.settings import clean_context_settings
+from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall, ToolResult
 from palaver.ports.models import ToolSpec
@@ -15,6 +17,7 @@ from palaver.ports.models import ToolSpec
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
 MAX_DEPTH = 100
+EXTENSION = "palaver"  # the field of every protocol's requests for options that only Palaver has
 SCHEMES = ("https:", "http:", "data:")
 # Settings that every provider has, each under its own name.
 FORWARDED = ("temperature", "top_p", "max_tokens", "stop", "parallel_tool_calls")
@@ -66,7 +69,8 @@ class ClientRequest:
     `shape` is the protocol. `own` are settings under its names, `common` those that other providers have as well.
     `conversation` and `previous` name what the request belongs to, if the body does. With `whole`, `said` is the
     client's complete history, even if it is one message. `format` is the required format of the answer, as Responses
-    write it: `{"type": "json_schema", "schema": …}`. `kept` is stored with the message.
+    write it: `{"type": "json_schema", "schema": …}`. `kept` is stored with the message. `context` are options of the
+    context, from the field `palaver` that Palaver adds to each protocol.
     """
 
     shape: str
@@ -85,6 +89,7 @@ class ClientRequest:
     store: bool = False
     whole: bool = False
     kept: Mapping[str, object] = field(default_factory=dict)
+    context: Mapping[str, object] = field(default_factory=dict)
 
 
 def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, object], ...]]:
@@ -188,6 +193,15 @@ def require_object(field: str, value: object) -> Mapping[str, object]:
     return value
 
 
+def parse_extension(body: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the options of the context from the field `palaver`: `{"context": {"policy": …}}`."""
+    given = require_object(EXTENSION, body.get(EXTENSION))
+    for name in given:
+        if name != "context":
+            raise invalid(f"{EXTENSION}.{name}", f"is not known{did_you_mean(name, ['context'])}; there is context")
+    return clean_context_settings(f"{EXTENSION}.context", given.get("context"), is_stored=True)
+
+
 def parse_format(field: str, value: object) -> Mapping[str, object] | None:
     """Return the required format of the answer; None for plain text."""
     format = require_object(field, value)
@@ -249,8 +263,9 @@ def result_text(content: object) -> str:
 
 
 def own_settings(body: Mapping[str, object], decided: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are passed on unchanged: all but `decided` and those without a value."""
-    return {name: value for name, value in body.items() if name not in decided and value is not None}
+    """Return the fields that are passed on unchanged: all but `decided`, Palaver's own and those without a value."""
+    passed_on = body.keys() - decided - {EXTENSION}
+    return {name: value for name, value in body.items() if name in passed_on and value is not None}
 
 
 def common_settings(body: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,6 +36,13 @@ class AnthropicError(BaseModel):
     error: AnthropicErrorBody
 
 
+class ContextExtension(BaseModel):
+    context: Json | None = Field(None, description="Options of the context: policy, token_budget and so on.")
+
+
+Extension = Annotated[ContextExtension | None, Field(description="Palaver's addition; needs a conversation.")]
+
+
 # ---- Chat Completions ----------------------------------------------------------------------------------------------
 
 
@@ -52,6 +59,7 @@ class NewChatCompletion(Open):
     tool_choice: str | Json | None = None
     store: bool | None = Field(None, description="Store the exchange even if no conversation is named.")
     metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
+    palaver: Extension = None
 
 
 class ChatCompletion(Open):
@@ -80,6 +88,7 @@ class NewResponse(Open):
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
     metadata: dict[str, str] | None = None
+    palaver: Extension = None
 
 
 class ResponseObject(Open):
@@ -157,6 +166,7 @@ class NewMessage(Open):
     tools: list[Json] | None = None
     tool_choice: Json | None = None
     metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
+    palaver: Extension = None
 
 
 class MessageObject(Open):
@@ -195,6 +205,7 @@ class NewUIMessage(Open):
     messageId: str | None = None
     model: str | None = None
     tools: Json | None = Field(None, description="Tools that run in the page, by name.")
+    palaver: Extension = None
 
 
 # ---- models --------------------------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput, NotFound
 from palaver.server.mcp import schemas
-from palaver.server.mcp.tools import find_conversation
+from palaver.server.mcp.tools import BUDGET, context_defaults, find_conversation
 
-BUDGET = 4_000
 MESSAGE = ("message", "The next message; without it, the conversation as it is.")
-TOKENS = ("token_budget", f"The maximum number of tokens; default {BUDGET:,}.")
+TOKENS = ("token_budget", f"The maximum number of tokens; default: the conversation's own setting, or {BUDGET:,}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,8 @@ async def messages(store: Store, name: str, given: Mapping[str, str]) -> tuple[s
             sorted(unknown)[0], f"is not an argument of {name}; known arguments: {', '.join(sorted(known))}"
         )
     talk = await _find_conversation(store, tool, given)
-    context = await talk.build_context(_budget(given), message=given.get("message") or None)
+    options = context_defaults(store, talk, _budget(given))
+    context = await talk.build_context(**options, message=given.get("message") or None)
     return schemas.headline(talk.info), [_to_prompt_message(one) for one in context.messages]
 
 
@@ -72,9 +72,11 @@ async def _find_conversation(store: Store, tool: McpPrompt, given: Mapping[str, 
     return await store.get(page.items[0].id)
 
 
-def _budget(given: Mapping[str, str]) -> int:
+def _budget(given: Mapping[str, str]) -> int | None:
     """Parse the budget. Arguments of prompts are always text."""
-    text = given.get("token_budget") or str(BUDGET)
+    text = given.get("token_budget")
+    if not text:
+        return None
     if not re.fullmatch("[0-9]{1,7}", text) or not 0 < int(text) <= 2_000_000:
         raise InvalidInput("token_budget", "must be a number from 1 to 2,000,000")
     return int(text)

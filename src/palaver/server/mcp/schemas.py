@@ -82,7 +82,10 @@ class History(Arguments):
 
 class BuildContext(Arguments):
     conversation: Existing
-    token_budget: int = Field(4_000, ge=1, le=2_000_000, description="The maximum number of tokens of the messages.")
+    token_budget: int | None = Field(
+        None, ge=1, le=2_000_000,
+        description="The maximum number of tokens of the messages; default: the conversation's own setting, or 4,000.",
+    )  # fmt: skip
     query: str | None = Field(
         None, max_length=100_000, description="The query for recall; default: the latest question."
     )

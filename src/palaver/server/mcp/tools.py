@@ -29,6 +29,7 @@ from palaver.server.mcp.budgeted_text import MIN_PIECE, ToolAnswer, fit_pieces, 
 
 AROUND = 160  # characters shown before and after a matching word
 ASSISTANT = "assistant"
+BUDGET = 4_000  # tokens of a context, if nobody sets a budget
 
 
 async def find_conversation(store: Store, name: str) -> Conversation:
@@ -48,6 +49,12 @@ async def find_or_create_conversation(store: Store, name: str) -> Conversation:
         if is_id(name):  # a mistyped id must not become a key
             raise
         return await store.conversation(name)
+
+
+def context_defaults(store: Store, talk: Conversation, token_budget: int | None) -> dict[str, Any]:
+    """Return the options of a context: the budget of the call, or of the conversation and so on, or 4,000 tokens."""
+    call, otherwise = {"token_budget": token_budget}, {"token_budget": BUDGET}
+    return components_of(store).generation.context_options(talk.info, call, otherwise=otherwise)
 
 
 def _format_time(when: datetime) -> str:
@@ -188,7 +195,7 @@ async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer
     turns, the latest turns."""
     talk = await find_conversation(store, given.conversation)
     options = given.model_dump(exclude_none=True, exclude={"conversation", "token_budget"})
-    context = await talk.build_context(given.token_budget, **options)
+    context = await talk.build_context(**context_defaults(store, talk, given.token_budget), **options)
     value = schemas.Built(
         messages=context.messages,
         tokens=context.tokens,

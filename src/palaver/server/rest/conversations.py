@@ -12,6 +12,7 @@ from starlette.responses import Response
 from palaver.conversations.internals import components_of
 from palaver.core.pagination import group_by_date
 from palaver.errors import InvalidInput, UpdateConflict
+from palaver.memory.settings import describe_misplaced, misplaced
 from palaver.server import wire
 from palaver.server.dependencies import (
     ConversationDep,
@@ -33,11 +34,21 @@ Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
 
 
 async def create_conversation(store: StoreDep, body: schemas.NewConversation) -> Response:
-    """Create a conversation; with a key that exists, return the conversation that has it."""
+    """Create a conversation; with a key that exists, return the conversation that has it.
+
+    Settings must be those that are stored then. A `Warning` header names metadata that looks like a setting.
+    """
     fields = sent_fields(body)
     talk = await store.conversation(fields.pop("key", None), owner=fields.pop("owner", None), **fields)
     status = 201 if talk.info.last_event <= 1 else 200
-    return Reply(wire.conversation(talk.info), status, {"Location": f"/api/conversations/{talk.id}"})
+    headers = {"Location": f"/api/conversations/{talk.id}", **_metadata_warning(body)}
+    return Reply(wire.conversation(talk.info), status, headers)
+
+
+def _metadata_warning(body: schemas.ConversationFields) -> dict[str, str]:
+    """Return a Warning header for metadata that looks like a setting, which it is not."""
+    name = misplaced(body.metadata or {})
+    return {} if name is None else {"Warning": f'299 - "{describe_misplaced(name)}"'}
 
 
 async def list_conversations(
@@ -105,7 +116,9 @@ async def update_conversation(
         info = await talk.update(expected_updated=last_update_seen(if_match), **sent_fields(body))
     except UpdateConflict as conflict:
         raise conflict_error(if_match, conflict) from None
-    return reply_with_etag(wire.conversation(info), info, None, {})
+    answer = reply_with_etag(wire.conversation(info), info, None, {})
+    answer.headers.update(_metadata_warning(body))
+    return answer
 
 
 async def delete_conversation(talk: ConversationDep) -> Response:

@@ -14,6 +14,7 @@ from palaver.server.compat.request import (
     invalid,
     optional_text,
     parse_call,
+    parse_extension,
     parse_tool,
     require_list,
     require_name,
@@ -46,6 +47,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         conversation=require_name("id", body.get("id")),
         stream=True,
         whole="messages" in body and (trigger == "regenerate-message" or body.get("messageId") is not None),
+        context=parse_extension(body),
     )
 
 

@@ -15,6 +15,7 @@ from palaver.server.compat.request import (
     common_settings,
     invalid,
     own_settings,
+    parse_extension,
     parse_format,
     parse_tool,
     require_flag,
@@ -54,6 +55,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         stream=require_flag("stream", body.get("stream")),
         conversation=None if named is None else require_name("metadata.conversation_id", named),
         store=require_flag("store", body.get("store")),
+        context=parse_extension(body),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fastapi import Request
 from starlette.responses import Response
 
+from palaver.conversations.internals import components_of
 from palaver.models.tokens import counter_for
 from palaver.server.compat import responses
 from palaver.server.compat.anthropic.frames import MessageFrames, build_message
@@ -44,9 +45,10 @@ async def count_message_tokens(request: Request, services: ServicesDep, store: S
     talk = await find_conversation_named(store, name) if name else None
     if talk is None:
         return Reply({"input_tokens": responses.count_tokens(ask, count)})
-    budget = services.generate_settings.token_budget or BUDGET
+    otherwise = {"token_budget": BUDGET}
+    options = components_of(store).generation.context_options(talk.info, ask.context, otherwise=otherwise)
     context = await talk.build_context(
-        budget, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
+        **options, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )
     beyond = replace(ask, instructions=None, said=(replace(ask.said[-1], content=tuple(ask.said[-1].files)),))
     return Reply({"input_tokens": context.tokens + responses.count_tokens(beyond, count)})

@@ -15,6 +15,7 @@ from palaver.server.compat.request import (
     invalid,
     own_settings,
     parse_call,
+    parse_extension,
     parse_format,
     parse_tool,
     reject_unsupported,
@@ -61,6 +62,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         conversation=_conversation_id(metadata),
         store=require_flag("store", body.get("store")),
         kept={"metadata": {name: one for name, one in metadata.items() if name != "conversation_id"}},
+        context=parse_extension(body),
     )
 
 

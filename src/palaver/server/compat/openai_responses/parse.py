@@ -14,6 +14,7 @@ from palaver.server.compat.request import (
     invalid,
     optional_text,
     own_settings,
+    parse_extension,
     parse_format,
     parse_tool,
     reject_unsupported,
@@ -71,6 +72,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         previous=_previous(body.get("previous_response_id")),
         store=_parse_store(body),
         kept={"response": echo_of(body)},
+        context=parse_extension(body),
     )
 
 

@@ -50,7 +50,7 @@ class ConversationFields(RequestBody):
     model: Name | None = None
     participants: Annotated[list[Name], Field(max_length=MAX_PARTICIPANTS)] | None = None
     metadata: Json | None = Field(None, description="At most 64 KB.")
-    settings: Json | None = Field(None, description="compaction, retention, redact, facts: see the docs.")
+    settings: Json | None = Field(None, description="compaction, retention, redact, facts, context: see the docs.")
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL)] | None = Field(
         None, description="Seconds after the last change until the conversation expires."
     )
@@ -58,7 +58,9 @@ class ConversationFields(RequestBody):
 
 class NewConversation(ConversationFields):
     model_config = ConfigDict(**examples({"key": "support/42", "title": "Peanuts"}, {}), extra="forbid")
-    key: Name | None = Field(None, description="If a conversation has this key already, it is returned.")
+    key: Name | None = Field(
+        None, description="If a conversation has this key already, it is returned; its settings must be the same."
+    )
     owner: Name | None = Field(None, description="Acting for another owner needs the right `admin`.")
 
 
