@@ -6,6 +6,7 @@ import string
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,9 @@ from palaver.core.identity import (
     stamped_seq,
 )
 from palaver.core.turn_draft import (
+    STORED_FIELDS,
     DraftBuilder,
+    TurnDraft,
     content_hash,
     decode_attachments,
     decode_calls,
@@ -286,19 +289,16 @@ def test_moving_a_letter_between_fields_changes_the_hash(values: list[str | None
     assert (digest(moved) == digest(values)) == (moved == values)
 
 
-FIELDS = (
-    "role", "actor", "content", "tool_calls", "tool_results", "attachments", "sources", "model", "adapter",
-    "finish_reason", "metadata", "idempotency_key",
-)  # fmt: skip
+# The id and the time of a draft may be replaced when it is stored, so they are arguments of their own.
+HASHED_FIELDS = [one for one in msgspec.structs.fields(TurnDraft) if one.name in set(STORED_FIELDS) - {"id", "created"}]
 
 
-@given(st.sampled_from(FIELDS), names)
-def test_every_field_is_in_the_content_hash(field: str, value: str) -> None:
-    from msgspec.structs import replace
-
+@given(st.data(), st.sampled_from(HASHED_FIELDS))
+def test_every_field_is_in_the_content_hash(data: st.DataObject, field: msgspec.structs.FieldInfo) -> None:
     draft = desk.draft("id", "user", "hello", actor="ada")
-    changed = replace(draft, **{field: value})
-    same = getattr(draft, field) == value
+    value = data.draw(st.from_type(field.type))
+    changed = msgspec.structs.replace(draft, **{field.name: value})
+    same = getattr(draft, field.name) == value
     assert (content_hash("id", draft, 1) == content_hash("id", changed, 1)) == same
     assert content_hash("id", draft, 1) != content_hash("id", draft, 2)
     assert content_hash("id", draft, 1) != content_hash("other", draft, 1)

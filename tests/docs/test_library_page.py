@@ -13,7 +13,7 @@ import pytest
 import palaver
 import palaver.testing
 from palaver import errors
-from palaver.audit.verifier import Verifier
+from palaver.audit.replay import HANDLERS
 from palaver.context.options import OPTIONS
 from palaver.conversations import arguments, attachments, memory, open_options
 from palaver.conversations.options import CONVERSATION_FIELDS
@@ -115,7 +115,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_every_kind_of_event_is_there() -> None:
-    kinds = {name.removeprefix("_on_") for name in vars(Verifier) if name.startswith("_on_")} | {"expire"}
+    kinds = HANDLERS.keys() | {"expire"}
     told = section("Values").split("Kinds of events:")[1].split(". Settings")[0]
     assert set(CODE.findall(told)) == kinds
 

@@ -77,8 +77,19 @@ class TurnDraft(msgspec.Struct, frozen=True, kw_only=True):
     preview: str | None = None
 
 
+# The fields that are columns of the row. `preview` is for the conversation's row.
+STORED_FIELDS = tuple(name for name in TurnDraft.__struct_fields__ if name != "preview")
+# The stub: what is kept of a forgotten turn, in the order of `stub_hash`. Of the idempotency key, only a hash is kept.
+STUB_FIELDS = ("id", "role", "actor", "created", "idempotency_key", "content_hash")
+# Every other field goes: these are its values afterwards. This is the only list, and it follows from the two above.
+# SQLite's statement is made from it, `verify` checks it, and a test compares a forgotten row of each engine with it.
+FORGOTTEN_FIELDS: Mapping[str, int | None] = {
+    name: 0 if name in ("is_parts", "token_count") else None for name in STORED_FIELDS if name not in STUB_FIELDS
+}
+
+
 def content_hash(id: str, draft: TurnDraft, created: int) -> bytes:
-    """Hash everything in a turn that must never change."""
+    """Hash everything in a turn that must never change. In Postgres this is `turn_hash` (functions/core.sql)."""
     return digest(
         (
             TURN_TAG,

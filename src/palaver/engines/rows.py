@@ -90,7 +90,11 @@ def conversation_info(row: Row) -> ConversationInfo:
 
 
 class TurnRow(msgspec.Struct):
-    """A row of `turns`, with its columns in the order of `turn_columns`."""
+    """A row of `turns`.
+
+    SQLite's statements are made from this list. Three places repeat its order, and tests compare them with it: the
+    constructor calls in `turn` below and in `OpenConversation.insert`, and Postgres' function `turn_json` (memory.sql).
+    """
 
     tid: int
     id: str

@@ -10,16 +10,19 @@ _INCLUDE = re.compile(r"\{([a-z_]+)\}")
 
 
 class Queries:
-    """The statements of one file, as attributes. `{name}` inside a statement includes another one."""
+    """The statements of one file, as attributes.
 
-    def __init__(self, package: str, file: str = "queries.sql") -> None:
+    `{name}` inside a statement includes another one, or one of `fragments`, which are made from lists in Python.
+    """
+
+    def __init__(self, package: str, file: str = "queries.sql", **fragments: str) -> None:
         text = files(package).joinpath(file).read_text()
         pieces = _HEADER.split(text)[1:]
         names = pieces[::2]
         if len(set(names)) < len(names):  # the later one would silently replace the first
             raise ValueError(f"{file} has two queries of one name: {sorted({n for n in names if names.count(n) > 1})}")
         raw = {name: body.strip().removesuffix(";") for name, body in zip(names, pieces[1::2], strict=True)}
-        self._statements = {name: _expand(body, raw) for name, body in raw.items()}
+        self._statements = {name: _expand(body, raw | fragments) for name, body in raw.items()}
 
     def __getattr__(self, name: str) -> str:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palaver.audit.verifier import DETAILS, Details, details_hash
+from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
 from palaver.core.identity import canonical_json, genesis
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
 from palaver.engines.sqlite.deletion import delete_all_but_log, open_expired
@@ -46,7 +46,7 @@ def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationI
 
 
 def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
-    details = Details(
+    details = ConversationDetails(
         id=spec.id,
         owner=spec.owner,
         key=spec.key,
@@ -60,7 +60,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
         ttl=spec.ttl,
     )
     hash = details_hash(spec.salt, details)
-    values = {name: getattr(details, name) for name in DETAILS}
+    values = {name: getattr(details, name) for name in DETAIL_FIELDS}
     tx.run(
         Q.create,
         tenant=scope.tenant,

@@ -12,7 +12,7 @@ Forgetting a turn removes, in this order:
 7. what memory derived from it: summaries that cover it lose their text and are written again, its notes and facts are
    deleted, and facts that those facts had replaced are valid again;
 8. its stream, if it is still being written;
-9. its content, salt and every other field but id, role, actor, time and the hash of its idempotency key (the stub);
+9. every field but those of its stub (`STUB_FIELDS` in core/turn_draft.py);
 10. the conversation's preview, if it came from the turn.
 
 The log then gets a `forget` event with the hash of the stub. Before the call returns, the writer removes the old bytes
@@ -70,10 +70,7 @@ def _remove_turn(conv: OpenConversation, row: TurnRow) -> bytes:
     _remove_words(conv, row)
     memory_invalidation.invalidate_turn(conv, row)
     conv.tx.run(Q.close_stream, tid=row.tid)
-    key = _hashed_key(conv, row)
-    conv.tx.run(Q.stub, tid=row.tid, idempotency_key=key)
-    _uncount(conv, row)
-    return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
+    return _reduce_to_stub(conv, row)
 
 
 def _remove_words(conv: OpenConversation, row: TurnRow) -> None:
@@ -87,14 +84,14 @@ def _remove_words(conv: OpenConversation, row: TurnRow) -> None:
     tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
 
 
-def _hashed_key(conv: OpenConversation, row: TurnRow) -> str | None:
-    return None if row.idempotency_key is None else key_hash(conv.id, row.idempotency_key)
-
-
-def _uncount(conv: OpenConversation, row: TurnRow) -> None:
+def _reduce_to_stub(conv: OpenConversation, row: TurnRow, keep_salt: bool = False) -> bytes:
+    """Clear every field of a turn that is not in its stub (9). Returns the hash of the stub."""
+    key = None if row.idempotency_key is None else key_hash(conv.id, row.idempotency_key)
+    conv.tx.run(Q.stub, tid=row.tid, idempotency_key=key, keep_salt=int(keep_salt))
     if row.active:
         conv.turn_count -= 1
         conv.token_count -= row.token_count
+    return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
 
 
 def _results_of(conv: OpenConversation, row: TurnRow) -> list[TurnRow]:
@@ -165,10 +162,7 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
 
 def _retire_turn(conv: OpenConversation, row: TurnRow, keep_salt: bool) -> None:
     _remove_words(conv, row)
-    key = _hashed_key(conv, row)
-    conv.tx.run(Q.retire, tid=row.tid, keep_salt=int(keep_salt), idempotency_key=key)
-    _uncount(conv, row)
-    hash = stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
+    hash = _reduce_to_stub(conv, row, keep_salt)
     conv.log("retire", conv.tick(), turn=row.id, payload={"salt": True} if keep_salt else None, content_hash=hash)
 
 

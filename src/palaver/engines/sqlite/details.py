@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palaver.audit.verifier import DETAILS, Details, details_hash
+from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
 from palaver.core.identity import canonical_json, new_salt
 from palaver.engines.rows import conversation_info
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation, require_cid
@@ -32,7 +32,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> Conve
     row = tx.one(Q.details, cid=conv.cid)
     assert row is not None
     *stored, title_pid = row
-    details = Details(*stored)
+    details = ConversationDetails(*stored)
     if changes.if_untitled and details.title is not None:
         return info(tx, conv.cid)
     if "title" in changes.fields:
@@ -45,7 +45,7 @@ def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> Conve
         tx.run(Q.drop_participants, cid=conv.cid)
         add_participants(conv, changes.participants)
     hash = details_hash(changes.salt, details)
-    values = {name: getattr(details, name) for name in DETAILS if name not in ("id", "owner", "key")}
+    values = {name: getattr(details, name) for name in DETAIL_FIELDS if name not in ("id", "owner", "key")}
     tx.run(Q.save_details, cid=conv.cid, **values, title_pid=title_pid, salt=changes.salt, content_hash=hash)
     conv.ttl = details.ttl
     tx.run(Q.save_expiry, cid=conv.cid, expires_at=None)

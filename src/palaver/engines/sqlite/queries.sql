@@ -1,4 +1,5 @@
--- The statements of the SQLite engine, by name. {name} includes another statement of this file.
+-- The statements of the SQLite engine, by name. {name} includes another statement of this file, or a list of columns from
+-- queries.py.
 
 -- allowed: the predicate for who may see a conversation `c`; it is defined only here
 c.tenant = :tenant AND (
@@ -14,11 +15,6 @@ c.tenant = :tenant AND (
 -- conversation_columns: the columns of a ConversationInfo
 c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
 c.settings, c.turn_count, c.token_count, c.next_seq, c.next_n - 1, c.ttl, c.expires_at, c.created, c.updated
-
--- turn_columns: the columns of a Turn
-t.tid, t.id, t.seq, t.position, t.parent, t.slot, t.active, t.superseded_by, t.status, t.role, t.actor, t.is_parts,
-t.content, t.tool_calls, t.tool_results, t.attachments, t.sources, t.prompt_tokens, t.completion_tokens, t.token_count,
-t.model, t.adapter, t.finish_reason, t.metadata, t.idempotency_key, t.salt, t.content_hash, t.created
 
 -- node_columns: the place of a turn in the tree, without its content
 t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
@@ -104,10 +100,7 @@ SELECT t.position, coalesce(t.slot, t.id) FROM turns t WHERE t.cid = :cid AND t.
 ORDER BY t.position DESC LIMIT 1
 
 -- add_turn: insert a turn; positional parameters, because naming them takes longer than the insert
-INSERT INTO turns (cid, id, seq, position, parent, slot, active, status, role, actor, is_parts, content, tool_calls,
-  tool_results, attachments, sources, prompt_tokens, completion_tokens, token_count, model, adapter, finish_reason,
-  metadata, idempotency_key, salt, content_hash, created)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO turns (cid, {new_turn_columns}) VALUES (?, {new_turn_values})
 
 -- turn: read a turn by its id
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
@@ -313,17 +306,9 @@ WHERE t.cid = :cid AND t.seq > :seq AND (t.tool_results IS NOT NULL OR t.tool_ca
 -- remembered: read every turn that still has content
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.status != 'forgotten' ORDER BY t.seq
 
--- stub: remove everything of a turn but id, role, actor, time and the hash of its key
-UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
-  attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
-  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key, salt = NULL
-WHERE tid = :tid
-
--- retire: remove the same, but keep the salt if the content must remain provable
-UPDATE turns SET status = 'forgotten', active = 0, is_parts = 0, content = NULL, tool_calls = NULL, tool_results = NULL,
-  attachments = NULL, sources = NULL, prompt_tokens = NULL, completion_tokens = NULL, token_count = 0, model = NULL,
-  adapter = NULL, finish_reason = NULL, metadata = NULL, idempotency_key = :idempotency_key,
-  salt = CASE WHEN :keep_salt THEN salt END
+-- stub: reduce a turn to its stub; with `keep_salt` a copy of the words kept elsewhere can still be proved
+UPDATE turns SET status = 'forgotten', active = 0, idempotency_key = :idempotency_key,
+  salt = CASE WHEN :keep_salt THEN salt END, {forgotten_fields}
 WHERE tid = :tid
 
 -- before_position: read summarised turns, on every branch

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from palaver.audit.verifier import DETAILS, DRAFT, Verifier
+from palaver.audit.verifier import Verifier
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of
+from palaver.core.conversation_details import DETAIL_FIELDS
+from palaver.core.turn_draft import STORED_FIELDS
 from palaver.errors import VerificationFailed
 from palaver.ports.queries import Record
 from palaver.testing.fakes import FakeClock
@@ -89,11 +91,11 @@ async def every_stored_text_is_vouched_for(db: Database) -> None:
 # The columns that travel and that the log vouches for. An engine may have more, for itself.
 SIGNED = {
     "conversation": (
-        *DETAILS, "preview", "turn_count", "token_count", "next_seq", "next_n", "tip_position", "tip_slot", "tip_hash",
-        "salt", "content_hash", "created", "updated", "expires_at",
+        *DETAIL_FIELDS, "preview", "turn_count", "token_count", "next_seq", "next_n", "tip_position", "tip_slot",
+        "tip_hash", "salt", "content_hash", "created", "updated", "expires_at",
     ),
     "event": ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash"),
-    "turn": (*DRAFT, "seq", "position", "parent", "slot", "active", "superseded_by", "status", "content_hash"),
+    "turn": (*STORED_FIELDS, "seq", "position", "parent", "slot", "active", "superseded_by", "status", "content_hash"),
 }  # fmt: skip
 
 

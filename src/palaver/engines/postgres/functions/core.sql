@@ -75,7 +75,7 @@ CREATE OR REPLACE FUNCTION palaver.event_hash(previous bytea, n bigint, kind tex
   RETURN sha256(palaver.field(previous) || palaver.fields(n::text, kind, turn, actor, at::text, payload)
     || palaver.field(content_hash));
 
--- turn_hash: hash of everything in a turn that must never change
+-- turn_hash: hash of everything in a turn that must never change, as `content_hash` in core/turn_draft.py
 CREATE OR REPLACE FUNCTION palaver.turn_hash(t palaver.turns) RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/turn/1') || palaver.field(coalesce((t).salt, ''::bytea))
     || palaver.fields((t).id, (t).role, (t).actor, (t).is_parts::text, coalesce((t).content, ''), (t).tool_calls,
@@ -96,7 +96,8 @@ CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS 
 CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE WHEN key IS NOT NULL THEN 'sha256:' || encode(sha256(palaver.fields(conversation, key)), 'hex') END;
 
--- details_hash: hash of the fields of a conversation that only `create` and `update` set
+-- details_hash: hash of the fields of a conversation that only `create` and `update` set, in the order of
+-- `ConversationDetails` in core/conversation_details.py
 CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
   RETURN sha256(palaver.fields('palaver/conversation/1') || palaver.field((c).salt)

@@ -44,8 +44,9 @@ BEGIN
   PERFORM doom(t.tenant, t.cid, t.tid);
 END $$;
 
--- stub: reduce a turn to a stub (who spoke and when) and return the hash of that. `keep_salt` keeps the salt, with
--- which the owner of a copy can prove the original text
+-- stub: reduce a turn to a stub (who spoke and when) and return the hash of that. It clears `FORGOTTEN_FIELDS` of
+-- core/turn_draft.py and the turn's preview. `keep_salt` keeps the salt, with which the owner of a copy can prove the
+-- original text
 CREATE OR REPLACE FUNCTION palaver.stub(c palaver.conversations, t palaver.turns, keep_salt boolean) RETURNS bytea
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE key text := key_hash(c.id, t.idempotency_key);
