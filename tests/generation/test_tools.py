@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from enum import Enum
@@ -13,12 +14,14 @@ import msgspec
 import pytest
 
 from palaver import Answered, ToolCall, ToolDone, ToolOutput, ToolsPlanned, tool
+from palaver.context.render import provider_name
 from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.generation.tools import Toolbox, shorten_result
 from palaver.testing import FakeClock, ScriptedModel
 from palaver.testing.providers import LoopbackProvider, Say
 from tests.generation.conftest import Opener
+from tests.support.provider_rules import check_anthropic, check_chat, check_responses
 
 
 def look_up(word: str) -> str:
@@ -104,6 +107,42 @@ async def test_a_tool_that_must_be_alone_is(opened: Opener, provider: LoopbackPr
     async with opened(model="chat") as store:
         await store.generate("x", "Count.", tools=[tool(count, alone=True)])
     assert most == 1
+
+
+ODD_TOOL = "files.read/größe:1"
+
+
+async def test_a_tool_has_the_name_that_the_provider_accepts_and_runs_under_its_own(
+    opened: Opener, provider: LoopbackProvider, name: str
+) -> None:
+    """Names such as those of MCP servers: the history, the list of tools and the choice agree on one name."""
+    read = tool(look_up, name=ODD_TOOL)
+    sent = provider_name(ODD_TOOL)
+    provider.script(Say(calls=[(sent, {"word": "rice"})]), Say("Done."))
+    async with opened(model=name) as store:
+        talk = await store.conversation("x")
+        await talk.generate("Look.", tools=[read], tool_choice={"name": ODD_TOOL})
+        _, calls, results, _ = await talk.history()
+        assert [call.name for call in calls.tool_calls] == [ODD_TOOL]
+        assert [result.content for result in results.tool_results] == ["rice is a word"]
+    for body in provider.bodies:
+        assert sent in json.dumps(body["tools"], ensure_ascii=False)
+        assert ODD_TOOL not in json.dumps(body, ensure_ascii=False)
+    assert sent in json.dumps(provider.bodies[0]["tool_choice"])
+
+
+async def test_ids_that_a_model_repeats_are_unique_in_a_prompt(opened: Opener, provider: LoopbackProvider) -> None:
+    calls = [ToolCall("functions.look_up:0", "look_up", {"word": word}) for word in ("rice", "tea", "milk")]
+    model = ScriptedModel([[calls[0]], [calls[1]], [calls[2]], "Done."], name="m")
+    async with opened(models={"m": model, **provider.models()}, model="m") as store:
+        talk = await store.conversation("x")
+        await talk.generate("Look.", tools=[look_up])
+        context = await talk.build_context(4_000)
+        check_chat(context.to_openai())
+        check_responses(context.to_responses())
+        check_anthropic(context.to_anthropic())
+        said = [one["content"] for one in context.to_openai() if one["role"] == "tool"]
+        assert said == ["rice is a word", "tea is a word", "milk is a word"]
 
 
 async def test_five_rounds_and_then_an_answer(opened: Opener, provider: LoopbackProvider, name: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from palaver.context.render import original_names
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import encode_calls
@@ -198,7 +199,7 @@ def _make_attempt(
     plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, *, continues: bool
 ) -> ModelAttempt:
     body = _make_body(plan, progress, prompt, permission, continues)
-    response = ModelResponse()
+    response = ModelResponse(names=original_names([spec.name for spec in plan.tool_specs]))
     events = stream_with_retries(plan.model, body, plan.settings.retry_policy, response.retries)
     return ModelAttempt(body, _make_recorder(plan, prompt, body), events, response)
 

@@ -22,7 +22,7 @@ from palaver.model import ToolCall
 from palaver.ports.models import JsonObject, ToolSpec
 
 MAX_ERROR = 500  # characters of an exception that the model sees
-_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
+_NAME = re.compile(r"^[\w./:-]{1,128}$")  # as MCP servers have them; providers get a name that they accept
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
@@ -54,7 +54,7 @@ class Tool:
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise InvalidInput(
-                "tools", f"{self.name[:80]!r} is not a valid tool name: use up to 64 letters, digits, _ and -"
+                "tools", f"{self.name[:80]!r} is not a valid tool name: use up to 128 letters, digits and _ - . / :"
             )
 
     @property

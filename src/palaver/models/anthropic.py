@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from palaver.context.render import to_anthropic
+from palaver.context.render import map_tool_calls, provider_name, to_anthropic
 from palaver.errors import (
     BadModelResponse,
     ContextTooLong,
@@ -77,8 +77,10 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
         super().__init__(model, name or f"anthropic:{model}", window, str(trial.base_url), connect)
 
     def body(self, request: ModelRequest) -> JsonObject:
-        rendered = to_anthropic(request.messages)
-        messages = [_with_thoughts(message, request.thoughts) for message in rendered["messages"]]
+        mapped = map_tool_calls(request.messages)
+        rendered = to_anthropic(mapped.messages)
+        thoughts = {mapped.ids.get(id, id): blocks for id, blocks in request.thoughts.items()}
+        messages = [_with_thoughts(message, thoughts) for message in rendered["messages"]]
         body: JsonObject = {"model": self.model, "messages": messages}
         if request.stream:
             body["stream"] = True
@@ -213,6 +215,8 @@ def _mark_for_cache(body: JsonObject, request: ModelRequest) -> None:
     During a tool loop, mark the end too: the next round only adds to it.
     """
     prefix = to_anthropic(request.messages[: request.stable])
+    if all(message["role"] == "system" for message in request.messages[: request.stable]):
+        prefix["messages"] = []
     weight = len(prefix["system"]) + sum(len(str(turn["content"])) for turn in prefix["messages"])
     if not request.stable or weight < MIN_CACHED:
         return
@@ -242,12 +246,17 @@ def _with_thoughts(message: JsonObject, thoughts: Mapping[str, Sequence[Mapping[
 
 def _tool(tool: ToolSpec) -> JsonObject:
     strict = {"strict": True} if tool.strict else {}
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters), **strict}
+    return {
+        "name": provider_name(tool.name),
+        "description": tool.description,
+        "input_schema": dict(tool.parameters),
+        **strict,
+    }
 
 
 def _choice(request: ModelRequest) -> JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
-        return {"type": "tool", "name": request.must_call}
+        return {"type": "tool", "name": provider_name(request.must_call)}
     return {"type": "none" if not request.may_call else "any" if request.must_call else "auto"}
 
 

@@ -16,7 +16,10 @@ STOP_SEQUENCE = "stop_sequence"  # metadata of an answer: the stop sequence at w
 
 @dataclass(slots=True)
 class ModelResponse:
-    """The response so far: ids, tool calls, sources, reasoning, usage and times. The text is stored elsewhere."""
+    """The response so far: ids, tool calls, sources, reasoning, usage and times. The text is stored elsewhere.
+
+    `names` has the application's names of tools that the provider calls otherwise.
+    """
 
     began: float = field(default_factory=time.perf_counter)
     first: float | None = None
@@ -29,6 +32,7 @@ class ModelResponse:
     finish: str | None = None
     sequence: str | None = None
     retries: list[JsonObject] = field(default_factory=list)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def consume(self, event: ModelEvent) -> None:
         if self.first is None and not isinstance(event, Started):
@@ -36,7 +40,8 @@ class ModelResponse:
         if isinstance(event, Started):
             self.id, self.model = event.id, event.model
         elif isinstance(event, CallReady):
-            self.calls.append(self._with_unique_id(event.call))
+            call = replace(event.call, name=self.names.get(event.call.name, event.call.name))
+            self.calls.append(self._with_unique_id(call))
         elif isinstance(event, Cited):
             self.sources.append(event.source)
         elif isinstance(event, Thought):

@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 
+from palaver.context.render import provider_name
 from palaver.testing.providers import LoopbackProvider, Say
 from tests.server.compat.conftest import conversations, thread
 from tests.server.conftest import Running
@@ -200,3 +201,18 @@ def test_counting_has_tools_pictures_and_results(server: Running, claude: anthro
     assert count("Look", [{"name": "f", "description": "A tool with many words.", "input_schema": SCHEMA}]) > alone
     assert count([{"type": "tool_result", "tool_use_id": "x", "content": "long " * 99}]) > count("Look") + 50
     assert thread(server, "c") == [("user", "Hi"), ("assistant", "Yes.")]
+
+
+@NAMES
+@EACH_MODEL
+def test_a_clients_tool_keeps_its_name_whatever_the_provider_accepts(
+    gpt: openai.OpenAI, provider: LoopbackProvider, model: str, name: str
+) -> None:
+    odd = "files.read:1"
+    provider.script(Say(calls=[(provider_name(odd), {})]))
+    tool: Any = {"type": "function", "function": {"name": odd, "parameters": SCHEMA}}
+    made = gpt.chat.completions.create(model=model, messages=[HI], tools=[tool], extra_headers=headers(name))
+    (call,) = made.choices[0].message.tool_calls or ()
+    assert call.type == "function"
+    assert call.function.name == odd
+    assert odd not in str(provider.bodies[-1])

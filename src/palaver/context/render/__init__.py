@@ -25,3 +25,6 @@ from palaver.context.render.neutral import turn_messages as turn_messages
 from palaver.context.render.neutral import turn_text as turn_text
 from palaver.context.render.openai import to_openai as to_openai
 from palaver.context.render.responses import to_responses as to_responses
+from palaver.context.render.tool_ids import map_tool_calls as map_tool_calls
+from palaver.context.render.tool_ids import original_names as original_names
+from palaver.context.render.tool_ids import provider_name as provider_name

@@ -9,6 +9,7 @@ from typing import TypedDict
 import msgspec
 
 from palaver.context.render.neutral import OPENING, Message, Part, message_text, part_text
+from palaver.context.render.tool_ids import map_tool_calls
 
 
 class AnthropicPrompt(TypedDict):
@@ -24,14 +25,14 @@ def to_anthropic(messages: Sequence[Message]) -> AnthropicPrompt:
     while lead < len(messages) and messages[lead]["role"] == "system":
         lead += 1
     turns: list[Message] = []
-    for message in messages[lead:]:
+    for message in map_tool_calls(messages[lead:]).messages:
         role = "assistant" if message["role"] == "assistant" else "user"
         blocks = _blocks(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": role, "content": blocks})
-    if turns and turns[0]["role"] == "assistant":
+    if not turns or turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
     return {"system": "\n\n".join(message_text(message) for message in messages[:lead]), "messages": turns}
 
@@ -42,11 +43,17 @@ def _blocks(message: Message) -> list[Part]:
         return [{**result, "is_error": True} if message.get("is_error") else result]
     content = message["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    blocks = [_part(part) for part in parts if part["type"] != "text" or part["text"].strip()]
+    render = _text_part if message["role"] == "assistant" else _part
+    blocks = [render(part) for part in parts if part["type"] != "text" or part["text"].strip()]
     for call in message.get("tool_calls", ()):
         arguments = _decode_object(call["arguments"])
         blocks.append({"type": "tool_use", "id": call["id"], "name": call["name"], "input": arguments})
     return blocks
+
+
+def _text_part(part: Part) -> Part:
+    """Return a part of an assistant's message: the API takes images and documents from users only."""
+    return {"type": "text", "text": part_text(part)}
 
 
 def _part(part: Part) -> Part:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.context.render.neutral import Message, MessageContent, Part, part_text
+from palaver.context.render.neutral import OPENING, Message, MessageContent, Part, part_text
+from palaver.context.render.tool_ids import map_tool_calls
+
+LONGEST_ID = 40  # characters of a call's id that the API accepts
 
 
 def to_openai(messages: Sequence[Message]) -> list[Message]:
-    return [_message(message) for message in messages]
+    """Return the messages. The API refuses an empty list, and some servers one without any turn."""
+    made = [_message(message) for message in map_tool_calls(messages, LONGEST_ID).messages]
+    if all(message["role"] == "system" for message in made):
+        made.append({"role": "user", "content": OPENING})
+    return made
 
 
 def _message(message: Message) -> Message:
-    out: Message = {"role": message["role"], "content": _content(message["content"])}
+    out: Message = {"role": message["role"], "content": _content(message["role"], message["content"])}
     if "tool_call_id" in message:
         out["tool_call_id"] = message["tool_call_id"]
     if "tool_calls" in message:
@@ -23,8 +30,13 @@ def _message(message: Message) -> Message:
     return out
 
 
-def _content(content: MessageContent) -> MessageContent:
-    return content if isinstance(content, str) else [_part(part) for part in content]
+def _content(role: str, content: MessageContent) -> MessageContent:
+    """Return the content. Only a user may send images and files; those of others are named."""
+    if isinstance(content, str):
+        return content
+    if role == "user":
+        return [_part(part) for part in content]
+    return "\n".join(part_text(part) for part in content)
 
 
 def _part(part: Part) -> Part:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.context.render.neutral import Message, MessageContent, Part, part_text
+from palaver.context.render.neutral import OPENING, Message, MessageContent, Part, part_text
+from palaver.context.render.tool_ids import map_tool_calls
 
 
 def to_responses(messages: Sequence[Message]) -> list[Message]:
-    return [item for message in messages for item in _items(message)]
+    """Return the input items. The API refuses an empty list."""
+    items = [item for message in map_tool_calls(messages).messages for item in _items(message)]
+    if all(item.get("role") == "system" for item in items):
+        items.append({"role": "user", "content": OPENING})
+    return items
 
 
 def _items(message: Message) -> list[Message]:
@@ -20,11 +25,16 @@ def _items(message: Message) -> list[Message]:
     ]
     if calls and not message["content"]:
         return calls
-    return [{"role": message["role"], "content": _content(message["content"])}, *calls]
+    return [{"role": message["role"], "content": _content(message["role"], message["content"])}, *calls]
 
 
-def _content(content: MessageContent) -> MessageContent:
-    return content if isinstance(content, str) else [_part(part) for part in content]
+def _content(role: str, content: MessageContent) -> MessageContent:
+    """Return the content. Only a user may send images and files; those of others are named."""
+    if isinstance(content, str):
+        return content
+    if role == "user":
+        return [_part(part) for part in content]
+    return "\n".join(part_text(part) for part in content)
 
 
 def _part(part: Part) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from palaver.context.render import to_openai
+from palaver.context.render import provider_name, to_openai
 from palaver.errors import BadModelResponse
 from palaver.models.openai.client import OpenAIClient
 from palaver.models.response_parsing import call_of, with_settings
@@ -114,14 +114,14 @@ class _ChunkParser:
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    function = {"name": provider_name(tool.name), "description": tool.description, "parameters": dict(tool.parameters)}
     strict = {} if tool.strict is None else {"strict": tool.strict}
     return {"type": "function", "function": {**function, **strict}}
 
 
 def _choice(request: ModelRequest) -> str | JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
-        return {"type": "function", "function": {"name": request.must_call}}
+        return {"type": "function", "function": {"name": provider_name(request.must_call)}}
     return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from palaver.context.render import message_text, to_responses
+from palaver.context.render import message_text, provider_name, to_responses
 from palaver.errors import BadModelResponse
 from palaver.models.openai.client import OpenAIClient
 from palaver.models.response_parsing import call_of, with_settings
@@ -112,14 +112,14 @@ def _sources(part: JsonObject) -> list[JsonObject]:
 
 def _choice(request: ModelRequest) -> str | JsonObject:
     if isinstance(request.must_call, str) and request.may_call:
-        return {"type": "function", "name": request.must_call}
+        return {"type": "function", "name": provider_name(request.must_call)}
     return "none" if not request.may_call else "required" if request.must_call else "auto"
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
     return {
         "type": "function",
-        "name": tool.name,
+        "name": provider_name(tool.name),
         "description": tool.description,
         "parameters": dict(tool.parameters),
         "strict": bool(tool.strict),

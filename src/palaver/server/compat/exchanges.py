@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from palaver.context.render import original_names
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
@@ -191,7 +192,8 @@ class Exchanges:
         registry, now = self.services.registry, components_of(self.store).clock.now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
         body = model.body(build_model_request(ask, model))
-        events = relay_events(model, body, self.services.generate_settings.retry_policy, now)
+        names = original_names([tool.name for tool in ask.tools])
+        events = relay_events(model, body, names, self.services.generate_settings.retry_policy, now)
         return Exchange(new_id(), ask, int(now.timestamp()), answer=self.services.answers.relay(events))
 
     # ---- retries whose first attempt is in the log

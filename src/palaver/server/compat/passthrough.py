@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import datetime
 
@@ -80,10 +80,10 @@ def _part(part: Part, adapter: str) -> Part:
 
 
 async def relay_events(
-    model: ChatModel, body: dict[str, object], retries: RetryPolicy, now: datetime
+    model: ChatModel, body: dict[str, object], names: Mapping[str, str], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
-    """Stream a model's answer as events, without memory."""
-    heard = ModelResponse()
+    """Stream a model's answer as events, without memory. `names` are the client's names of tools by the provider's."""
+    heard = ModelResponse(names=names)
     async with aclosing(stream_with_retries(model, body, retries, heard.retries)) as events:
         async for event in events:
             heard.consume(event)
