@@ -397,7 +397,8 @@ class WorkingMemory:
     `instructions` are standing instructions and preferences, taken only from participants' own user turns.
     `through_seq` is the position of the last turn that was read, inclusive; -1 when none was. `extractor_failure` is
     the name of the extractor and the type of its error when it failed at its latest call: notes and facts come from the
-    rules alone then.
+    rules alone then. `extractor_postponed` are the positions, from and up to, of turns that it has not read because of
+    the daily limit of model calls; it reads them on another day.
     """
 
     summary: str = ""
@@ -412,6 +413,7 @@ class WorkingMemory:
     instructions: tuple[Note, ...] = ()
     through_seq: int = -1
     extractor_failure: str | None = None
+    extractor_postponed: tuple[int, int] | None = None
 
 
 MEMORY_LISTS = (

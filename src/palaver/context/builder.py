@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from palaver.context.cached_counter import CachedCounter
@@ -26,6 +26,7 @@ from palaver.core.bounded_dict import BoundedDict
 from palaver.core.turn_draft import decode_content, encode_content
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import Compaction
+from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
 from palaver.model import WRITE, ConversationInfo, Scope, Turn
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.engine import Engine
@@ -81,6 +82,9 @@ class ContextBuilder:
         default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
     )
     _previous: BoundedDict[Hashable, list[int]] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
+    _asked: BoundedDict[Hashable, tuple[date, frozenset[str]]] = field(
+        default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
+    )
     _counters: dict[str, CachedCounter] = field(default_factory=dict)
 
     async def build(self, scope: Scope, conversation: str, options: Options, bound: Bound | None = None) -> Context:
@@ -91,6 +95,7 @@ class ContextBuilder:
         question = _Question.of(scope, options, snapshot, message)
         recall = await self._recall(scope, options, snapshot, question, bound)
         context = pack_context(self._material(options, snapshot, message, recall, count), options, count)
+        context = _note_postponed(context, snapshot)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
         self._freeze(question, recall, context)
@@ -127,8 +132,21 @@ class ContextBuilder:
 
     async def _request_compaction(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
         compacts = Compaction.of(snapshot.info.settings).strategy != "never"
-        if context.outgrown is not None and compacts and WRITE in scope.rights:  # adding a job is a write
-            await self.engine.add_job(scope, snapshot.info.id, "compact", context.outgrown)
+        if not compacts or WRITE not in scope.rights:  # adding a job is a write
+            return
+        postponed = self._newly_postponed(scope, snapshot)
+        if context.outgrown is not None or postponed:
+            argument = IN_USE if context.outgrown is None else context.outgrown
+            await self.engine.add_job(scope, snapshot.info.id, "compact", argument)
+
+    def _newly_postponed(self, scope: Scope, snapshot: ContextSnapshot) -> bool:
+        """Return whether a model may now write what the rules wrote in its place. Asked once a day while it waits."""
+        waiting = frozenset(one.id for one in snapshot.summaries if is_postponed(one.model))
+        key, asked = (scope.tenant, snapshot.info.id), (self.recall.clock.now().date(), waiting)
+        if not waiting or self._asked.get(key) == asked:
+            return False
+        self._asked[key] = asked
+        return True
 
     def _compare(self, scope: Scope, conversation: str, options: Options, context: Context) -> Context:
         """Note how much of the prompt is the same as in the previous one of this kind."""
@@ -209,6 +227,16 @@ class ContextBuilder:
             and one.turn_id in (None, turn.id)
             and (wanted is None or turn.actor in wanted)
         ]
+
+
+def _note_postponed(context: Context, snapshot: ContextSnapshot) -> Context:
+    """Let the explanation say how many summaries the rules wrote because no model was to be called."""
+    reasons = [reason for one in snapshot.summaries if (reason := postponed_for(one.model))]
+    if not reasons:
+        return context
+    why = ", ".join(sorted(set(reasons)))
+    note = f"{len(reasons)} of the summaries were written by rules ({why}): a model may write them again later"
+    return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 
 def recall_scope_for(kind: str, info: ConversationInfo) -> RecallScope:

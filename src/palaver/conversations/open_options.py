@@ -33,12 +33,15 @@ class MemoryOptions(TypedDict, total=False):
     - `extractor`: proposes facts and notes, as JSON.
     - `redactor`: finds secrets and personal data, in place of the rules.
     - `token_counter`: counts tokens; by default the o200k table.
+    - `model_calls_per_day`: how many calls of models background work may make per conversation (20): summaries, titles,
+      notes and facts. After that the rules write. `None`: no limit, and no waiting until a conversation is in use.
     """
 
     summarizer: Summarizer | None
     extractor: Extractor | None
     redactor: Redactor | None
     token_counter: Counter | None
+    model_calls_per_day: int | None
 
 
 class FileOptions(TypedDict, total=False):

@@ -36,6 +36,7 @@ from palaver.errors import (
 from palaver.files.reader import Files
 from palaver.files.storage import open_blobs
 from palaver.generation.settings import GenerateSettings, open_generation_context
+from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.worker.loop import Worker
 from palaver.model import Scope
 from palaver.models.offline.embedder import available as embedder_available
@@ -79,6 +80,7 @@ async def assemble_store(
     meter: Meter | None = None,
     summarizer: Summarizer | None = None,
     extractor: Extractor | None = None,
+    model_calls_per_day: int | None = CALLS_PER_DAY,
     redactor: Redactor | None = None,
     worker: bool = True,
     stream_lease: float = STREAM_LEASE,
@@ -133,6 +135,7 @@ async def assemble_store(
                 embedder=embed,
                 summarizer=summarizer,
                 extractor=extractor,
+                model_calls_per_day=check_limit("model_calls_per_day", model_calls_per_day),
                 models=generation.models,
                 meter=meter,
                 files=Files(engine, keeper),

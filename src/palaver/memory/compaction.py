@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
+from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.model import Turn
 
 Strategy = Literal["rolling", "hierarchical", "never"]
@@ -26,6 +27,7 @@ class Compaction:
     trigger_tokens: int = 8_000
     strategy: Strategy = "hierarchical"
     summarizer_model: str | None = None
+    model_calls_per_day: int | None = CALLS_PER_DAY
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Compaction:
@@ -53,6 +55,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
             raise InvalidInput(f"settings.compaction.{name}", "must be a whole number, one or more")
+    check_limit("settings.compaction.model_calls_per_day", given.get("model_calls_per_day"))
     if not isinstance(given.get("summarizer_model"), str | None):
         raise InvalidInput("settings.compaction.summarizer_model", "must be the name of a model")
     if given.get("strategy", "rolling") not in STRATEGIES:

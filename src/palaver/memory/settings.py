@@ -20,13 +20,15 @@ class CompactionSettings(TypedDict, total=False):
 
     - `trigger_turns`, `trigger_tokens`: summarise once this much is not covered by a summary (50 turns, 8,000 tokens).
     - `strategy`: `hierarchical` (summaries of summaries), `rolling` (one level) or `never`.
-    - `summarizer_model`: the model that writes the summaries; by default the store's `fast` model, or rules.
+    - `summarizer_model`: the model that writes the summaries; by default the conversation's own, or rules.
+    - `model_calls_per_day`: how many calls of models background work may make for it; by default the store's limit.
     """
 
     trigger_turns: int
     trigger_tokens: int
     strategy: compaction.Strategy
     summarizer_model: str | None
+    model_calls_per_day: int | None
 
 
 class ConversationSettings(TypedDict, total=False):

@@ -33,7 +33,15 @@ from palaver.model import (
 )
 from palaver.ports.blobs import Blobs
 from palaver.ports.jobs import JOB_KINDS, Health, Job
-from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
+from palaver.ports.memory import (
+    CallCount,
+    ContextSnapshot,
+    FactsDraft,
+    MemoryDraft,
+    ReadBudget,
+    SummaryDraft,
+    Unsummarised,
+)
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     AppendBatch,
@@ -290,6 +298,10 @@ class RequestStore(Protocol):
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
         """Return the latest requests, oldest first: of one turn, or before another request."""
+        ...
+
+    async def count_calls(self, scope: Scope, conversation: str, since: int) -> CallCount:
+        """Count the calls of models that background work has made since a time in microseconds."""
         ...
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None: ...

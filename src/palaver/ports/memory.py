@@ -42,6 +42,17 @@ class ContextSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallCount:
+    """Calls of models that background work has made for a conversation, from its requests.
+
+    `calls` are all that are not answers. `in_use` says whether any request but an extraction was ever recorded.
+    """
+
+    calls: int
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryDraft:
     """A summary to store. `revision` is the conversation's when its turns were read."""
 

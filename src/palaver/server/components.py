@@ -103,6 +103,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         models=settings.models,
         agents=settings.agents,
         workspaces=settings.workspaces,
+        model_calls_per_day=settings.model_calls_per_day,
         generate=settings.generate,
         meter=metrics,
         stream_lease=settings.stream_lease,

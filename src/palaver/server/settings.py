@@ -14,6 +14,7 @@ from typing import Any
 from palaver.audit.seals import clean_sealing_key
 from palaver.conversations.open_options import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 from palaver.errors import InvalidInput
+from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 
 PORT = 8484
 MEGABYTE = 1_000_000
@@ -84,6 +85,7 @@ class ServerSettings:
     agents: Mapping[str, Any] = field(default_factory=dict)
     workspaces: Mapping[str, Any] = field(default_factory=dict)
     generate: Mapping[str, Any] = field(default_factory=dict)
+    model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none
 
     @property
     def on_loopback(self) -> bool:
@@ -127,6 +129,7 @@ class ServerSettings:
             raise InvalidInput("sweep_every", "must be less than 86400 seconds; 0: never")
         if self.retention_minutes is not None and not self.retention_minutes > 0:
             raise InvalidInput("retention_minutes", "must be more than 0 minutes")
+        check_limit("model_calls_per_day", self.model_calls_per_day)
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; * would allow every page")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def accounted_for(explanation: Explanation) -> set[int]:
 @pytest.mark.long_on_postgres
 async def test_ten_thousand_turns_end_to_end(tmp_path: Path) -> None:
     writer = Watched()
-    async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
+    options: dict[str, Any] = {"summarizer": writer, "model_calls_per_day": None}
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, **options) as store:
         talk = await store.conversation()
         await talk_on(talk, 4)
         for position, text in sorted(PROBES.items()):
@@ -67,7 +69,8 @@ async def test_ten_thousand_turns_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("budget", [400, 4_000])
 async def test_the_summaries_of_a_context_grow_with_the_logarithm_of_the_thread(tmp_path: Path, budget: int) -> None:
     writer = Watched()
-    async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
+    options: dict[str, Any] = {"summarizer": writer, "model_calls_per_day": None}
+    async with palaver.open(url(tmp_path), embedder=None, worker=False, **options) as store:
         talk = await store.conversation()
         for _ in range(6):
             await talk_on(talk, 300)

@@ -7,6 +7,7 @@ from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import from_json_or_none, to_json_or_none
 from palaver.model import Request, Scope
+from palaver.ports.memory import CallCount
 from palaver.ports.models import CounterBound
 
 NAMES = ("id", "turn", "purpose", "model", "adapter")
@@ -23,6 +24,10 @@ class PostgresRequests(EnginePart):
     ) -> list[Request]:
         rows = await self.read("requests", scope, conversation=conversation, most=limit, turn=turn, before=before)
         return [_read_request(conversation, row) for row in reversed(rows)]
+
+    async def count_calls(self, scope: Scope, conversation: str, since: int) -> CallCount:
+        (row,) = await self.read("count_calls", scope, conversation=conversation, since=since)
+        return CallCount(calls=row["calls"], in_use=row["in_use"])
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
         rows = await self.read("counter_bound", scope, model=model)

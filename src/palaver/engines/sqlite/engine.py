@@ -62,7 +62,15 @@ from palaver.model import (
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
 from palaver.ports.jobs import JOB_KINDS, Health, Job
-from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
+from palaver.ports.memory import (
+    CallCount,
+    ContextSnapshot,
+    FactsDraft,
+    MemoryDraft,
+    ReadBudget,
+    SummaryDraft,
+    Unsummarised,
+)
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     AppendBatch,
@@ -381,6 +389,9 @@ class SQLiteEngine:
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
         return await self.readers.run(lambda tx: requests.requests(tx, scope, conversation, turn, before, limit))
+
+    async def count_calls(self, scope: Scope, conversation: str, since: int) -> CallCount:
+        return await self.readers.run(lambda tx: requests.count_calls(tx, scope, conversation, since))
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
         return await self.readers.run_brief(lambda tx: requests.counter_bound(tx, scope, model))

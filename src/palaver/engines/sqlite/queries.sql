@@ -873,6 +873,12 @@ WHERE r.cid = :cid AND (:turn IS NULL OR r.turn = :turn)
   AND (:before IS NULL OR r.rid < (SELECT rid FROM requests WHERE cid = :cid AND id = :before))
 ORDER BY r.rid DESC LIMIT :limit
 
+-- latest_requests: read the requests backwards, for a reader that stops early
+SELECT purpose, at FROM requests WHERE cid = :cid ORDER BY rid DESC
+
+-- in_use: check whether a conversation has a request that is not an extraction
+SELECT 1 FROM requests WHERE cid = :cid AND purpose <> 'extract' LIMIT 1
+
 -- drop_bodies_after: delete bodies that may contain a forgotten turn
 UPDATE requests SET body = NULL WHERE cid = :cid AND next_seq > :seq AND body IS NOT NULL
 

@@ -8,6 +8,7 @@ from palaver.engines.sqlite.open_conversation import require_cid, require_row
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Request, Scope
+from palaver.ports.memory import CallCount
 from palaver.ports.models import CounterBound
 
 DELETIONS = ("forget", "reset", "retire")  # kinds of events
@@ -61,6 +62,17 @@ def requests(
     cid = require_cid(tx, scope, conversation)
     rows = tx.all(Q.requests, cid=cid, turn=turn, before=before, limit=limit)
     return [_request(conversation, row) for row in reversed(rows)]
+
+
+def count_calls(tx: Tx, scope: Scope, conversation: str, since: int) -> CallCount:
+    """Count the calls of background work since a time."""
+    cid = require_cid(tx, scope, conversation)
+    calls = 0
+    for purpose, at in tx.db.execute(Q.latest_requests, {"cid": cid}):
+        if at < since:
+            break
+        calls += purpose != "generate"
+    return CallCount(calls=calls, in_use=tx.one(Q.in_use, cid=cid) is not None)
 
 
 def _request(conversation: str, row: Row) -> Request:

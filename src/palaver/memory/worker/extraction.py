@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from palaver.errors import InvalidInput
 from palaver.memory import working_memory
+from palaver.memory.compaction import SPAN_TURNS
+from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
-from palaver.model import Fact, Scope, Turn, WorkingMemory
+from palaver.model import ConversationInfo, Fact, Scope, Turn, WorkingMemory
 from palaver.ports.memory import FactsDraft, MemoryDraft, Unsummarised
 
 if TYPE_CHECKING:
@@ -21,10 +23,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Proposal(Generic[T]):
-    """The checked answer of the extractor; None without one. `failure` is its name and the type of its error."""
+    """The checked answer of the extractor; None without one. `failure` is its name and the type of its error.
+
+    `postponed`: it was not called because of the daily limit, which `failure` then names.
+    """
 
     value: T | None = None
     failure: str | None = None
+    postponed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Extraction:
     services: JobServices
     scope: Scope
     conversation: str
+    limit: CallLimit
 
     async def update_working_memory(self) -> None:
         """Read the summarised turns into working memory, and into facts where the conversation has them turned on.
@@ -44,21 +51,52 @@ class Extraction:
             found = await self._unsummarised(0)
             before = _stored_memory(found)
             if before.through_seq >= found.position - 1 or await self._read_turns(found, before):
-                return
+                break
+        while await self._catch_up():
+            pass
 
     async def _read_turns(self, found: Unsummarised, before: WorkingMemory) -> bool:
         """Read the turns after `before`. False when the thread changed since it was read."""
         span = await self.services.engine.span(self.scope, self.conversation, before.through_seq + 1, found.position)
         turns = [self.services.clean(turn) for turn in span]
-        failure = None
-        if found.info.settings.get("facts"):
-            facts = await self._store_facts(turns, found)
-            if facts.value is None:
-                return False
-            failure = facts.failure
-        notes = await self._note(before, turns)
-        after = replace(notes.value or before, extractor_failure=failure or notes.failure)
-        return await self._put_memory(replace(after, through_seq=found.position - 1), found, found.revision)
+        facts = await self._facts_if_wanted(turns, found)
+        if facts.value is None:
+            return False
+        notes = await self._note(before, turns, found.info)
+        unread = before.extractor_postponed
+        if facts.postponed or notes.postponed:
+            unread = (unread[0] if unread else before.through_seq + 1, found.position)
+        after = replace(
+            notes.value or before,
+            through_seq=found.position - 1,
+            extractor_failure=facts.failure or notes.failure,
+            extractor_postponed=unread,
+        )
+        return await self._put_memory(after, found, found.revision)
+
+    async def _catch_up(self) -> bool:
+        """Let the extractor read some of the turns that it was not called for. False when there is nothing to do."""
+        found = await self._unsummarised(0)
+        before = _stored_memory(found)
+        if before.extractor_postponed is None or self.services.extractor is None:
+            return False
+        start, end = before.extractor_postponed
+        middle = min(start + SPAN_TURNS, end)
+        span = await self.services.engine.span(self.scope, self.conversation, start, middle)
+        turns = [self.services.clean(turn) for turn in span]
+        notes = await self._propose_notes(before, turns, found.info)
+        facts = await self._facts_if_wanted(turns, found) if not notes.postponed else None
+        if facts is None or facts.value is None or facts.postponed:
+            return False
+        after = replace(
+            notes.value or before,
+            extractor_failure=facts.failure or notes.failure,
+            extractor_postponed=(middle, end) if middle < end else None,
+        )
+        return await self._put_memory(after, found, found.revision)
+
+    async def _facts_if_wanted(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
+        return await self._store_facts(turns, found) if found.info.settings.get("facts") else Proposal([])
 
     async def extract_facts(self, tokens: int) -> list[Fact]:
         """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
@@ -73,33 +111,46 @@ class Extraction:
         """Store facts in the place of those that they contradict. Its value is None when the thread changed since."""
         from palaver.memory.facts import extract, reconcile
 
-        proposal = await self._propose_facts(turns)
+        proposal = await self._propose_facts(turns, found.info)
         result = reconcile(found.facts, [*extract(turns), *(proposal.value or [])])
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
         if not new:
-            return Proposal([], proposal.failure)
+            return _with_value(proposal, [])
         replaced = tuple((old.id, new[id(draft)].id) for old, draft in result.invalidated)
         facts = FactsDraft(new=tuple(new.values()), replaced=replaced, revision=found.revision)
-        return Proposal(await self.services.engine.put_facts(self.scope, self.conversation, facts), proposal.failure)
+        return _with_value(proposal, await self.services.engine.put_facts(self.scope, self.conversation, facts))
 
-    async def _propose_facts(self, turns: Sequence[Turn]) -> Proposal[list[FactDraft]]:
+    async def _propose_facts(self, turns: Sequence[Turn], info: ConversationInfo) -> Proposal[list[FactDraft]]:
         from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts
 
-        return await self._ask_extractor(turns, FACTS_SCHEMA, lambda raw, by: validate_model_facts(raw, turns, by=by))
+        return await self._ask_extractor(
+            turns, info, FACTS_SCHEMA, lambda raw, by: validate_model_facts(raw, turns, by=by)
+        )
 
-    async def _note(self, before: WorkingMemory, turns: Sequence[Turn]) -> Proposal[WorkingMemory]:
+    async def _note(
+        self, before: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
+    ) -> Proposal[WorkingMemory]:
         """Return the working memory after the rules, and then the extractor, have read the turns."""
         read = await asyncio.to_thread(working_memory.update, before, turns, self.services.pause())
+        proposal = await self._propose_notes(read, turns, info)
+        return _with_value(proposal, proposal.value or read)
+
+    async def _propose_notes(
+        self, read: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
+    ) -> Proposal[WorkingMemory]:
         schema = working_memory.WORKING_MEMORY_SCHEMA
-        proposal = await self._ask_extractor(
-            turns, schema, lambda raw, by: working_memory.validate_model_memory(raw, turns, read, by=by)
+        return await self._ask_extractor(
+            turns, info, schema, lambda raw, by: working_memory.validate_model_memory(raw, turns, read, by=by)
         )
-        return Proposal(proposal.value or read, proposal.failure)
 
     async def _ask_extractor(
-        self, turns: Sequence[Turn], schema: Mapping[str, object], check: Callable[[str, str], T]
+        self,
+        turns: Sequence[Turn],
+        info: ConversationInfo,
+        schema: Mapping[str, object],
+        check: Callable[[str, str], T],
     ) -> Proposal[T]:
         """Ask the extractor and check its answer; ask once more when the answer is not JSON."""
         extractor = self.services.extractor
@@ -107,6 +158,9 @@ class Extraction:
             return Proposal()
         problem: Exception
         for _ in range(2):
+            if refusal := await self.limit.refusal(info, waits=False):
+                return Proposal(failure=f"{extractor.name}: {refusal}", postponed=True)
+            await self.limit.record("extract", extractor.name)
             try:
                 async with asyncio.timeout(self.services.model_seconds):
                     raw = await extractor.extract(turns, schema)
@@ -155,6 +209,10 @@ class Extraction:
             valid_from=draft.valid_from,
             by=draft.by,
         )
+
+
+def _with_value(proposal: Proposal[Any], value: T | None) -> Proposal[T]:
+    return Proposal(value, proposal.failure, proposal.postponed)
 
 
 def _stored_memory(found: Unsummarised) -> WorkingMemory:

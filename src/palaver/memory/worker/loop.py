@@ -18,6 +18,7 @@ from palaver.memory.worker.extraction import Extraction
 from palaver.memory.worker.jobs import JOBS, Handler
 from palaver.memory.worker.jobs.compact import Compactor
 from palaver.memory.worker.jobs.embed import embed, replace_superseded
+from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
 from palaver.model import Fact, Scope
 from palaver.ports.jobs import Job
@@ -153,8 +154,10 @@ class Worker(JobServices):
 
     async def compact(self, scope: Scope, conversation: str, keep: int | None = None, *, force: bool = False) -> int:
         """Write the summaries that are due now. Returns how many of them summarise turns."""
-        return await Compactor(self, scope, conversation).compact(keep, force=force)
+        limit = CallLimit(self, scope, conversation, "caller")
+        return await Compactor(self, scope, conversation, limit).compact(keep, force=force)
 
     async def extract_facts(self, scope: Scope, conversation: str, tokens: int) -> list[Fact]:
         """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
-        return await Extraction(self, scope, conversation).extract_facts(tokens)
+        limit = CallLimit(self, scope, conversation, "caller")
+        return await Extraction(self, scope, conversation, limit).extract_facts(tokens)

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from palaver.core.concurrency import Pause, no_pause
 from palaver.files.reader import Files
+from palaver.memory.model_calls import CALLS_PER_DAY
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Turn
 from palaver.models.registry import ModelRegistry
@@ -32,6 +33,7 @@ class JobServices:
     """The services of one worker, shared by its jobs.
 
     `model_seconds` is how long a summariser, an extractor or a model that writes titles may take.
+    `model_calls_per_day` is how often they are called for one conversation; None: without a limit.
     """
 
     engine: Engine
@@ -46,6 +48,7 @@ class JobServices:
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     model_seconds: float = 60.0
+    model_calls_per_day: int | None = CALLS_PER_DAY
     in_background: bool = False  # in a process that serves requests at the same time
     cached_redactor: CachedRedactor = field(init=False)
     throttle: BackgroundThrottle = field(init=False)
@@ -57,6 +60,12 @@ class JobServices:
     def pause(self) -> Pause:
         """Return the pause between two steps of work in a thread."""
         return self.throttle.pause() if self.in_background else no_pause
+
+    def limit_of(self, info: ConversationInfo) -> int | None:
+        """Return how many model calls a day background work may make for a conversation; None: without a limit."""
+        given = info.settings.get("compaction") or {}
+        limit: int | None = given.get("model_calls_per_day", self.model_calls_per_day)
+        return limit
 
     def clean(self, turn: Turn) -> Turn:
         """Redact the turn: secrets must not reach anything that is derived from it."""

@@ -10,6 +10,8 @@ from functools import partial
 from palaver.core.concurrency import Pause, no_pause
 from palaver.errors import PalaverError
 from palaver.memory.compaction import SUMMARY_TOKENS, Compaction
+from palaver.memory.model_calls import name_postponed
+from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import JobServices, log
 from palaver.model import ConversationInfo, Request, Scope, Summary, Turn
 from palaver.models.model_summarizer import ModelSummarizer, RecordCall, check_summary
@@ -78,35 +80,36 @@ def _recorder(
     return record
 
 
-async def write_summary(services: JobServices, scope: Scope, info: ConversationInfo, write: Write) -> tuple[str, str]:
+async def write_summary(limit: CallLimit, info: ConversationInfo, write: Write) -> tuple[str, str]:
     """Return a redacted text and the name of its writer.
 
-    When the chosen writer fails, is too slow or writes nothing, the offline one takes its place, and the name says so:
-    "offline-extractive-1 (in place of openai:gpt-5)".
+    When the chosen writer fails, is too slow or writes nothing, or may not be called now, the offline one takes its
+    place, and the name says so: "offline-extractive-1 (in place of openai:gpt-5)".
     """
-    text, name = await _write_or_replace(services, scope, info, write)
+    text, name = await _write_or_replace(limit, info, write)
     # The turns were redacted before, and the text is again: a summary may join what stood apart.
-    return services.redactor.redact(text).text, name
+    return limit.services.redactor.redact(text).text, name
 
 
-async def _write_or_replace(
-    services: JobServices, scope: Scope, info: ConversationInfo, write: Write
-) -> tuple[str, str]:
+async def _write_or_replace(limit: CallLimit, info: ConversationInfo, write: Write) -> tuple[str, str]:
+    services = limit.services
     offline_writer = OfflineSummarizer(services.counter, services.pause())
     try:
-        writer = _chosen_summarizer(services, scope, info) or offline_writer
+        writer = _chosen_summarizer(services, limit.scope, info)
     except PalaverError as problem:  # no key, no such model, a missing extra
         _log_failure(_wanted_model(services, info), info, problem)
         return await write(offline_writer), f"{offline_writer.name} (in place of {_wanted_model(services, info)})"
+    if writer is None:
+        return await write(offline_writer), offline_writer.name
+    if refusal := await limit.refusal(info, waits=writer is not services.summarizer):
+        return await write(offline_writer), name_postponed(offline_writer.name, writer.name, refusal)
+    if writer is services.summarizer:
+        await limit.record("summarize", writer.name)
     try:
         async with asyncio.timeout(services.model_seconds):  # before 3.12, wait_for may swallow a cancellation
             text = await write(writer)
-        if writer is not offline_writer:
-            text = check_summary(text, SUMMARY_TOKENS, services.counter)
-        return text, writer.name
+        return check_summary(text, SUMMARY_TOKENS, services.counter), writer.name
     except Exception as problem:  # a provider's client may raise anything, and no chat may wait for it
-        if writer is offline_writer:
-            raise
         _log_failure(writer.name, info, problem)
         return await write(offline_writer), f"{offline_writer.name} (in place of {writer.name})"
 

@@ -74,6 +74,26 @@ BEGIN
     ORDER BY r.rid DESC LIMIT most;
 END $$;
 
+-- count_calls: how many calls of models background work has made since a time, and whether the conversation is in use:
+-- whether it has a request that is not an extraction. Reads only the requests since then
+CREATE OR REPLACE FUNCTION palaver_api.count_calls(who jsonb, conversation text, since bigint)
+RETURNS TABLE (calls bigint, in_use boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'read');
+  c palaver.conversations := find(me, conversation);
+  one record;
+BEGIN
+  calls := 0;
+  in_use := EXISTS (SELECT 1 FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.purpose <> 'extract');
+  FOR one IN SELECT r.purpose, r.at FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid
+    ORDER BY r.rid DESC LOOP
+    EXIT WHEN one.at < since;
+    calls := calls + (one.purpose <> 'generate')::integer;
+  END LOOP;
+  RETURN NEXT;
+END $$;
+
 -- ---- deleting -------------------------------------------------------------------------------------------------------
 
 -- unquote: delete the bodies that quote forgotten turns of a conversation: these turns, or any. Runs as the role

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS, Compaction, oldest_half
+from palaver.memory.model_calls import rewrite_order
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.extraction import Extraction
+from palaver.memory.worker.model_calls import CallLimit, Cause
 from palaver.memory.worker.services import TRIES, JobServices
 from palaver.memory.worker.writers import write_summary
 from palaver.model import ConversationInfo, Scope, Summary, Turn
@@ -22,7 +24,9 @@ LONGEST_READ = 2_000_000
 async def run(services: JobServices, job: Job, give_way: bool) -> None:
     """Compact the job's conversation; its argument is how many tokens to keep unsummarised."""
     assert job.conversation is not None
-    compactor = Compactor(services, Scope.of(job.tenant, None), job.conversation)
+    scope = Scope.of(job.tenant, None)
+    cause: Cause = "append" if job.argument is None else "context"
+    compactor = Compactor(services, scope, job.conversation, CallLimit(services, scope, job.conversation, cause))
     await compactor.compact(job.argument, give_way=give_way)
 
 
@@ -33,6 +37,7 @@ class Compactor:
     services: JobServices
     scope: Scope
     conversation: str
+    limit: CallLimit
 
     async def compact(self, keep: int | None = None, *, force: bool = False, give_way: bool = False) -> int:
         """Write the summaries that are due. Returns how many of them summarise turns.
@@ -49,13 +54,14 @@ class Compactor:
                 refused += 1  # the thread changed while a summary was being written
                 continue
             written += rebuilt + bool(due)
-            await Extraction(self.services, self.scope, self.conversation).update_working_memory()
+            await Extraction(self.services, self.scope, self.conversation, self.limit).update_working_memory()
             if not due:
                 break
             force = False
             await self._merge_summaries(settings)
             if give_way:
                 await self.services.throttle.let_writers_go_first()
+        await self._rewrite_postponed()
         await self._apply_retention()
         return written
 
@@ -104,9 +110,7 @@ class Compactor:
 
     async def _summarise_turns(self, info: ConversationInfo, turns: Sequence[Turn]) -> tuple[str, str]:
         clean = [self.services.clean(turn) for turn in turns]
-        return await write_summary(
-            self.services, self.scope, info, lambda writer: writer.summarize(clean, SUMMARY_TOKENS)
-        )
+        return await write_summary(self.limit, info, lambda writer: writer.summarize(clean, SUMMARY_TOKENS))
 
     async def _put(self, draft: SummaryDraft) -> bool:
         return await self.services.engine.put_summary(self.scope, self.conversation, draft)
@@ -120,11 +124,30 @@ class Compactor:
         """
         written = 0
         for old in found.stale:
-            rebuild = self._rebuild_from_turns if old.level == 0 else self._rebuild_from_summaries
-            if not await rebuild(found, old):
+            if not await self._rebuild(found, old):
                 return None
             written += old.level == 0
         return written
+
+    async def _rebuild(self, found: Unsummarised, old: Summary) -> bool:
+        rebuild = self._rebuild_from_turns if old.level == 0 else self._rebuild_from_summaries
+        return await rebuild(found, old)
+
+    async def _rewrite_postponed(self) -> None:
+        """Let the model write the summaries that the rules wrote in its place, as far as it may be called now."""
+        if self.limit.cause == "caller":
+            return  # the application asked for what is due, not for this
+        for old in rewrite_order(await self.services.engine.summaries(self.scope, self.conversation, None)):
+            found = await self._unsummarised(0)
+            if await self.limit.refusal(found.info, waits=self.services.summarizer is None):
+                return
+            if old.level or await self._has_words(old):
+                await self._rebuild(found, old)
+
+    async def _has_words(self, summary: Summary) -> bool:
+        """Return whether all turns of a summary still have their words: retention may have removed them."""
+        turns = await self.services.engine.span(self.scope, self.conversation, summary.from_seq, summary.through_seq)
+        return len(turns) == summary.turns and all(turn.status == "complete" for turn in turns)
 
     async def _rebuild_from_turns(self, found: Unsummarised, old: Summary) -> bool:
         turns = await self.services.engine.span(self.scope, self.conversation, old.from_seq, old.through_seq)
@@ -196,7 +219,7 @@ class Compactor:
         await self._put(draft)
 
     async def _merge_texts(self, info: ConversationInfo, parts: Sequence[Summary]) -> tuple[str, str]:
-        return await write_summary(self.services, self.scope, info, lambda writer: writer.merge(parts, SUMMARY_TOKENS))
+        return await write_summary(self.limit, info, lambda writer: writer.merge(parts, SUMMARY_TOKENS))
 
 
 def _choose_turns(found: Unsummarised, settings: Compaction, keep: int | None, force: bool) -> list[Turn]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from palaver.core.identity import new_salt
 from palaver.errors import PalaverError
+from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import JobServices, log
 from palaver.memory.worker.writers import model_writer
 from palaver.model import ConversationInfo, Scope, Turn
@@ -33,10 +34,11 @@ async def run(services: JobServices, job: Job, give_way: bool) -> None:
 
 
 async def _write_title(services: JobServices, scope: Scope, info: ConversationInfo, turns: Sequence[Turn]) -> str:
-    """Ask the fast model, or the conversation's own; without one, or when it fails, take the first line."""
+    """Ask the fast model, or the conversation's own; take the first line if there is none, or it fails or may not."""
     try:
         writer = model_writer(services, scope, info, services.models.fast if services.models is not None else None)
-        if writer is not None:
+        limit = CallLimit(services, scope, info.id)
+        if writer is not None and await limit.refusal(info, waits=False) is None:
             async with asyncio.timeout(services.model_seconds):
                 return await writer.title(turns)
     except (PalaverError, TimeoutError) as problem:

@@ -1,0 +1,2 @@
+-- No table changes. A database with schema 6 gets the current functions: one more counts the model calls of background
+-- work, for the daily limit of a conversation.
