@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class RecallScore(TypedDict):
@@ -48,14 +48,32 @@ class Omission:
     unit: bool = False  # a single unit of turns that were read, as opposed to a span of older turns
 
 
+FileState = Literal["in full", "in part", "not sent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFile:
+    """A file of the message to answer: whether the model gets it, and why or why not.
+
+    `attachment` is its id. `tokens` is the cost of what is sent, in the unit of the budget; it is part of the block of
+    the current message.
+    """
+
+    name: str
+    attachment: str
+    state: FileState
+    reason: str
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """The result of `Context.explain()`. `str()` of it is a table for people.
 
     `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
     parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown. `recall` says how
-    turns were searched for. `identical_prefix` is the share of the prompt that is the same, from its start, as in the
-    previous one of this conversation; None for the first.
+    turns were searched for. `files` are the files of the message to answer. `identical_prefix` is the share of the
+    prompt that is the same, from its start, as in the previous one of this conversation; None for the first.
     """
 
     budget: int
@@ -70,6 +88,7 @@ class Explanation:
     recall: str
     identical_prefix: float | None = None
     notes: tuple[str, ...] = field(default=())
+    files: tuple[ContextFile, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON types."""
@@ -82,6 +101,7 @@ class Explanation:
             "turns": {"total": self.turns_total, "verbatim": self.turns_verbatim},
             "blocks": [_to_dict(block) for block in self.blocks],
             "left_out": [_to_dict(one) for one in self.left_out],
+            "files": [_to_dict(one) for one in self.files],
             "recall": self.recall,
             "identical_prefix": self.identical_prefix,
             "notes": list(self.notes),
@@ -99,6 +119,7 @@ class Explanation:
             turns_verbatim=data["turns"]["verbatim"],
             identical_prefix=data.get("identical_prefix"),
             notes=tuple(data.get("notes", ())),
+            files=tuple(ContextFile(**one) for one in data.get("files", ())),
         )
 
     def __str__(self) -> str:
@@ -120,6 +141,11 @@ class Explanation:
                 lines.append(
                     f"{'':<16}{'':>8}  {one.turns:>6,}  {_span(one.from_seq, one.through_seq):<13}{one.reason}"
                 )
+        if self.files:
+            lines += ["", f"{'file':<16}{self.unit:>8}"]
+            lines += [
+                f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
+            ]
         lines += ["", f"recall: {self.recall}"]
         if self.identical_prefix is not None:
             lines.append(f"identical to the start of the previous prompt: {self.identical_prefix:.0%}")
@@ -134,7 +160,7 @@ def bar(explanation: Explanation, width: int = 60) -> str:
     return "[" + cells[:width].ljust(width, "·") + "]"
 
 
-def _to_dict(value: Block | Omission) -> dict[str, object]:
+def _to_dict(value: Block | Omission | ContextFile) -> dict[str, object]:
     plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {name: list(one) if isinstance(one, tuple) else one for name, one in plain.items()}
 

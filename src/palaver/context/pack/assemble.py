@@ -58,6 +58,7 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
         stable=len(ahead),
         revision=material.revision,
         outgrown=parts.window.outgrown,
+        file_room=ledger.file_room,
     )
 
 
@@ -127,6 +128,7 @@ def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts, tokens: int
         turns_total=material.turn_count,
         turns_verbatim=len(set(ledger.verbatim)),
         recall=material.recall_note,
+        files=ledger.files,
     )
 
 
