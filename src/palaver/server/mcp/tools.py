@@ -232,10 +232,11 @@ async def append(store: Store, given: schemas.Append) -> ToolAnswer:
     return ToolAnswer(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
 
 
-async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
-    """Summarise the older half of the turns without a summary, and return all summaries of the conversation."""
+async def summarize(store: Store, given: schemas.ThroughTurn) -> ToolAnswer:
+    """Summarise the older half of the turns without a summary, or all through a turn, and return all summaries of the
+    conversation."""
     talk = await find_conversation(store, given.conversation)
-    summaries = await talk.summarize()
+    summaries = await talk.summarize(through=given.through)
     value = schemas.Summaries(conversation=talk.id, summaries=[schemas.Span.of(one) for one in summaries])
     return ToolAnswer(quote_lines([one.text for one in summaries]), value)
 
@@ -243,14 +244,15 @@ async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
 async def compact(store: Store, given: schemas.Compact) -> ToolAnswer:
     """Write the summaries that are due, so that a long conversation fits a prompt. Turns are kept."""
     talk = await find_conversation(store, given.conversation)
-    written = await talk.compact(keep_tokens=given.keep_tokens)
+    policy = None if given.policy is None else given.policy.chosen
+    written = await talk.compact(keep_tokens=given.keep_tokens, policy=policy)
     return ToolAnswer(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
 
 
-async def extract_facts(store: Store, given: schemas.OfConversation) -> ToolAnswer:
+async def extract_facts(store: Store, given: schemas.ThroughTurn) -> ToolAnswer:
     """Extract facts (subject, predicate, object) from the turns without a summary, and return the new ones."""
     talk = await find_conversation(store, given.conversation)
-    facts = await talk.extract_facts()
+    facts = await talk.extract_facts(through=given.through)
     value = schemas.Facts(conversation=talk.id, facts=[schemas.Fact.of(one) for one in facts])
     return ToolAnswer(quote_lines([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
 
@@ -304,10 +306,10 @@ TOOLS: tuple[McpTool, ...] = (
           right=WRITE),
     _tool("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
     _tool("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
-    _tool("Conversation.summarize Conversation.summaries", summarize, schemas.OfConversation, schemas.Summaries,
+    _tool("Conversation.summarize Conversation.summaries", summarize, schemas.ThroughTurn, schemas.Summaries,
           "Summarize", right=WRITE),
     _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
-    _tool("Conversation.extract_facts", extract_facts, schemas.OfConversation, schemas.Facts, "Extract facts",
+    _tool("Conversation.extract_facts", extract_facts, schemas.ThroughTurn, schemas.Facts, "Extract facts",
           right=WRITE, idempotent=True),
     _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
           destructive=True, idempotent=True),
