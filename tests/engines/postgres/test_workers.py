@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import palaver
 from palaver import Scope
-from palaver.conversations.internals import components_of, engine_of, worker_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
 from tests.support import postgres_server
@@ -82,7 +82,7 @@ async def test_many_workers_do_every_job_once_for_every_tenant(postgres_url: str
             assert spans
             assert len(spans) == len(set(spans)), "two workers wrote the same summary"
             await talk.verify()
-        assert await components_of(workers[0]).engine.next_job() is None
+        assert await engine_of(workers[0]).next_job() is None
 
 
 async def test_settle_waits_for_its_own_tenant_and_for_no_other(postgres_url: str) -> None:
