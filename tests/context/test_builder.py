@@ -54,7 +54,6 @@ async def test_a_budget_that_is_too_small_says_both_numbers(store: Store) -> Non
     "options",
     [
         {"policy": "unknown"},
-        {"policy": None},
         {"token_budget": 0},
         {"token_budget": -1},
         {"token_budget": True},
@@ -327,9 +326,11 @@ async def test_recent_chars_is_a_summary_and_what_fits_in_12_000_characters(stor
     await talk.append("user", "And now?")
     await store.settle()
     ctx = await talk.build_context(policy="recent-chars")
-    size = sum(len(message["content"]) for message in ctx.messages)
-    assert 6_000 < size <= 12_000
+    size = sum(len(message["content"]) for message in ctx.messages if message["role"] != "system")
+    assert 10_000 < size <= 12_000, "the recent turns may use all of it"
+    assert size + 100 < ctx.tokens <= ctx.explain().budget <= 12_000 * 1.3 + 400, "the summary comes in addition"
     assert {"summaries", "recent", "current"} <= set(kinds(ctx))
+    assert ctx.explain().coverage.not_covered == 0
     assert ctx.explain().unit == "characters"
     assert "recalled" not in kinds(ctx)
 
@@ -351,7 +352,7 @@ async def test_oldest_first_cuts_the_oldest_at_400_000_characters_again_after_ea
     assert len(after.messages) < len(before.messages)
 
 
-async def test_balanced_gives_recall_about_a_third_and_recall_heavy_what_it_needs(store: Store) -> None:
+async def test_balanced_gives_recall_its_share_and_recall_heavy_what_it_needs(store: Store) -> None:
     talk = await store.conversation()
     await talk_on(talk, 400, "Turn {n} mentions the llama, and goes on for a while about its wool and its moods.")
     await talk.append("user", "Tell me about the llama.")
@@ -360,7 +361,7 @@ async def test_balanced_gives_recall_about_a_third_and_recall_heavy_what_it_need
     for policy in ("balanced", "recall-heavy"):
         blocks = (await talk.build_context(3_000, policy=policy)).explain().blocks
         shares[policy] = sum(block.tokens for block in blocks if block.kind == "recalled") / 3_000
-    assert 0 < shares["balanced"] <= 0.34
+    assert 0.3 < shares["balanced"] <= 0.45
     assert shares["recall-heavy"] > 0.6
 
 
@@ -393,7 +394,7 @@ async def test_a_recalled_turn_is_taken_from_one_reason_only(store: Store) -> No
     await talk.append("tool", "", tool_results=[{"id": "c", "content": "far away " * 150}])
     await talk.append("user", "Nor do I.", actor="eve")
     await talk.append("user", "Where did you say that the walrus is?")
-    ctx = await talk.build_context(700, filter_participants=["helper"], shorten=False)
+    ctx = await talk.build_context(250, filter_participants=["helper"], shorten=False)
     assert "recalled" in kinds(ctx)
     assert accounted(ctx) == 6
 

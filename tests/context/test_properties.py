@@ -156,7 +156,10 @@ def check(material: Material, options: Options) -> None:
 
 
 def check_context(material: Material, options: Options, context: Context) -> bool:
-    assert context.tokens <= options.budget
+    explanation = context.explain()
+    assert context.tokens <= explanation.budget
+    added = explanation.budget - options.budget
+    assert added == 0 or (options.policy.added_summaries and added <= options.budget * 0.3 + 400)
     assert COUNT(context.text) <= context.tokens, "the rendered text is larger than the figure"
     check_pairs(context.messages)
     check_anthropic(context.to_anthropic())

@@ -235,7 +235,7 @@ async def test_what_was_recalled_stays_frozen_through_the_rounds(opened: Opener,
     provider.script(*[Say(calls=[("look_up", {"word": "peanuts"})])] * 3, Say("Done."))
     async with opened(model="chat") as store:
         talk = await store.conversation("x")
-        await talk.append_many([{"role": "user", "content": f"peanuts number {n}"} for n in range(60)])
+        await talk.append_many([{"role": "user", "content": f"peanuts number {n}"} for n in range(150)])
         await talk.generate("What about peanuts?", tools=[look_up], token_budget=800)
         heads = [
             next(m["content"] for m in body["messages"] if "What about peanuts?" in str(m["content"]))

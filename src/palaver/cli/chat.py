@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +31,7 @@ from palaver.cli.output import (
     wire,
 )
 from palaver.context.explain import Explanation
-from palaver.conversations.internals import generation_of, models_of
+from palaver.conversations.internals import components_of
 from palaver.errors import PalaverError
 from palaver.generation.events import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.models.offline.chat import NOTICE
@@ -133,7 +132,7 @@ class Session:
     @property
     def model(self) -> str:
         """Return the model: the one chosen for this session, else the conversation's, else the default."""
-        models = models_of(self.store)
+        models = components_of(self.store).generation.models
         return models.chat(models.choose(self.talk.info, call=self.chosen)).name
 
     def greet(self) -> None:
@@ -206,7 +205,12 @@ class Session:
     def _stopping(self) -> Iterator[None]:
         """While an answer comes, Ctrl-C means stop."""
         loop = asyncio.get_running_loop()
-        stop = partial(generation_of(self.store).stop, self.store.scope.tenant, self.talk.id)
+        key = (self.store.scope.tenant, self.talk.id)
+
+        def stop() -> None:
+            for one in tuple(components_of(self.store).generation.running.get(key, ())):
+                one.stop()
+
         try:
             loop.add_signal_handler(signal.SIGINT, stop)
         except (NotImplementedError, RuntimeError, ValueError):  # another platform, or not the main thread
@@ -269,7 +273,7 @@ class Session:
 
     async def switch_model(self, name: str) -> None:
         if name:
-            models_of(self.store).chat(name)  # one that does not exist says so now
+            components_of(self.store).generation.models.chat(name)  # one that does not exist says so now
             await self.talk.update(model=name)
             self.chosen = None
         self._say("model", f"{self.model} answers.", model=self.model)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypedDict
 
 
 class RecallScore(TypedDict):
@@ -48,22 +48,20 @@ class Omission:
     unit: bool = False  # a single unit of turns that were read, as opposed to a span of older turns
 
 
-FileState = Literal["in full", "in part", "not sent"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFile:
-    """A file of the message to answer: whether the model gets it, and why or why not.
+class Coverage:
+    """How many turns of the conversation are in the prompt, and in which form. A turn is counted once.
 
-    `attachment` is its id. `tokens` is the cost of what is sent, in the unit of the budget; it is part of the block of
-    the current message.
+    - `verbatim`: word for word, in the window, as the current message or recalled.
+    - `shortened`: in the window, with its middle left out.
+    - `summarised`: only in a summary that is shown.
+    - `not_covered`: in none of these.
     """
 
-    name: str
-    attachment: str
-    state: FileState
-    reason: str
-    tokens: int = 0
+    verbatim: int = 0
+    shortened: int = 0
+    summarised: int = 0
+    not_covered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +69,9 @@ class Explanation:
     """The result of `Context.explain()`. `str()` of it is a table for people.
 
     `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
-    parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown. `recall` says how
-    turns were searched for. `files` are the files of the message to answer. `identical_prefix` is the share of the
-    prompt that is the same, from its start, as in the previous one of this conversation; None for the first.
+    parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown, and `coverage`
+    counts them. `recall` says how turns were searched for. `identical_prefix` is the share of the prompt that is the
+    same, from its start, as in the previous one of this conversation; None for the first.
     """
 
     budget: int
@@ -86,9 +84,9 @@ class Explanation:
     turns_total: int
     turns_verbatim: int
     recall: str
+    coverage: Coverage = field(default_factory=Coverage)
     identical_prefix: float | None = None
     notes: tuple[str, ...] = field(default=())
-    files: tuple[ContextFile, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON types."""
@@ -99,9 +97,9 @@ class Explanation:
             "counter": self.counter,
             "policy": self.policy,
             "turns": {"total": self.turns_total, "verbatim": self.turns_verbatim},
+            "coverage": asdict(self.coverage),
             "blocks": [_to_dict(block) for block in self.blocks],
             "left_out": [_to_dict(one) for one in self.left_out],
-            "files": [_to_dict(one) for one in self.files],
             "recall": self.recall,
             "identical_prefix": self.identical_prefix,
             "notes": list(self.notes),
@@ -117,9 +115,9 @@ class Explanation:
             left_out=tuple(Omission(**_lists_to_tuples(one)) for one in data["left_out"]),
             turns_total=data["turns"]["total"],
             turns_verbatim=data["turns"]["verbatim"],
+            coverage=Coverage(**data.get("coverage", {})),
             identical_prefix=data.get("identical_prefix"),
             notes=tuple(data.get("notes", ())),
-            files=tuple(ContextFile(**one) for one in data.get("files", ())),
         )
 
     def __str__(self) -> str:
@@ -141,12 +139,7 @@ class Explanation:
                 lines.append(
                     f"{'':<16}{'':>8}  {one.turns:>6,}  {_span(one.from_seq, one.through_seq):<13}{one.reason}"
                 )
-        if self.files:
-            lines += ["", f"{'file':<16}{self.unit:>8}"]
-            lines += [
-                f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
-            ]
-        lines += ["", f"recall: {self.recall}"]
+        lines += ["", _coverage_line(self), f"recall: {self.recall}"]
         if self.identical_prefix is not None:
             lines.append(f"identical to the start of the previous prompt: {self.identical_prefix:.0%}")
         return "\n".join([*lines, *self.notes])
@@ -160,7 +153,16 @@ def bar(explanation: Explanation, width: int = 60) -> str:
     return "[" + cells[:width].ljust(width, "·") + "]"
 
 
-def _to_dict(value: Block | Omission | ContextFile) -> dict[str, object]:
+def _coverage_line(explanation: Explanation) -> str:
+    one = explanation.coverage
+    shortened = f", {one.shortened:,} shortened" if one.shortened else ""
+    return (
+        f"of {explanation.turns_total:,} turns: {one.verbatim:,} word for word{shortened}, "
+        f"{one.summarised:,} in a summary, {one.not_covered:,} not covered"
+    )
+
+
+def _to_dict(value: Block | Omission) -> dict[str, object]:
     plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {name: list(one) if isinstance(one, tuple) else one for name, one in plain.items()}
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from palaver.context import render
 from palaver.context.explain import Explanation
 from palaver.context.render import AnthropicPrompt, Message
-from palaver.model import Attachment, Fact, FileQuote, Summary, Turn
+from palaver.model import Fact, FileQuote, Summary, Turn
+
+
+class Condenser(Protocol):
+    """Makes a text that fits out of what does not, without a model."""
+
+    def merge(self, texts: tuple[str, ...], most: int, /) -> str:
+        """Return several summaries as one of at most `most` tokens."""
+
+    def summarise(self, turns: tuple[Turn, ...], most: int, /) -> str:
+        """Return a summary of turns, of at most `most` tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +31,6 @@ class RecalledTurn:
     parts: dict[str, float] = field(default_factory=dict)
     standing: bool = False
     quote: FileQuote | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
-    """A file of the current message, as it was read.
-
-    `ends` are the ends of the passages of its text, `ranking` the indices of those that fit the question, best first.
-    Without a text, `problem` says why there is none; None means that it is still being read.
-    """
-
-    attachment: Attachment
-    text: str = ""
-    ends: tuple[int, ...] = ()
-    ranking: tuple[int, ...] = ()
-    problem: str | None = ""
-
-    def passage(self, index: int) -> tuple[int, int]:
-        """Return the start and the end of a passage."""
-        return self.ends[index - 1] if index else 0, self.ends[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +63,6 @@ class Material:
     tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
     current: Turn | None = None  # the message to answer, even if the tail does not reach back to it
     message: Turn | None = None  # a current message that is not stored
-    files: tuple[ReadFile, ...] = ()  # of the current message
-    file_room: int | None = None  # that they had in the first prompt for this message, to show the same in each round
     summaries: tuple[Summary, ...] = ()
     memory_lines: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
@@ -80,6 +70,11 @@ class Material:
     recall_note: str = "off"
     counter: str = ""
     counted: bool = True  # the stored token counts of turns are by this counter
+    tokens_before: int = 0  # of the thread, before the first turn of the tail
+    summarized: int = 0  # position: all turns before it have a summary
+    reads_from_start: bool = False  # the tail begins with the first turn of the thread
+    compacts: bool = True  # false: the conversation is never summarised
+    condenser: Condenser | None = None
     revision: int = 0  # of the thread
 
 
@@ -94,7 +89,6 @@ class Context:
     - `stable`: how many of the messages come before the recalled turns, and so do not depend on the question.
     - `revision`: the version of the thread that was read.
     - `outgrown`: set if compaction should run: how many tokens it may leave without a summary.
-    - `file_room`: how much the files of the current message could take; None if it has none.
     """
 
     messages: list[Message]
@@ -104,7 +98,6 @@ class Context:
     stable: int = 0
     revision: int = 0
     outgrown: int | None = None
-    file_room: int | None = None
 
     @cached_property
     def text(self) -> str:

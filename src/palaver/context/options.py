@@ -13,27 +13,37 @@ from palaver.recall.terms import MAX_QUERY
 
 DEFAULT_BUDGET = 8_000
 IMAGE_TOKENS, FILE_TOKENS = 1_100, 1_500
-OVERHEAD_TOKENS, OVERHEAD_CHARACTERS = 4, 16  # of a message in addition to its content: role, separators
+OVERHEAD_TOKENS = 4  # of a message in addition to its content: role, separators
+OVERHEAD_CHARACTERS = 13  # the same in the text of a context: "assistant: " and a blank line
 PRIMING_TOKENS = 3  # of the start of the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a budget is shared. Shares are fractions of the whole budget; later blocks get what a block does not use.
+    """How a budget is shared. Shares are fractions of the whole budget.
 
-    `recent` is the share of the window. With `recall_first`, recall takes as much as it needs and the window keeps a
-    few turns; otherwise the window never depends on the query, and moves in strides.
+    - `memory`, `summaries`: the most that these blocks take; what they do not need goes to the window.
+    - `recall`: the share of recalled turns. It is fixed, so that the window does not depend on the question.
+    - `recent_least`, `recent`: a window that moves in strides holds between these shares, the current message included.
+      Without recall it gets the share of recall as well.
+    - `recent_turns`: at most this many recent turns.
+    - `recall_first`: recall takes what it needs, and the window what recall leaves.
+    - `quoted`: show the recent turns as one quoted text instead of messages.
+    - `strides`: move the window in strides instead of by one turn, so that prompts keep their beginning.
+    - `added_summaries`: the share of the summaries is added to the budget, which is for the recent turns alone.
     """
 
     name: str
-    memory: float = 0.12
-    summaries: float = 0.2
-    recall: float = 0.33
-    recent: float = 1.0
+    memory: float = 0.1
+    summaries: float = 0.05
+    recall: float = 0.38
+    recent: float = 0.6
+    recent_least: float = 0.33
     recent_turns: int | None = None
     recall_first: bool = False
-    quoted: bool = False  # the recent turns as one quoted block instead of messages
+    quoted: bool = False
     strides: bool = True
+    added_summaries: bool = False
     token_budget: int | None = DEFAULT_BUDGET
     char_budget: int | None = None
 
@@ -42,10 +52,29 @@ POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("balanced"),
-        Policy("recall-heavy", memory=0.06, summaries=0.06, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
-        Policy("recent-chars", memory=0, summaries=0.3, recall=0, strides=False, token_budget=None, char_budget=12_000),
-        Policy("last-20", memory=0, summaries=0, recall=0, recent_turns=20, quoted=True, strides=False),
-        Policy("oldest-first", memory=0, summaries=0, recall=0, strides=False, token_budget=None, char_budget=400_000),
+        Policy("recall-heavy", memory=0.06, summaries=0.05, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
+        Policy(
+            "recent-chars",
+            memory=0,
+            summaries=0.3,
+            recall=0,
+            recent=1.0,
+            strides=False,
+            added_summaries=True,
+            token_budget=None,
+            char_budget=12_000,
+        ),
+        Policy("last-20", memory=0, summaries=0, recall=0, recent=1.0, recent_turns=20, quoted=True, strides=False),
+        Policy(
+            "oldest-first",
+            memory=0,
+            summaries=0,
+            recall=0,
+            recent=1.0,
+            strides=False,
+            token_budget=None,
+            char_budget=400_000,
+        ),
     )
 }
 
@@ -72,7 +101,7 @@ class SharedContextOptions(TypedDict, total=False):
     - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
     - `note_omissions`: say in the context that older turns were left out.
     - `shorten`: cut long tool results and long turns instead of leaving them out.
-    - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for.
+    - `image_tokens`, `file_tokens`: what one image or one file counts for.
     """
 
     char_budget: int | None

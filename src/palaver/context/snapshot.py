@@ -8,8 +8,7 @@ from functools import reduce
 
 from palaver.context.inputs import Bound
 from palaver.context.options import Options
-from palaver.context.pack import covering_summaries
-from palaver.context.window import ROOM
+from palaver.context.pack import WITHOUT_RECALL, covering_summaries
 from palaver.memory import working_memory
 from palaver.memory.retention import retention_of
 from palaver.model import Turn
@@ -30,12 +29,12 @@ def read_budget(options: Options) -> ReadBudget:
 
 
 def _readable_summarized(options: Options) -> int | None:
-    """Return how much of the turns with a summary can be in the window. None if that is not known beforehand."""
+    """Return how much to read of a thread that is longer than the budget. None if that is not known beforehand."""
     policy = options.policy
     limits = (options.recent_turns, policy.recent_turns, options.filter_participants, options.viewer)
     if not policy.strides or policy.recall_first or any(limit is not None for limit in limits):
         return None
-    return int(options.budget * ROOM)
+    return int(options.budget * (policy.recent if options.wants_recall else WITHOUT_RECALL[1]))
 
 
 def count_turns(snapshot: ContextSnapshot) -> int:
@@ -67,7 +66,12 @@ def later_turns(snapshot: ContextSnapshot, bound: Bound) -> list[Turn]:
 
 def is_whole(snapshot: ContextSnapshot) -> bool:
     """Return whether the thread was read from its first turn on."""
-    return bool(snapshot.tail) and snapshot.tail[0].position == 0
+    return bool(snapshot.tail) and (snapshot.tail[0].position == 0 or len(snapshot.tail) >= count_turns(snapshot))
+
+
+def tokens_before(snapshot: ContextSnapshot) -> int:
+    """Return the tokens of the thread before the first turn that was read."""
+    return max(0, snapshot.info.token_count - sum(turn.token_count for turn in snapshot.tail))
 
 
 def widen(budget: ReadBudget, later: Sequence[Turn]) -> ReadBudget:
@@ -83,9 +87,14 @@ def cut_off(snapshot: ContextSnapshot, bound: Bound, current: Turn | None) -> Co
     gone = frozenset(turn.id for turn in later_turns(snapshot, bound))
     return replace(
         snapshot,
-        info=replace(snapshot.info, turn_count=_count_through(snapshot, len(kept))),
+        info=replace(
+            snapshot.info,
+            turn_count=_count_through(snapshot, len(kept)),
+            token_count=snapshot.info.token_count - sum(turn.token_count for turn in later_turns(snapshot, bound)),
+        ),
         tail=kept,
         current=current,
+        summaries=tuple(one for one in snapshot.summaries if one.through_seq <= bound.turn.position + 1),
         working_memory=_without_notes_of(snapshot.working_memory, gone),
         facts=tuple(fact for fact in snapshot.facts if fact.source_turn not in gone),
     )

@@ -1,40 +1,33 @@
 """The start of the window of recent turns. Pure.
 
 A window that slides by one turn per message changes the whole prompt each time, and a provider's prompt cache is of no
-use. So the start stays where it is while the window grows, and then jumps: to the end of a summary if there is one,
-otherwise to a position on a coarse grid. It never depends on the query.
+use. So the start stays where it is while the window grows, and then jumps by a stride. It depends on nothing but the
+thread and the size of the window: not on the question, not on summaries, and not on other contexts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
-from palaver.context.tool_rounds import Unit
-
-ROOM = 0.2  # share of the window for turns between its start and the end of the last summary
-GRIDS = (64, 32, 16, 8, 4, 2, 1)
+REFINEMENTS = 6  # how often the stride is halved when turns are long
 
 
-def stride_start(
-    units: Sequence[Unit], costs: Sequence[int], cap: int, boundaries: Sequence[int], *, whole: bool
-) -> int:
-    """Return the index of the first unit in the window. `whole` says that the first unit begins the thread.
+def stride_start(marks: Sequence[int], earliest: int, latest: int, stride: int) -> int:
+    """Return an index between `earliest` and `latest` that stays the same while the thread grows.
 
-    The window starts at the earliest end of a summary (`boundaries`) that leaves it room to grow until the next
-    compaction. The room is judged by the turns between the boundaries, not by the newest turns: so the start jumps when
-    a summary is written, which changes the head of the prompt anyway, and stays where it is in between. If no boundary
-    fits, because summaries lag behind, the window starts on the coarsest grid that wastes less than half of `cap`.
+    `marks[i]` is the number of tokens in the thread before unit `i`. The start is the first unit behind a multiple of
+    the stride. Where long turns leave none of those between the two limits, the stride is halved.
     """
-    fitting = sliding_start(costs, cap)
-    if not boundaries:
-        return 0 if fitting == 0 else _grid_start(units, costs, cap, fitting)
-    last = _index_at(units, max(boundaries))
-    starts = sorted({_index_at(units, boundary) for boundary in boundaries} | ({0} if whole else set()))
-    for index in starts:
-        if fitting <= index < len(units) and sum(costs[index:last]) <= cap * ROOM:
+    for _ in range(REFINEMENTS):
+        if stride < 1:
+            break
+        line = marks[earliest - 1] // stride + 1 if earliest else -(-marks[0] // stride)
+        index = bisect_left(marks, line * stride, earliest)
+        if index <= latest:
             return index
-    late = [index for index in starts if fitting <= index < len(units)]
-    return late[0] if late else _grid_start(units, costs, cap, fitting)
+        stride //= 2
+    return earliest
 
 
 def sliding_start(costs: Sequence[int], cap: int) -> int:
@@ -46,17 +39,10 @@ def sliding_start(costs: Sequence[int], cap: int) -> int:
     return start
 
 
-def _index_at(units: Sequence[Unit], position: int) -> int:
-    """Return the index of the first unit at or after a position."""
-    return next((index for index, unit in enumerate(units) if unit.position >= position), len(units))
-
-
-def _grid_start(units: Sequence[Unit], costs: Sequence[int], cap: int, fitting: int) -> int:
-    if fitting >= len(units):
-        return len(units)
-    for grid in GRIDS:
-        floor = units[fitting].position
-        index = _index_at(units, -(-floor // grid) * grid)
-        if index < len(units) and sum(costs[index:]) * 2 >= cap:
-            return index
-    return fitting
+def latest_start(costs: Sequence[int], least: int) -> int:
+    """Return the latest index from which the rest still costs at least `least`."""
+    total, start = 0, len(costs)
+    while start > 0 and total < least:
+        start -= 1
+        total += costs[start]
+    return start

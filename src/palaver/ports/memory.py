@@ -16,7 +16,8 @@ from palaver.model import (
 class ReadBudget:
     """How much to read for a context: tokens, or characters, from the end of the thread, as `viewer` sees it.
 
-    `summarised` is how much of it may be turns that a summary covers; an engine may read more.
+    Of a thread that does not fit as a whole, no more than `summarised` is read once turns with a summary are reached.
+    An engine may read more.
     """
 
     budget: int = 0

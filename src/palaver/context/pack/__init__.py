@@ -7,6 +7,7 @@ summaries, recalled turns. Each step takes a ledger and returns a new one.
 from __future__ import annotations
 
 from palaver.context.pack.assemble import pack_context as pack_context
+from palaver.context.pack.budget import WITHOUT_RECALL as WITHOUT_RECALL
 from palaver.context.pack.recalled import Candidate as Candidate
 from palaver.context.pack.recalled import pick as pick
 from palaver.context.pack.summaries import covering_summaries as covering_summaries

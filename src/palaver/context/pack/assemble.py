@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from palaver.context.costs import Costs, Count
+from palaver.context.costs import LEAST_TEXT, Costs, Count
 from palaver.context.explain import Explanation, Omission
 from palaver.context.inputs import Context, Material
 from palaver.context.options import Options
-from palaver.context.pack.budget import recall_share, summaries_share, window_share
+from palaver.context.pack.budget import WindowShare, added_budget, recall_share, summaries_share, window_share
+from palaver.context.pack.coverage import mark_summarised, measure, tokens_to_keep
 from palaver.context.pack.ledger import Ledger, PackInputs
 from palaver.context.pack.memory import add_memory
 from palaver.context.pack.question import add_answer, add_question, split_at_question
 from palaver.context.pack.quoted import add_quoted_window
 from palaver.context.pack.recalled import RecalledBlock, add_recalled
 from palaver.context.pack.summaries import add_summaries
-from palaver.context.pack.window import NO_WINDOW, Window, add_window
+from palaver.context.pack.window import NO_WINDOW, Window, add_whole_thread, add_window
 from palaver.context.render import Message, View, prepend
 from palaver.context.tool_rounds import Unit
 
+UNSUMMARISED = 0.25  # of the budget: turns without a summary, where recall comes first
+WORTH_A_NOTE = 0.02  # of the budget: a smaller unused part is not mentioned
 ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "recalled", "current", "rounds")
 
 
@@ -36,6 +39,7 @@ class PromptParts:
     window: Window = NO_WINDOW
     quoted_window: str = ""  # in place of the window, where the policy quotes the recent turns
     recalled: RecalledBlock | None = None
+    outgrows_at: int = 0  # turns without a summary may cost this much before compaction is requested
 
 
 def pack_context(material: Material, options: Options, count: Count) -> Context:
@@ -49,16 +53,15 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
     ahead = _messages_ahead(inputs, parts)
     messages = [*ahead, *_question_messages(current, parts.recalled)]
     messages += [message for entry in answer for message in entry.messages]
-    tokens = options.budget - ledger.left
+    explanation = _explain(inputs, ledger, parts)
     return Context(
         messages=messages,
-        tokens=tokens,
+        tokens=explanation.tokens,
         turn_ids=tuple(dict.fromkeys(ledger.verbatim)),
-        explanation=_explain(inputs, ledger, parts, tokens),
+        explanation=explanation,
         stable=len(ahead),
         revision=material.revision,
-        outgrown=parts.window.outgrown,
-        file_room=ledger.file_room,
+        outgrown=tokens_to_keep(material, options, parts.outgrows_at, explanation.left_out),
     )
 
 
@@ -67,28 +70,62 @@ def _fill(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Pro
     if inputs.options.policy.quoted:
         text, ledger = add_quoted_window(inputs, ledger, past)
         return PromptParts(quoted_window=text), ledger
-    if inputs.options.policy.recall_first:
-        return _fill_recall_first(inputs, ledger, past)
-    return _fill_balanced(inputs, ledger, past)
+    return _fill_whole(inputs, ledger, past) or (
+        _fill_recall_first if inputs.options.policy.recall_first else _fill_shares
+    )(inputs, ledger, past)
 
 
-def _fill_balanced(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
+def _fill_whole(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger] | None:
+    """Show all turns in order, if they fit. Only other conversations, and files, are recalled then."""
+    memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
+    elsewhere = recall_share(inputs, ledger) if inputs.options.recall_scope != "conversation" else 0
+    found = add_whole_thread(inputs, ledger, past, ledger.left - elsewhere)
+    if found is None:
+        return None
+    room = ledger.left - elsewhere + ledger.spent_on("current") + ledger.spent_on("rounds")
+    window, ledger = found
+    recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs, ledger), ledger.left))
+    return PromptParts(memory, window, recalled=recalled, outgrows_at=room), ledger
+
+
+def _fill_shares(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Give each block its share. Recall comes last, so that the window does not depend on the question."""
     memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
-    window, ledger = add_window(inputs, ledger, past, window_share(inputs, ledger))
+    share = window_share(inputs, ledger)
+    window, ledger = add_window(inputs, ledger, past, share, inputs.options.policy.recent_turns)
+    ledger = ledger.reserve(-added_budget(inputs))
     summaries, ledger = add_summaries(inputs, ledger, summaries_share(inputs), window.start)
-    recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs), ledger.left))
-    return PromptParts([*summaries, *memory], window, recalled=recalled), ledger
+    recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs, ledger), ledger.left))
+    outgrows_at = share.least if inputs.options.policy.strides else share.most
+    return PromptParts([*summaries, *memory], window, recalled=recalled, outgrows_at=outgrows_at), ledger
 
 
 def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
-    """Keep a few recent turns, and give recall all that is left; memory and summaries get what it does not use."""
+    """Keep a few recent turns, and give recall all that is left; the window gets what recall cannot use."""
     policy = inputs.options.policy
-    window, ledger = add_window(inputs, ledger, past, min(ledger.left, inputs.share(policy.recent)))
-    recalled, ledger = add_recalled(inputs, ledger, ledger.left)
     memory, ledger = add_memory(inputs, ledger, inputs.share(policy.memory))
-    summaries, ledger = add_summaries(inputs, ledger, inputs.share(policy.summaries), window.start)
-    return PromptParts([*summaries, *memory], window, recalled=recalled), ledger
+    few = WindowShare.of(min(ledger.left - summaries_share(inputs), inputs.share(policy.recent)))
+    parts, packed = _fill_around_recall(inputs, ledger, past, few, policy.recent_turns)
+    if packed.left > LEAST_TEXT and _quotes_everything(inputs, packed):
+        more = WindowShare.of(few.cap + packed.left)
+        parts, packed = _fill_around_recall(inputs, ledger, past, more, None)
+    return replace(parts, head=[*parts.head, *memory], outgrows_at=inputs.share(UNSUMMARISED)), packed
+
+
+def _fill_around_recall(
+    inputs: PackInputs, ledger: Ledger, past: Sequence[Unit], share: WindowShare, most_turns: int | None
+) -> tuple[PromptParts, Ledger]:
+    window, ledger = add_window(inputs, ledger, past, share, most_turns)
+    summaries, ledger = add_summaries(inputs, ledger, summaries_share(inputs), window.start)
+    recalled, ledger = add_recalled(inputs, ledger, ledger.left)
+    return PromptParts(summaries, window, recalled=recalled), ledger
+
+
+def _quotes_everything(inputs: PackInputs, ledger: Ledger) -> bool:
+    """Return whether recall has nothing more to quote, or may not quote more."""
+    found = [one for one in inputs.material.recalled if one.turn.id not in ledger.shown]
+    quoted = sum(len(block.turn_ids) for block in ledger.blocks if block.kind == "recalled")
+    return not found or quoted == inputs.options.recall_k
 
 
 # ---- messages ------------------------------------------------------------------------------------------------------
@@ -114,22 +151,40 @@ def _question_messages(current: Message | None, recalled: RecalledBlock | None) 
 # ---- the explanation -----------------------------------------------------------------------------------------------
 
 
-def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts, tokens: int) -> Explanation:
+def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> Explanation:
     material, options = inputs.material, inputs.options
     order = {kind: index for index, kind in enumerate(ORDER)}
+    budget = options.budget + (0 if parts.window.is_whole else added_budget(inputs))
+    left_out = mark_summarised(_left_out(ledger.omissions, parts), ledger)
+    coverage = measure(material, ledger, left_out)
     return Explanation(
-        budget=options.budget,
-        tokens=tokens,
+        budget=budget,
+        tokens=budget - ledger.left,
         unit=options.unit,
         counter=material.counter,
         policy=options.policy.name,
         blocks=tuple(sorted(ledger.blocks, key=lambda block: order[block.kind])),
-        left_out=_left_out(ledger.omissions, parts),
+        left_out=left_out,
         turns_total=material.turn_count,
-        turns_verbatim=len(set(ledger.verbatim)),
-        recall=material.recall_note,
-        files=ledger.files,
+        turns_verbatim=coverage.verbatim,
+        recall=_recall_note(inputs, parts),
+        coverage=coverage,
+        notes=_unused_note(inputs, ledger, parts),
     )
+
+
+def _recall_note(inputs: PackInputs, parts: PromptParts) -> str:
+    is_needed = not parts.window.is_whole or parts.recalled is not None or not inputs.options.wants_recall
+    return inputs.material.recall_note if is_needed else "not needed: the whole conversation is shown"
+
+
+def _unused_note(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> tuple[str, ...]:
+    """Say how much of recall's share was not used, and why."""
+    unused = min(recall_share(inputs, ledger) - ledger.spent_on("recalled"), ledger.left)
+    if parts.window.is_whole or unused < inputs.budget * WORTH_A_NOTE:
+        return ()
+    why = "nothing else that was found is relevant enough" if ledger.spent_on("recalled") else "nothing was recalled"
+    return (f"not used: {unused:,} of the {inputs.options.unit} for recalled turns, because {why}",)
 
 
 def _left_out(omissions: Sequence[Omission], parts: PromptParts) -> tuple[Omission, ...]:

@@ -1,49 +1,83 @@
-"""How the budget is shared, where the window does not depend on the question.
-
-The shares of memory, summaries and recall are settled first; the window gets the rest.
-"""
+"""How the budget is shared. Shares are settled before recall, so that the window does not depend on the question."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from palaver.context.pack.ledger import Ledger, PackInputs
-from palaver.context.pack.summaries import covering_summaries
-from palaver.context.render import summary_block
 
-# The current message is reserved in steps of a sixteenth of the budget, so that its length does not move the window.
-RESERVE_STEPS = 16
-ONE_SUMMARY = 220  # tokens of one summary, with its marks
-NOTE_COST = 32  # tokens of the note on omissions
+NOTE_COST = 26  # tokens of the note on omissions
+SHORT_SUMMARY = 140  # tokens: in a small budget the summaries may take this much instead of their share,
+SMALL_SHARE = 10  # but no more than a tenth of the budget
+STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
+STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
+WITHOUT_RECALL = (0.6, 0.9)  # the least and the most that the window holds when nothing is recalled
+CHARACTERS = 4  # of a token, roughly
 
 
-def recall_share(inputs: PackInputs) -> int:
-    return inputs.share(inputs.options.policy.recall) if inputs.options.wants_recall else 0
+@dataclass(frozen=True, slots=True)
+class WindowShare:
+    """The limits of the window: `cap` for the turns before the question; `most` and `least` include the question.
+
+    `asked` is what the question costs, and its answer so far.
+    """
+
+    cap: int
+    most: int
+    least: int
+    asked: int = 0
+    stride: int = 0  # by how much the start of the window moves
+
+    @classmethod
+    def of(cls, cap: int) -> WindowShare:
+        """Return a share without a least size."""
+        return cls(max(0, cap), max(0, cap), 0)
+
+
+def recall_share(inputs: PackInputs, ledger: Ledger) -> int:
+    """Return the share of recall in what the instructions leave."""
+    if not inputs.options.wants_recall:
+        return 0
+    return int((inputs.budget - ledger.spent_on("instructions")) * inputs.options.policy.recall)
 
 
 def summaries_share(inputs: PackInputs) -> int:
-    """Return the policy's share; in a small budget at least room for one summary."""
+    """Return the policy's share; in a small budget enough for a short summary."""
     fraction = inputs.options.policy.summaries
-    return max(inputs.share(fraction), min(ONE_SUMMARY, inputs.budget // 3)) if fraction else 0
+    if not fraction or not (inputs.material.compacts or inputs.material.summaries):
+        return 0
+    short = SHORT_SUMMARY * (1 if inputs.options.char_budget is None else CHARACTERS)
+    return max(inputs.share(fraction), min(short, inputs.budget // SMALL_SHARE))
 
 
-def window_share(inputs: PackInputs, ledger: Ledger) -> int:
-    """Return what the window may fill: the rest of the budget without recall, summaries and a reserve.
+def window_share(inputs: PackInputs, ledger: Ledger) -> WindowShare:
+    """Return the share of the window: what recall and the summaries leave, within the limits of the policy."""
+    policy = inputs.options.policy
+    has_recall = inputs.options.wants_recall
+    least, most = (policy.recent_least, policy.recent) if has_recall or not policy.strides else WITHOUT_RECALL
+    asked = ledger.spent_on("current") + ledger.spent_on("rounds")
+    kept = recall_share(inputs, ledger) + _summaries_reserve(inputs)
+    cap = max(0, min(ledger.left - kept, inputs.share(most) - asked))
+    total = min(inputs.share(most), cap + asked)
+    return WindowShare(cap, total, inputs.share(least), asked, _stride(inputs, total - inputs.share(least)))
 
-    The reserve rounds up the current message to a whole step.
-    """
-    step = max(1, inputs.budget // RESERVE_STEPS)
-    reserve = -ledger.spent_on("current") % step
-    return max(0, ledger.left - reserve - recall_share(inputs) - _summaries_reserve(inputs, ledger))
+
+def _stride(inputs: PackInputs, room: int) -> int:
+    step = max(1, inputs.budget // STRIDE_STEPS)
+    return max(1, int(room * STRIDE) // step * step)
 
 
-def _summaries_reserve(inputs: PackInputs, ledger: Ledger) -> int:
-    """Return what is kept free for summaries: their share, less where a small budget has short summaries.
-
-    It changes only when a summary is written, so that the window does not move with every message.
-    """
-    cover = covering_summaries(inputs.material.summaries)
-    if not cover:
+def _summaries_reserve(inputs: PackInputs) -> int:
+    """Return what is kept free for summaries and the note. It is constant, so that the window keeps its size."""
+    if inputs.options.policy.added_summaries:
         return 0
     share = summaries_share(inputs)
-    if share > inputs.budget * inputs.options.policy.summaries:
-        share = min(share, ledger.head_cost(inputs, summary_block(cover)))
-    return share + inputs.overhead + NOTE_COST
+    note = NOTE_COST if inputs.options.note_omissions else 0
+    return share + note + inputs.overhead if share or note else 0
+
+
+def added_budget(inputs: PackInputs) -> int:
+    """Return what is added to the budget for summaries, where the budget is for the recent turns alone."""
+    if not inputs.options.policy.added_summaries:
+        return 0
+    return summaries_share(inputs) + NOTE_COST * CHARACTERS + inputs.overhead

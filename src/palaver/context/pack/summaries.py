@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from palaver.context.explain import Block, Omission
 from palaver.context.inputs import Material
+from palaver.context.pack.filters import split_usable
 from palaver.context.pack.ledger import Ledger, PackInputs
-from palaver.context.render import summary_block
+from palaver.context.render import shorten, summary_block
+from palaver.context.tool_rounds import units
 from palaver.model import Summary
+
+GAP_SHARE = 2  # the turns after the last summary get half of the room, until they have a summary of their own
+CONDENSINGS = 6  # tries to make summaries fit
 
 
 def covering_summaries(summaries: Sequence[Summary], end: int | None = None) -> list[Summary]:
@@ -23,37 +29,107 @@ def covering_summaries(summaries: Sequence[Summary], end: int | None = None) -> 
 
 
 def add_summaries(inputs: PackInputs, ledger: Ledger, cap: int, start: int) -> tuple[list[str], Ledger]:
-    """Add the summaries of the turns before position `start`. Returns the pieces of the system message."""
-    cover = covering_summaries(inputs.material.summaries, start)
-    shown = _newest_that_fit(inputs, ledger, cover, min(cap, ledger.left))
+    """Add the summaries of the turns before position `start`, and a note on how many turns are missing.
+
+    Returns the pieces of the system message.
+    """
     older = _count_older(inputs.material, start)
-    covered = min(older, sum(summary.turns for summary in shown))
+    cap = min(cap, ledger.left)
+    cover = _cover(inputs.material.summaries, start) if older and cap > 0 else []
+    cover += _summarise_gap(inputs, _reach(cover), start, cap)
+    text = _fit(inputs, ledger, cover, cap)
+    covered = _count_covered(cover, older, start) if text else 0
     pieces: list[str] = []
     if covered:
-        text = summary_block(shown)
-        first, end = shown[0].from_seq, shown[-1].through_seq
+        first, end = cover[0].from_seq, cover[-1].through_seq
         reason, cost = f"stands for {covered} turns before the window", ledger.head_cost(inputs, text)
         ledger = ledger.add(Block(kind="summaries", reason=reason, tokens=cost, from_seq=first, through_seq=end))
-        ledger = ledger.omit([_omission("summarised", covered, first, end, summarised=True)])
+        ledger = ledger.omit([_omission("summarised", covered, first, min(end, start), summarised=True)])
         pieces.append(text)
-    dropped = cover[: len(cover) - len(shown)]
-    ledger = ledger.omit(_without_summary(inputs, older - covered, dropped, cover, start))
+    ledger = ledger.omit(_without_summary(inputs, older - covered, cover, start, did_not_fit=not text))
     if older and inputs.options.note_omissions and not inputs.options.policy.recall_first:
         note, ledger = _add_note(inputs, ledger, older, covered)
         pieces += note
     return pieces, ledger
 
 
-def _newest_that_fit(inputs: PackInputs, ledger: Ledger, cover: list[Summary], cap: int) -> list[Summary]:
-    if cover and ledger.head_cost(inputs, summary_block(cover)) <= cap:  # as nearly always
-        return cover
-    kept: list[Summary] = []
-    for summary in reversed(cover):
-        trial = [summary, *kept]
-        if ledger.head_cost(inputs, summary_block(trial)) > cap:
+def _summarise_gap(inputs: PackInputs, reach: int, start: int, cap: int) -> list[Summary]:
+    """Summarise the turns between the last summary and the window by rules, until the worker has done it."""
+    material = inputs.material
+    if reach >= start or cap <= 0 or not material.compacts:
+        return []
+    turns = [turn for turn in material.tail if reach <= turn.position < start]
+    usable, _ = split_usable(inputs.options, units(turns))
+    said = tuple(turn for unit in usable for turn in unit.turns)
+    if not said or material.condenser is None:
+        return []
+    is_read = material.reads_from_start or material.tail[0].position <= reach
+    text = material.condenser.summarise(said, cap // GAP_SHARE if reach else cap)
+    return [
+        Summary(
+            id="",
+            level=0,
+            from_seq=reach if is_read else turns[0].position,
+            through_seq=start,
+            text=text,
+            model="rules",
+            token_count=0,
+            turns=len(turns),
+            created=said[-1].created,
+        )
+    ]
+
+
+def _cover(summaries: Sequence[Summary], start: int) -> list[Summary]:
+    """Return summaries of everything before `start`; the last one may reach into the window.
+
+    The result does not change when later turns are summarised: a prompt keeps its beginning until the window moves.
+    """
+    ends = [one.through_seq for one in summaries if one.level == 0 and one.through_seq >= start]
+    stable = covering_summaries(summaries, min(ends, default=None))
+    return stable if _reach(stable) >= _reach(covering_summaries(summaries), start) else covering_summaries(summaries)
+
+
+def _reach(cover: Sequence[Summary], start: int | None = None) -> int:
+    """Return up to which position a cover stands for all turns from the first one on."""
+    at = 0
+    for summary in cover:
+        if summary.from_seq > at:
             break
-        kept = trial
-    return kept
+        at = summary.through_seq
+    return at if start is None else min(at, start)
+
+
+def _fit(inputs: PackInputs, ledger: Ledger, cover: Sequence[Summary], cap: int) -> str:
+    """Return the block of these summaries: as they are, or condensed to one that fits. Empty if there is no room."""
+    if not cover or cap <= 0:
+        return ""
+    whole = summary_block(cover)
+    excess = ledger.head_cost(inputs, whole) - cap
+    if excess <= 0:
+        return whole
+    room = cap - ledger.head_cost(inputs, summary_block([]))
+    for _ in range(CONDENSINGS):  # the marks of a quotation are counted with its lines, not before
+        block = summary_block([_condense(inputs, cover, room)])
+        excess = ledger.head_cost(inputs, block) - cap
+        if excess <= 0:
+            return block
+        room -= excess
+    return ""
+
+
+def _condense(inputs: PackInputs, cover: Sequence[Summary], room: int) -> Summary:
+    condenser, texts = inputs.material.condenser, tuple(summary.text for summary in cover)
+    text = condenser.merge(texts, max(0, room)) if condenser is not None else ""
+    text = text or shorten("\n".join(texts), max(0, room), inputs.count)
+    return replace(cover[0], text=text, through_seq=cover[-1].through_seq)
+
+
+def _count_covered(cover: Sequence[Summary], older: int, start: int) -> int:
+    """Return how many of the older turns lie in the shown summaries."""
+    if _reach(cover) >= start:
+        return older
+    return min(older, sum(summary.turns for summary in cover))
 
 
 def _count_older(material: Material, start: int) -> int:
@@ -66,20 +142,17 @@ def _count_older(material: Material, start: int) -> int:
 
 
 def _without_summary(
-    inputs: PackInputs, left: int, dropped: Sequence[Summary], cover: Sequence[Summary], start: int
+    inputs: PackInputs, left: int, cover: Sequence[Summary], start: int, *, did_not_fit: bool
 ) -> list[Omission]:
-    """Return the omissions of `left` turns that no shown summary covers: it did not fit, or there is none yet."""
-    omissions: list[Omission] = []
-    did_not_fit = min(left, sum(summary.turns for summary in dropped))
-    if did_not_fit:
-        first, end = dropped[0].from_seq, dropped[-1].through_seq
-        omissions.append(_omission("their summary did not fit", did_not_fit, first, end))
-    if left > did_not_fit:
-        has_share = inputs.options.policy.summaries
-        reason = "not yet summarised" if has_share else "older than what this policy shows"
-        first = cover[-1].through_seq if cover else 0
-        omissions.append(_omission(reason, left - did_not_fit, first, _unread_through(inputs.material, start)))
-    return omissions
+    """Return the omission of `left` turns that no shown summary covers: it did not fit, or there is none yet."""
+    if not left:
+        return []
+    if cover and did_not_fit:
+        return [_omission("their summary did not fit", left, 0, start)]
+    has_share = inputs.options.policy.summaries
+    reason = "not yet summarised" if has_share else "older than what this policy shows"
+    first = cover[-1].through_seq if cover else 0
+    return [_omission(reason, left, first, _unread_through(inputs.material, start))]
 
 
 def _unread_through(material: Material, start: int) -> int:

@@ -11,7 +11,7 @@ from palaver.engines.sqlite.details import info
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
-from palaver.model import Fact, Scope, Summary, Turn
+from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
@@ -22,11 +22,12 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
     """Read the latest turns up to the budget, the current message, and what memory says of the rest."""
     cid = require_cid(tx, scope, conversation)
     revision, position, summarized, _ = _head(tx, cid)
-    tail = _tail(tx, cid, conversation, limits, position)
+    known = info(tx, cid)
+    tail = _tail(tx, cid, conversation, limits, _first_limited(known, limits, position))
     start = tail[0].position if tail else 0
     memory = tx.one(Q.working_memory, cid=cid)
     return ContextSnapshot(
-        info=info(tx, cid),
+        info=known,
         tail=tuple(tail),
         current=_current(tx, cid, conversation, limits.viewer, tail),
         summaries=tuple([_summary(row) for row in tx.all(Q.shown_summaries, cid=cid, start=start)]),
@@ -38,21 +39,28 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
     )
 
 
-def _tail(tx: Tx, cid: int, conversation: str, limits: ReadBudget, summarized: int) -> list[Turn]:
+def _first_limited(known: ConversationInfo, limits: ReadBudget, summarized: int) -> int:
+    """Return the position before which only `limits.summarised` is read. -1 if the whole thread may fit."""
+    is_short = not limits.in_characters and known.token_count <= limits.budget
+    return -1 if limits.summarised is None or is_short or limits.in_characters else summarized
+
+
+def _tail(tx: Tx, cid: int, conversation: str, limits: ReadBudget, end: int) -> list[Turn]:
     """Read backwards until the budget is used up, including the first turn that exceeds it.
+
+    Once turns before `end` are reached, which have a summary, no more is read than `limits.summarised`.
 
     If that one is a tool's result, read on to its call: a round of tool calls can be shortened, but half of one cannot
     be used.
     """
     turns: list[Turn] = []
     left = limits.budget
-    end = -1 if limits.summarised is None else summarized
     for row in tx.each(Q.tail, cid=cid):
         turn = TurnRow(*row)
         if turn.status != "complete":
             continue
         if turn.position < end:
-            left, end = min(left, limits.summarised or 0), -1
+            left, end = min(left, (limits.summarised or 0) - (limits.budget - left)), -1
         turns.append(turn.turn(conversation))
         left -= 1 + (_characters(turn) if limits.in_characters else turn.token_count)
         if (left < 0 and turn.role != "tool") or len(turns) >= MAX_TURNS:

@@ -98,15 +98,11 @@ class Extraction:
     async def _facts_if_wanted(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
         return await self._store_facts(turns, found) if found.info.settings.get("facts") else Proposal([])
 
-    async def extract_facts(self, tokens: int, through: int | None = None) -> list[Fact]:
-        """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most.
-
-        `through` is the position of the last turn to read.
-        """
+    async def extract_facts(self, tokens: int) -> list[Fact]:
+        """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
         while True:  # until the thread does not change in between
             found = await self._unsummarised(tokens)
-            turns = [turn for turn in found.turns if through is None or turn.position <= through]
-            stored = await self._store_facts([self.services.clean(turn) for turn in turns], found)
+            stored = await self._store_facts([self.services.clean(turn) for turn in found.turns], found)
             if stored.value is not None:
                 await self._mark_failure(stored.failure)
                 return stored.value

@@ -23,8 +23,8 @@ CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGU
 
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
--- tail: the end of the view, read backwards until the budget is used up, or the share of it for turns that a summary
--- covers. Reads at most one turn too many; when that is a tool result, reading goes on to its call, because a tool
+-- tail: the end of the view, read backwards until the budget is used up. Of a thread that does not fit as a whole, no
+-- more than `summarised` is read once turns with a summary are reached. Reads at most one turn too many; when that is a tool result, reading goes on to its call, because a tool
 -- round can be shortened but not halved
 CREATE OR REPLACE FUNCTION palaver.tail(c palaver.conversations, budget bigint, in_characters boolean, summarised bigint)
 RETURNS SETOF palaver.turns
@@ -32,7 +32,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   t palaver.turns;
   space bigint := budget;
-  covered bigint := CASE WHEN summarised IS NULL THEN -1 ELSE c.summarized_position END;
+  covered bigint := CASE WHEN summarised IS NULL OR in_characters OR c.token_count <= budget THEN -1
+    ELSE c.summarized_position END;  -- before it, no more than `summarised` is read
   taken integer := 0;
 BEGIN
   FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
@@ -40,7 +41,7 @@ BEGIN
   LOOP
     CONTINUE WHEN t.status <> 'complete';
     IF t.position < covered THEN
-      space := least(space, summarised);
+      space := least(space, summarised - (budget - space));
       covered := -1;
     END IF;
     RETURN NEXT t;
