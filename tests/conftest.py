@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import signal
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,16 +29,34 @@ STARTED = pytest.StashKey[list[str]]()
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+# Each HTTP client reads a file of trusted certificates, which takes longer than many a test. Nothing here uses TLS, and
+# the clients of a process share what the first of them has read.
+read_certificates = ssl.create_default_context
+share_certificates = cache(ssl.create_default_context)
+
+
+def trust(*args: Any, **options: Any) -> ssl.SSLContext:
+    return share_certificates(*args, **options) if options.get("cafile") else read_certificates(*args, **options)
+
+
+ssl.create_default_context = trust  # type: ignore[assignment]
+
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marks.add_marks(items)
 
 
-def pytest_collection_finish() -> None:
-    """A million objects of the tests themselves need not be looked through each time that somebody collects garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect garbage only after the tests are collected, and then leave their million objects out of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

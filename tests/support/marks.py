@@ -56,10 +56,12 @@ _known: dict[CodeType, frozenset[str]] = {}
 def started_by(function: Any) -> frozenset[str]:
     """The marks of what it names: a way to start a process or a server, or a function of the tests that has them."""
     function = getattr(function, "__wrapped__", function)
-    if not isinstance(function, FunctionType) or not Path(function.__code__.co_filename).is_relative_to(TESTS):
+    if not isinstance(function, FunctionType):
         return frozenset()
     code = function.__code__
     if code not in _known:
+        if not Path(code.co_filename).is_relative_to(TESTS):
+            return _known.setdefault(code, frozenset())
         _known[code] = frozenset()  # for functions that call themselves
         names = [*_names(code)]
         found = {mark for mark, ways in WAYS.items() if ways & {*names}}

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -102,7 +103,7 @@ def create_app(settings: ServerSettings, web: Path = pages.STATIC) -> FastAPI:
             Exception: _in_client_format(http_errors.on_unexpected),
         },
     )
-    app.include_router(_router((*REST_OPERATIONS, *COMPAT_OPERATIONS)))
+    app.include_router(_router())
     app.add_api_route("/docs", _docs(app), include_in_schema=False)
     for handler in (health.healthz, health.readyz, health.metrics):
         app.add_api_route(f"/{handler.__name__}", handler, include_in_schema=False)
@@ -169,9 +170,11 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
     ]
 
 
-def _router(operations: tuple[Operation, ...]) -> APIRouter:
+@cache
+def _router() -> APIRouter:
+    """Build the routes once per process: every application has the same, and building them takes most of its start."""
     router = APIRouter()
-    for operation in operations:
+    for operation in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
         router.add_api_route(
             operation.url,
             operation.handler,
