@@ -79,10 +79,11 @@ async def test_a_brief_write_needs_no_thread_on_a_fast_disk_only(store: Store) -
 
 
 async def test_the_pace_follows_the_disk(store: Store, talk: Conversation) -> None:
-    writer = writer_of(store, SLOW)
+    slow = 60.0  # slower than the disk of any busy machine
+    writer = writer_of(store, slow)
     for _ in range(100):
         await talk.append("user", "hello")
-    assert 0 < writer.average_seconds < SLOW / 10
+    assert 0 < writer.average_seconds < slow / 10
 
 
 @pytest.mark.parametrize("pace", [FAST, SLOW])
@@ -206,9 +207,14 @@ async def test_what_a_search_has_indexed_is_not_due_any_more(store: Store, talk:
 
 async def test_the_log_of_sqlite_stays_short(store: Store, talk: Conversation, tmp_path: Path) -> None:
     writer = writer_of(store, FAST, WriterTuning(checkpoint_pages=50, busy_seconds=60.0))
+
+    async def no_checkpoint_is_due() -> bool:
+        return writer._wal_pages < writer._checkpoint_at
+
     for n in range(300):
         writer.average_seconds = FAST
         await talk.append("user", f"number {n}")
+        await eventually(no_checkpoint_is_due)  # on a busy machine the thread that was woken for it comes late
     pages = (tmp_path / "a.db-wal").stat().st_size // 4_096
     assert pages < 1_050  # the first checkpoint is due at a thousand, the others at fifty
     assert writer._wal_pages < 300
