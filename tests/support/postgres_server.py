@@ -302,9 +302,15 @@ async def execute(url: str, *statements: str) -> None:
 
 
 async def new_database(server: Server, template: str = "template1") -> str:
-    """A copy of a template: some milliseconds, where a migration takes a hundred times as long. Answers its name."""
+    """A copy of a template: some milliseconds, where a migration takes a hundred times as long. Returns its name."""
+    import asyncpg
+
     name = f"palaver_{secrets.token_hex(6)}"
-    await execute(server.url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    create = f"CREATE DATABASE {name} TEMPLATE {template}"
+    try:  # the operating system copies the files: a quarter of the work of a copy that goes through the log
+        await execute(server.url, "SET file_copy_method = clone", f"{create} STRATEGY file_copy")
+    except asyncpg.PostgresError:  # older than Postgres 18, or on a file system that cannot do it
+        await execute(server.url, create)
     return name
 
 
