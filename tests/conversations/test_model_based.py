@@ -22,7 +22,7 @@ from palaver import Turn
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 PROFILE = settings(
-    max_examples=120,
+    max_examples=40,  # the long forms below run many more
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -351,7 +351,14 @@ def test_a_random_program_gives_the_history_that_the_model_gives() -> None:
 
 def test_a_random_program_gives_it_on_postgres_too(postgres_url: str) -> None:
     program = type("Program", (Program,), {"url": postgres_url})
-    run_state_machine_as_test(program, settings=settings(PROFILE, max_examples=40))
+    run_state_machine_as_test(program, settings=settings(PROFILE, max_examples=12))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_many_random_programs_give_it_on_postgres_too(postgres_url: str) -> None:
+    program = type("Program", (Program,), {"url": postgres_url})
+    run_state_machine_as_test(program, settings=settings(PROFILE, max_examples=200))
 
 
 @pytest.mark.slow
