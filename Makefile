@@ -117,7 +117,7 @@ replication: $(READY)
 	$(BIN)/python -m pytest tests/replication -m "slow or not slow"
 
 properties: $(READY)
-	$(BIN)/python -m pytest tests -m slow -n 2
+	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

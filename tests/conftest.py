@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.support import marks, postgres_server
+from tests.support.examples import load_profiles
 from tests.support.postgres_server import Server
 
 # Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
@@ -25,9 +25,7 @@ pytest_plugins = ["tests.support.both_engines"]
 ROOT = Path(__file__).parents[1]
 STARTED = pytest.StashKey[list[str]]()
 
-# How long an example takes depends on who else uses the machine, and is no guarantee of ours.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+load_profiles()
 
 # Each HTTP client reads a file of trusted certificates, which takes longer than many a test. Nothing here uses TLS, and
 # the clients of a process share what the first of them has read.

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.server.conftest import running
 from tests.support import postgres_server
-from tests.support.marks import started_by
+from tests.support.marks import needs, started_by
 
 
 def directly() -> None:
@@ -62,3 +64,13 @@ def test_a_server_is_found() -> None:
 def test_the_engine_of_a_test_is_known(request: pytest.FixtureRequest, database_url: str) -> None:
     marks = {mark.name for mark in request.node.iter_markers()} & {"postgres", "browser", "process", "server"}
     assert marks == ({"postgres"} if database_url.startswith("postgres") else set())
+
+
+@given(st.booleans())
+def a_property(_: bool) -> None:
+    pass
+
+
+def test_a_property_is_found(request: pytest.FixtureRequest) -> None:
+    item = pytest.Function.from_parent(request.node.parent, name="a_property", callobj=a_property)
+    assert needs(item) == {"property"}

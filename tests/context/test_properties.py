@@ -141,7 +141,7 @@ OPTIONS = st.builds(
     shorten=st.booleans(),
 )
 
-quick = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 long = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 

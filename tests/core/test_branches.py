@@ -7,7 +7,7 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.core.branches import LoggedTree, Node, apply_switch, switch
@@ -15,6 +15,7 @@ from palaver.core.pagination import decode_cursor, encode_cursor, group_by_date
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo
 from palaver.recall.terms import MAX_TERM, PASSAGE_WORDS, STOP_WORDS, passages, spans, terms
+from tests.support.examples import examples
 
 # ---- the tree ------------------------------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ def test_a_switch_flips_two_disjoint_sets_above_one_place(program: list[Step]) -
 
 
 @given(steps)
-@settings(max_examples=50)
+@examples(50)
 def test_the_same_program_gives_the_same_tree(program: list[Step]) -> None:
     assert list(run(program).nodes.values()) == list(run(program).nodes.values())
 
@@ -224,7 +225,7 @@ def test_passages_hold_every_term_once_and_in_order(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["word", "stop. ", "\n", "a", "zebra"]), max_size=2_000).map(" ".join))
-@settings(max_examples=30)
+@examples(30)
 def test_no_passage_is_much_longer_than_the_rest(text: str) -> None:
     assert all(0 < len(passage.split()) <= 2 * PASSAGE_WORDS for passage in passages(text))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import FileRefused, InvalidInput
 from palaver.files.kinds import DOCX, ZIP, check_name, checked, decoded, sniff
 from tests.files.samples import REFUSED, TAKEN, zipped
+from tests.support.examples import examples
 
 
 @pytest.mark.parametrize("ending", TAKEN)
@@ -93,7 +94,7 @@ def test_a_path_is_no_name(name: str) -> None:
 
 
 @given(st.binary(max_size=300), st.text(max_size=20), st.text(max_size=20))
-@settings(max_examples=200, deadline=None)
+@examples(50)
 def test_whatever_comes_is_taken_or_refused(data: bytes, name: str, kind: str) -> None:
     for start in (b"", b"PK\x03\x04", b"%PDF-", b"\x1f\x8b", b"<svg", b"\xff\xfe"):
         try:

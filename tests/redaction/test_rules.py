@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.redaction.findings import ALL, Finding, Redacted, Redactor, merge_findings, replace_findings
@@ -20,6 +20,7 @@ from palaver.redaction.rules import RULES as TABLE
 from palaver.redaction.rules.words import HOLD
 from palaver.redaction.scan import ODD_LETTERS, RuleRedactor, find
 from palaver.redaction.stream import STREAM_WORD, StreamRedactor, is_quiet
+from tests.support.examples import examples
 
 DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
 RULES = RuleRedactor()
@@ -170,14 +171,14 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(60)
 @given(TEXTS)
 def test_once_is_enough(text: str) -> None:
     once = clean(text)
     assert RULES.redact(once) == Redacted(once, ())
 
 
-@settings(max_examples=300, deadline=None)
+@examples(40)
 @given(TEXTS)
 def test_findings_are_in_order_apart_and_exactly_what_was_replaced(text: str) -> None:
     result = RULES.redact(text)
@@ -191,7 +192,7 @@ def by_every_rule(text: str) -> tuple[Finding, ...]:
     return merge_findings(finding for rule in TABLE for finding in find(rule, text))
 
 
-@settings(deadline=None, max_examples=400)
+@examples(60)
 @given(TEXTS)
 def test_a_rule_that_is_passed_over_would_have_found_nothing(text: str) -> None:
     assert RULES._scan(text) == by_every_rule(text)
@@ -226,7 +227,7 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(places)]
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(120)
 @given(TEXTS, st.lists(st.integers(0, 10_000), max_size=12))
 def test_however_it_is_cut_a_stream_gives_what_the_whole_gives(text: str, cuts: list[int]) -> None:
     assert streamed(pieces_of(text, cuts)) == clean(text)
@@ -239,7 +240,7 @@ def test_every_sample_in_small_pieces_gives_what_the_whole_gives(size: int) -> N
         assert streamed([text[at : at + size] for at in range(0, len(text), size)]) == clean(text)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(60)
 @given(TEXTS)
 def test_no_rule_matches_across_a_quiet_break(text: str) -> None:
     whole = clean(text)

@@ -1,6 +1,6 @@
-"""Marks that follow from what a test uses: `postgres`, `browser`, `process` and `server`. Nobody has to write them.
+"""Marks that follow from what a test uses: `postgres`, `browser`, `process`, `server` and `property`.
 
-`make quick` leaves out all four.
+Nobody has to write them. `make quick` leaves out the first four, `make properties` runs the last with many examples.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def needs(item: pytest.Item) -> set[str]:
         found.add("postgres")
     if "browser" in fixtures:
         found.add("browser")
+    if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+        found.add("property")
     return found.union(*map(started_by, _functions_of(item)))
 
 

@@ -114,7 +114,7 @@ def keys(said: Sequence[ClientMessage]) -> list[Any]:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_view_ends_as_the_client_says(data: st.DataObject) -> None:
     _hold(data)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import palaver
@@ -15,6 +15,7 @@ from palaver.server.mcp import schemas
 from palaver.server.mcp.budgeted_text import ToolAnswer, fit_pieces
 from palaver.server.mcp.tools import build_history_page, fit_recalled
 from tests.server.mcp.helpers import call, in_process
+from tests.support.examples import examples
 
 COUNTERS = (BpeCounter(), BpeCounter("cl100k_base"), MarginCounter())
 WHEN = datetime(2026, 11, 15, 10, 1, 2, 3, UTC)
@@ -30,7 +31,7 @@ def hit(n: int, text: str) -> schemas.Hit:
     )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40)
 @given(
     st.lists(TEXTS, max_size=20),
     st.integers(schemas.MIN_BUDGET, 3_000),
@@ -50,7 +51,7 @@ def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: Bp
     assert all(one.shortened or one.text == whole.text for one, whole in zip(value.pieces, hits, strict=False))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(schemas.MIN_BUDGET, 3_000))
 def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str], budget: int) -> None:
     """Only a turn that fills a page by itself is shortened: whoever reads on from the last one misses nothing."""
