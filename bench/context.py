@@ -18,7 +18,7 @@ from bench.read import BATCH, enough, fill_raw
 from palaver.context.options import OVERHEAD_TOKENS
 from palaver.context.prefix import common_length
 from palaver.context.render import message_text
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.core.identity import new_id
 from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS
 from palaver.models.tokens import BpeCounter
@@ -158,7 +158,7 @@ async def seed(bench: Bench, turns: int, *, vectors: bool) -> None:
             roles = ("user", "assistant")
             await talk.append_many({"role": roles[n % 2], "content": text} for n, text in enumerate(contents))
         await talk.append("user", _question(bench))
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         await _summarise(bench, store, talk.id, turns)
         if vectors:
             await _embed(store)
@@ -166,7 +166,7 @@ async def seed(bench: Bench, turns: int, *, vectors: bool) -> None:
 
 async def _summarise(bench: Bench, store: palaver.Store, conversation: str, turns: int) -> None:
     spans = [(start, start + SPAN_TURNS) for start in range(0, turns - SPAN_TURNS, SPAN_TURNS)]
-    level, revision = 0, (await components_of(store).engine.unsummarised(store.scope, conversation, 0)).revision
+    level, revision = 0, (await engine_of(store).unsummarised(store.scope, conversation, 0)).revision
     while spans:
         for start, end in spans:
             draft = SummaryDraft(
@@ -181,7 +181,7 @@ async def _summarise(bench: Bench, store: palaver.Store, conversation: str, turn
                 model="bench",
                 revision=revision,
             )
-            if not await components_of(store).engine.put_summary(store.scope, conversation, draft):
+            if not await engine_of(store).put_summary(store.scope, conversation, draft):
                 raise RuntimeError("a summary was refused")
         whole = len(spans) // FAN_OUT * FAN_OUT
         spans = [(spans[n][0], spans[n + FAN_OUT - 1][1]) for n in range(0, whole, FAN_OUT)]
@@ -193,7 +193,7 @@ async def _embed(store: palaver.Store) -> None:
     import numpy as np
 
     name, rng = f"hash-{DIMENSIONS}", np.random.default_rng(1)
-    while batch := await components_of(store).engine.to_embed(name, 2_000):
+    while batch := await engine_of(store).to_embed(name, 2_000):
         made = rng.standard_normal((len(batch), DIMENSIONS), dtype=np.float32)
         made /= np.linalg.norm(made, axis=1, keepdims=True)
         vectors = tuple(
@@ -202,7 +202,7 @@ async def _embed(store: palaver.Store) -> None:
             if one.worth_a_vector
         )
         passages = tuple((one.pid, one.turn) for one in batch)
-        await components_of(store).engine.put_embedded(name, Embedded(passages=passages, vectors=vectors))
+        await engine_of(store).put_embedded(name, Embedded(passages=passages, vectors=vectors))
 
 
 # ---- how much is as it was before ----------------------------------------------------------------------------------

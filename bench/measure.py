@@ -19,7 +19,7 @@ from rich.table import Table
 
 import palaver
 from bench.texts import Texts
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 
 Slice = Callable[[Any], Awaitable[Any]]
 
@@ -178,7 +178,7 @@ async def settle(store: palaver.Store) -> None:
 
     Summaries, notes and vectors are not waited for: they are memory's work, done in the writers' pauses.
     """
-    await components_of(store).engine.index_all()
+    await engine_of(store).index_all()
 
 
 # ---- showing -------------------------------------------------------------------------------------------------------

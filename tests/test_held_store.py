@@ -176,7 +176,7 @@ def test_a_store_that_is_never_closed_does_not_hang_the_interpreter(python: str,
 async def test_groups_and_flat_keywords_do_the_same(url: str) -> None:
     groups = palaver.open(url, streams={"lease": 5.0}, background={"worker": False}, files={"folder": "files"})
     flat = palaver.open(url, stream_lease=5.0, worker=False, files="files")
-    assert groups._arguments == flat._arguments
+    assert groups._options == flat._options
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from palaver.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from palaver import sync as sync
     from palaver.context.explain import Block as Block
+    from palaver.context.explain import ContextFile as ContextFile
     from palaver.context.explain import Explanation as Explanation
     from palaver.context.explain import Omission as Omission
     from palaver.context.inputs import Context as Context
@@ -115,7 +116,7 @@ _HOMES = {
     "palaver.core.turn_options": ("Moment", "SealOptions", "StreamOptions", "TurnInput", "TurnOptions",),
     "palaver.generation.options": ("GenerateOptions", "ToolChoice",),
     "palaver.memory.settings": ("CompactionSettings", "ConversationSettings",),
-    "palaver.context.explain": ("Block", "Explanation", "Omission"),
+    "palaver.context.explain": ("Block", "ContextFile", "Explanation", "Omission"),
     "palaver.context.inputs": ("Context",),
     "palaver.conversations.conversation": ("Conversation",),
     "palaver.core.pagination": ("group_by_date",),

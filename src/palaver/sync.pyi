@@ -25,6 +25,7 @@ from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnIn
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
+from palaver.memory.settings import CompactionSettings
 from palaver.model import (
     Attachment,
     Branch,
@@ -382,7 +383,7 @@ class Conversation:
         - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
         - `note_omissions`: say in the context that older turns were left out.
         - `shorten`: cut long tool results and long turns instead of leaving them out.
-        - `image_tokens`, `file_tokens`: what one image or one file counts for."""
+        - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
 
     def generate_stream(
         self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
@@ -429,7 +430,7 @@ class Conversation:
         - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
         - `note_omissions`: say in the context that older turns were left out.
         - `shorten`: cut long tool results and long turns instead of leaving them out.
-        - `image_tokens`, `file_tokens`: what one image or one file counts for."""
+        - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
 
     def recall(
         self,
@@ -447,11 +448,17 @@ class Conversation:
     def summaries(self) -> list[Summary]:
         """Return every summary, with the span that it covers."""
 
-    def compact(self, *, keep_tokens: int | None = None) -> int:
-        """Summarise what is due now, and return how many summaries of turns were written. Turns stay."""
+    def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
+        """Summarise what is due now, and return how many summaries of turns were written. Turns stay.
 
-    def summarize(self) -> list[Summary]:
-        """Summarise the older half of what no summary covers yet, due or not, and return all summaries."""
+        - `keep_tokens`: summarise more than is due, until this many tokens of turns have no summary.
+        - `policy`: when and how to summarise, for this call; by default `compaction` of the conversation's settings."""
+
+    def summarize(self, *, through: Turn | str | None = None) -> list[Summary]:
+        """Summarise the older half of what no summary covers yet, due or not, and return all summaries.
+
+        With `through`, summarise every turn up to and including this one instead. Tool rounds are not split: one that
+        ends after it stays as it is."""
 
     def working_memory(self) -> WorkingMemory:
         """Return the notes of this conversation: goals, decisions, instructions and so on."""
@@ -468,9 +475,10 @@ class Conversation:
     def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
         """Return the known facts, with where each was said and since when it is valid."""
 
-    def extract_facts(self) -> list[Fact]:
+    def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones.
 
+        `through` is the last turn to read; by default the last of the thread.
         When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why."""
 
     def forget_fact(self, fact: Fact | str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 import palaver
 from palaver.audit.seals import check_seals, check_tip, clean_sealing_key, seal_everything
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.core.identity import event_hash, genesis
 from palaver.errors import VerificationFailed
 
@@ -22,11 +22,11 @@ async def sealed_talk(path: Path) -> str:
     async with palaver.open(f"sqlite:///{path}", worker=False, embedder=None) as store:
         talk = await store.conversation("a")
         await talk.append("user", "one")
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 1
+        assert await seal_everything(engine_of(store), KEY, NOW) == 1
         await talk.append("user", "two")
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 1
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 0
-        assert await check_seals(components_of(store).engine, KEY, store.scope, talk.id) == 2
+        assert await seal_everything(engine_of(store), KEY, NOW) == 1
+        assert await seal_everything(engine_of(store), KEY, NOW) == 0
+        assert await check_seals(engine_of(store), KEY, store.scope, talk.id) == 2
         return talk.id
 
 
@@ -50,7 +50,7 @@ async def test_a_log_that_was_written_anew_passes_the_chain_and_not_the_seals(tm
     async with palaver.open(f"sqlite:///{path}", worker=False, embedder=None) as store:
         await (await store.get(id)).verify()
         with pytest.raises(VerificationFailed, match="seal over event 2"):
-            await check_seals(components_of(store).engine, KEY, store.scope, id)
+            await check_seals(engine_of(store), KEY, store.scope, id)
 
 
 async def test_seals_cannot_be_made_without_the_key(tmp_path: Path) -> None:
@@ -58,21 +58,21 @@ async def test_seals_cannot_be_made_without_the_key(tmp_path: Path) -> None:
     id = await sealed_talk(path)
     async with palaver.open(f"sqlite:///{path}", worker=False, embedder=None) as store:
         with pytest.raises(VerificationFailed, match="not made with this key"):
-            await check_seals(components_of(store).engine, b"the key of somebody else", store.scope, id)
+            await check_seals(engine_of(store), b"the key of somebody else", store.scope, id)
 
 
 async def test_a_tip_that_was_kept_elsewhere_shows_a_log_that_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     id = await sealed_talk(path)
     async with palaver.open(f"sqlite:///{path}", worker=False, embedder=None) as store:
-        (tip,) = await components_of(store).engine.tips(store.scope, "", 10)
-        await check_tip(components_of(store).engine, store.scope, tip)
+        (tip,) = await engine_of(store).tips(store.scope, "", 10)
+        await check_tip(engine_of(store), store.scope, tip)
     db = apsw.Connection(str(path))
     db.execute("DELETE FROM events WHERE n = ?", (tip.n,))
     db.close()
     async with palaver.open(f"sqlite:///{path}", worker=False, embedder=None) as store:
         with pytest.raises(VerificationFailed, match="cut short"):
-            await check_tip(components_of(store).engine, store.scope, tip)
+            await check_tip(engine_of(store), store.scope, tip)
     assert tip.conversation == id
 
 

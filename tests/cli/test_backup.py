@@ -21,7 +21,7 @@ import pytest
 import palaver
 import palaver.sync
 from palaver.audit.seals import seal_everything
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.engines.migrate import migrations
 from palaver.interchange.backup import back_up_file
 from tests.cli.conftest import raw
@@ -268,7 +268,7 @@ def test_it_may_come_back_under_another_name(ok, lines, filled):
 def test_seals_are_checked_with_their_key(cli, ok, filled, monkeypatch):
     async def seal() -> None:
         async with palaver.open("sqlite:///chat.db", worker=False) as store:
-            await seal_everything(components_of(store).engine, KEY, datetime.now(UTC))
+            await seal_everything(engine_of(store), KEY, datetime.now(UTC))
 
     asyncio.run(seal())
     ok("backup", "copy")

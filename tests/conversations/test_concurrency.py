@@ -12,7 +12,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Event
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 
 PROCESSES, APPENDS = 4, 250
 TASKS, TASK_APPENDS = 8, 250
@@ -185,7 +185,7 @@ async def test_a_stream_that_is_cancelled_at_its_start_or_end_is_not_left_pendin
 ) -> None:
     async with palaver.open(database_url, tenant="acme") as store:
         talk = await store.conversation("shared")
-        real, under_way, go_on = getattr(components_of(store).engine, verb), asyncio.Event(), asyncio.Event()
+        real, under_way, go_on = getattr(engine_of(store), verb), asyncio.Event(), asyncio.Event()
 
         async def slowly(*arguments: Any, **fields: Any) -> palaver.Turn:
             opened = await real(*arguments, **fields) if verb == "stream_open" else None
@@ -197,7 +197,7 @@ async def test_a_stream_that_is_cancelled_at_its_start_or_end_is_not_left_pendin
             async with talk.stream() as out:
                 await out.write("All of it.")
 
-        monkeypatch.setattr(components_of(store).engine, verb, slowly)
+        monkeypatch.setattr(engine_of(store), verb, slowly)
         writing = asyncio.create_task(write())
         await under_way.wait()
         writing.cancel()

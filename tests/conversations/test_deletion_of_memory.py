@@ -8,7 +8,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store, Turn
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.memory.compaction import FAN_OUT
 from palaver.testing import HashEmbedder
 from tests.support.memory import Gate, spans, talk_on, traces, url
@@ -171,8 +171,8 @@ async def test_numbers_that_are_given_out_again_are_embedded_again(tmp_path: Pat
                 await talk.rename(f"Title {n}")
         hit = (await talk.recall("llama4"))[0]
         assert hit.parts["standing"] == 0  # there is no assistant in this conversation
-        assert await components_of(store).engine.embedding_backlog("hash-32") == 0
-        (row,) = await components_of(store).engine.vectors(
+        assert await engine_of(store).embedding_backlog("hash-32") == 0
+        (row,) = await engine_of(store).vectors(
             store.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {}
         )
         assert len(row.rows) == 1

@@ -11,7 +11,7 @@ import pytest
 
 import palaver
 from palaver import Answered, MessageStored, TextDelta, ToolCall, ToolDone
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import (
     BadModelResponse,
     BudgetTooSmall,
@@ -325,14 +325,14 @@ async def test_calls_that_are_stored_while_the_answer_is_cancelled_get_their_end
     provider.script(Say(calls=[("recall", {"query": "x"})]))
     async with opened(model="chat") as store:
         talk = await store.conversation("x")
-        real = components_of(store).engine.stream_commit
+        real = engine_of(store).stream_commit
 
         async def slowly(*arguments: Any) -> palaver.Turn:
             sealing.set()
             await go_on.wait()
             return await real(*arguments)
 
-        monkeypatch.setattr(components_of(store).engine, "stream_commit", slowly)
+        monkeypatch.setattr(engine_of(store), "stream_commit", slowly)
         asking = asyncio.create_task(talk.generate("Look.", tools=["recall"]))
         await sealing.wait()
         asking.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from palaver import Agent, Conversation, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import worker_of
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.models.context_windows import default_budget, window_of
 from palaver.models.offline.chat import NOTHING, NOTICE, is_echo
@@ -213,7 +213,7 @@ async def test_a_summariser_that_takes_too_long_is_on_record(opened: Opener, pro
     never = threading.Event()
     provider.script(Say("They decided.", hold=never))
     async with opened(model="offline") as store:
-        components_of(store).worker.model_seconds = 0.2
+        worker_of(store).model_seconds = 0.2
         talk = await summarised(store, model="chat")
         never.set()
         (request,) = await talk.requests()

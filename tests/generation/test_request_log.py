@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of, generation_of
 from palaver.model import Request
 from palaver.models.request_log import RequestRecorder
 from palaver.ports.models import ModelEvent
@@ -230,21 +230,21 @@ async def test_a_late_row_brings_nothing_back(opened: Opener, traces: Traces) ->
         said = await talk.append("user", f"The word is {WORD}.")
         elsewhere = await store.conversation("y")
         quoted = await elsewhere.append("user", f"Also {WORD}.")
-        at = components_of(store).clock.now()
+        at = clock_of(store).now()
         late = Request(id="r1", conversation=talk.id, at=at, model="m", adapter="a", body={"input": WORD})
         await talk.forget(said)
-        await components_of(store).engine.put_request(store.scope, talk.id, late, None)
+        await engine_of(store).put_request(store.scope, talk.id, late, None)
         other = Request(
             id="r2",
             conversation=talk.id,
-            at=components_of(store).clock.now(),
+            at=clock_of(store).now(),
             model="m",
             adapter="a",
             body={"input": WORD},
             quoted=((elsewhere.id, quoted.id),),
         )
         await elsewhere.forget(quoted)
-        await components_of(store).engine.put_request(store.scope, talk.id, other, None)
+        await engine_of(store).put_request(store.scope, talk.id, other, None)
         assert [request.body for request in await talk.requests()] == [None, None]
         assert await traces(WORD) == []
 
@@ -263,7 +263,7 @@ async def test_a_provider_that_counts_more_gets_smaller_contexts(opened: Opener,
 
         provider.script(twice)
         await talk.generate("Well?", token_budget=2_000)
-        bound = await components_of(store).engine.counter_bound(store.scope, "openai:test")
+        bound = await engine_of(store).counter_bound(store.scope, "openai:test")
         assert bound is not None
         assert 1.8 < bound.ratio < 2.2
         smaller = await talk.build_context(2_000, model="openai:test", query="x")
@@ -282,14 +282,14 @@ async def test_a_short_prompt_teaches_nothing(opened: Opener, provider: Loopback
     provider.script(Say("Yes.", prompt_tokens=800))
     async with opened(model="chat") as store:
         await store.generate("x", "word " * 80)
-        assert await components_of(store).engine.counter_bound(store.scope, "openai:test") is None
+        assert await engine_of(store).counter_bound(store.scope, "openai:test") is None
         await store.generate("x", "word " * 80, char_budget=900)
-        assert await components_of(store).engine.counter_bound(store.scope, "openai:test") is None
+        assert await engine_of(store).counter_bound(store.scope, "openai:test") is None
 
 
 async def test_the_bound_goes_up_at_once_and_comes_down_slowly(opened: Opener) -> None:
     async with opened() as store:
-        bounds = components_of(store).generation.token_ratios
+        bounds = generation_of(store).token_ratios
         for reported, expected in ((1_000, 1.0), (1_500, 1.5), (1_000, 1.475), (900, 1.446)):
             await bounds.learn(store.scope, "m", counted=1_000, reported=reported)
             assert await bounds.ratio(store.scope, "m") == pytest.approx(expected, abs=0.001)

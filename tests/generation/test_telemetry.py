@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import generation_of
 from palaver.errors import ModelRefused
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 from tests.generation.conftest import Opener
@@ -70,5 +70,5 @@ async def test_a_failure_is_told_by_its_type(opened: Opener, provider: LoopbackP
 
 async def test_nobody_is_told_unless_asked_for(opened: Opener) -> None:
     async with opened(model="chat") as store:
-        assert components_of(store).generation.telemetry.tracer is None
+        assert generation_of(store).telemetry.tracer is None
         await store.generate("x", "Well?")

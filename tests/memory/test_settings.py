@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from palaver import Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import components_of, engine_of
 from palaver.core.identity import canonical_json
 from palaver.errors import InvalidInput, SettingsConflict
 from palaver.interchange.jsonl import export_lines, import_dump, read_dumps
@@ -32,7 +32,7 @@ async def stored_by_an_older_version(store: Store, settings: Mapping[str, Any]) 
     spec = ConversationSpec(
         id=components_of(store).ids(), owner="", key="old", settings=canonical_json(settings), salt=b"0" * 16
     )
-    return (await components_of(store).engine.open_conversation(store.scope, spec)).id
+    return (await engine_of(store).open_conversation(store.scope, spec)).id
 
 
 @pytest.mark.parametrize(("name", "meant"), MISSPELT.items())

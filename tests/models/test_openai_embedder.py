@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import components_of, engine_of
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.openai.embedder import MAX_BATCH, MAX_BATCH_BYTES, MAX_TEXT_BYTES, OpenAIEmbedder
@@ -279,7 +279,7 @@ async def test_recall_finds_by_meaning_what_shares_no_word(service: Service) -> 
         await store.settle()
         hits = await chat.recall("Which feline?", k=1)
         assert [hit.turn.text for hit in hits] == ["Our kitten is called Miso."]
-        assert await components_of(store).engine.embedding_backlog("openai:tiny") == 0
+        assert await engine_of(store).embedding_backlog("openai:tiny") == 0
     await model.aclose()
 
 

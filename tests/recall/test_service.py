@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import components_of, engine_of
 from palaver.errors import InvalidInput, ModelUnavailable
 from palaver.ports.recall import ProfileRows, RecallScope
 from palaver.recall import ranking
@@ -300,13 +300,13 @@ async def test_a_new_standing_instruction_is_learned_without_reading_everything_
         await store.settle()
         recaller, where = components_of(store).contexts.recall, RecallScope(conversation=talk.id)
         told: list[ProfileRows] = []
-        profile = components_of(store).engine.profile
+        profile = engine_of(store).profile
 
         async def noted(*given: Any) -> ProfileRows:
             told.append(await profile(*given))
             return told[-1]
 
-        monkeypatch.setattr(components_of(store).engine, "profile", noted)
+        monkeypatch.setattr(engine_of(store), "profile", noted)
         before = await recaller.rank(store.scope, where, "soup", 5)
         said = await talk.append("user", "From now on, always answer in French.")
         unmarked = await recaller.rank(store.scope, where, "soup", 5)

@@ -11,7 +11,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of
 from palaver.errors import PalaverError
 from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
@@ -98,11 +98,11 @@ async def test_what_is_known_is_what_is_there(tmp_path: Path, seed: int) -> None
         talks = [await store.conversation(f"talk {n}") for n in range(3)]
         life, old = (
             Life(store, talks, seed),
-            RecallService(components_of(store).engine, None, components_of(store).clock),
+            RecallService(engine_of(store), None, clock_of(store)),
         )
         places = [RecallScope(conversation=talks[0].id), RecallScope(owner="ada"), RecallScope()]
         for _ in range(STEPS):
             await life.step()
-            new = RecallService(components_of(store).engine, None, components_of(store).clock)
+            new = RecallService(engine_of(store), None, clock_of(store))
             for where in places:
                 assert await known(old, store, where) == await known(new, store, where)

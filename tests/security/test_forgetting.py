@@ -17,7 +17,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Scope, Store, Turn
-from palaver.conversations.internals import components_of, conversation_of, services_of
+from palaver.conversations.internals import conversation_of, engine_of, services_of
 from palaver.testing.fakes import HashEmbedder
 from tests.files.samples import docx
 
@@ -577,9 +577,9 @@ async def test_a_file_that_is_forgotten_while_it_is_read_is_not_remembered(tmp_p
     async with palaver.open(url(tmp_path), tenant="acme", worker=False) as store:
         talk = await store.conversation("victim")
         turn = await talk.append("user", "here", attachments=[await talk.attach(letter(word, rng), filename="a.docx")])
-        (file,) = await components_of(store).engine.unread_files(store.scope, talk.id, 10)
+        (file,) = await engine_of(store).unread_files(store.scope, talk.id, 10)
         text = await services_of(talk).attachments.files.words(store.scope, talk.id, file, str)
         assert word in text.text
         await talk.forget(turn)
-        assert not await components_of(store).engine.put_file_text(store.scope, talk.id, text)
+        assert not await engine_of(store).put_file_text(store.scope, talk.id, text)
         assert traces(tmp_path, [word]) == []

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
@@ -367,7 +367,7 @@ def test_a_fault_of_ours_says_nothing_of_what_it_held(
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the-secret-word")
 
-    monkeypatch.setattr(components_of(server.app.state.services.store).engine, "usage", broken)
+    monkeypatch.setattr(engine_of(server.app.state.services.store), "usage", broken)
     with server.client() as client:
         answer = client.get("/api/usage")
     assert answer.status_code == 500

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import palaver
 from palaver.cli import app
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.engines.migrate import Migration, migrations
 from palaver.engines.postgres import migrate, transports
 from palaver.engines.sqlite import embeddings
@@ -185,11 +185,11 @@ async def test_replacing_them_may_stop_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     sqlite_at(path, 7, rows_of("sqlite", 7))
     async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:
-        await components_of(store).worker.embed()
+        await worker_of(store).embed()
         old = ["minilm-l6-int8"]
-        await components_of(store).engine.writer.submit(lambda tx: embeddings.drop_vectors(tx, old, batch=2))  # type: ignore[attr-defined]
+        await engine_of(store).writer.submit(lambda tx: embeddings.drop_vectors(tx, old, batch=2))  # type: ignore[attr-defined]
         assert sqlite_vectors(path)["minilm-l6-int8"] == 3
-        assert await components_of(store).engine.embedding_backlog("minilm-l6-int8") > 0, "it would start again"
+        assert await engine_of(store).embedding_backlog("minilm-l6-int8") > 0, "it would start again"
     async with palaver.open(f"sqlite:///{path}", embedder="local", worker=False) as store:
         await store.settle()
     assert sqlite_vectors(path) == {"recall-minilm-l6-int8-v1": 6}
@@ -199,8 +199,8 @@ async def test_what_a_migration_asks_for_has_not_waited_since_1970(tmp_path: Pat
     """A server that has just been upgraded is ready."""
     async with palaver.open(f"sqlite:///{tmp_path}/x.db", worker=False) as store:
         job = "INSERT INTO jobs (cid, kind, run_at, created) VALUES (1, 'files', 0, 0)"
-        await components_of(store).engine.writer.submit(lambda tx: tx.run(job))  # type: ignore[attr-defined]
-        found = await components_of(store).engine.health()
+        await engine_of(store).writer.submit(lambda tx: tx.run(job))  # type: ignore[attr-defined]
+        found = await engine_of(store).health()
         assert (found.waiting, found.lag) == (1, 0.0)
 
 

@@ -10,7 +10,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
 from palaver.cli.output import emit, event_line, say, wire
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of
 from palaver.errors import ConversationGone
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ async def anchor(call: Call) -> None:
     text = os.environ.get("PALAVER_AUDIT_KEY")
     key = clean_sealing_key(text.encode()) if text else None
     async with existing(call, embedder="none") as store:
-        now, after = components_of(store).clock.now(), ""
-        while tips := await components_of(store).engine.tips(store.scope, after, PAGE):
+        now, after = clock_of(store).now(), ""
+        while tips := await engine_of(store).tips(store.scope, after, PAGE):
             seals = [sealed(key, store.scope.tenant, tip, now) for tip in tips] if key else []
             if seals:
-                await components_of(store).engine.put_seals(store.scope.tenant, seals)
+                await engine_of(store).put_seals(store.scope.tenant, seals)
             for number, tip in enumerate(tips):
                 line = {"tenant": store.scope.tenant, "conversation": tip.conversation, "n": tip.n, "tip": tip.hash}
                 emit({**line, "at": now.isoformat(), **({"seal": seals[number].seal} if seals else {})})

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ from palaver.cli.output import (
     wire,
 )
 from palaver.context.explain import Explanation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import generation_of, models_of
 from palaver.errors import PalaverError
 from palaver.generation.events import Answered, MessageStored, ToolDone, ToolsPlanned
 from palaver.models.offline.chat import NOTICE
@@ -132,7 +133,7 @@ class Session:
     @property
     def model(self) -> str:
         """Return the model: the one chosen for this session, else the conversation's, else the default."""
-        models = components_of(self.store).generation.models
+        models = models_of(self.store)
         return models.chat(models.choose(self.talk.info, call=self.chosen)).name
 
     def greet(self) -> None:
@@ -205,12 +206,7 @@ class Session:
     def _stopping(self) -> Iterator[None]:
         """While an answer comes, Ctrl-C means stop."""
         loop = asyncio.get_running_loop()
-        key = (self.store.scope.tenant, self.talk.id)
-
-        def stop() -> None:
-            for one in tuple(components_of(self.store).generation.running.get(key, ())):
-                one.stop()
-
+        stop = partial(generation_of(self.store).stop, self.store.scope.tenant, self.talk.id)
         try:
             loop.add_signal_handler(signal.SIGINT, stop)
         except (NotImplementedError, RuntimeError, ValueError):  # another platform, or not the main thread
@@ -273,7 +269,7 @@ class Session:
 
     async def switch_model(self, name: str) -> None:
         if name:
-            components_of(self.store).generation.models.chat(name)  # one that does not exist says so now
+            models_of(self.store).chat(name)  # one that does not exist says so now
             await self.talk.update(model=name)
             self.chosen = None
         self._say("model", f"{self.model} answers.", model=self.model)

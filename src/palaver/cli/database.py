@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.conversations.opener import open as open_store
 from palaver.errors import ConversationNotFound, EngineError, InvalidInput, NotFound, RowUnreadable
 from palaver.model import ConversationInfo
@@ -174,7 +174,7 @@ async def _find_damaged(store: Store, name: str) -> Conversation:
 async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
     """A list of ids needs nothing else of a row."""
     after = ""
-    while tips := await components_of(store).engine.tips(store.scope, after, PAGE):
+    while tips := await engine_of(store).tips(store.scope, after, PAGE):
         for tip in tips:
             try:
                 yield await _even_damaged(store, store.get(tip.conversation))

@@ -12,7 +12,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
 from palaver.cli.output import clean, counted, emit, excerpt, local, note, say, table
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import TurnGone, TurnNotFound
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def recalled_turns(talk: Conversation, explanation: Explanation) -> dict[s
 
 async def unfinished(store: Store) -> str | None:
     """One sentence about memory work that is still to be done; None when there is none."""
-    await components_of(store).engine.index_all()
+    await engine_of(store).index_all()
     outbox = (await store.stats()).storage["outbox"]
     kinds = sorted({job["kind"] for job in outbox if not job["dead"]})
     if not kinds:

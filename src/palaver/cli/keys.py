@@ -10,7 +10,7 @@ from palaver.cli.app import Call, app, command
 from palaver.cli.database import creating, existing
 from palaver.cli.output import emit, say, table, wire
 from palaver.conversations.api_keys import check_key_log, create_key, key_log, list_keys, revoke_key
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.errors import InvalidInput
 from palaver.model import ADMIN, READ, RIGHTS, WRITE, Scope, Visibility
 
@@ -80,7 +80,7 @@ async def list_(call: Call) -> None:
     """
     async with existing(call, embedder="none") as store:
         found = await list_keys(_as_administrator(store))
-        now = components_of(store).clock.now()
+        now = clock_of(store).now()
     if call.as_json:
         for key in found:
             emit(_shown(key))

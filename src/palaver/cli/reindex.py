@@ -12,7 +12,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.database import existing
 from palaver.cli.export_import import progress
 from palaver.cli.output import counted, emit, say
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, worker_of
 
 if TYPE_CHECKING:
     from palaver.ports.engine import Engine
@@ -39,12 +39,12 @@ async def reindex(
       palaver reindex --embedder none
     """
     async with existing(call, embedder=embedder) as store:
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         name = embedder_name(store)
-        count = await components_of(store).engine.embedding_backlog(name)
-        with _countdown("Embedding", count, components_of(store).engine, name) as look:
-            await run_watched(components_of(store).worker.embed(), look)
-        await components_of(store).engine.drop_other_vectors(name)
+        count = await engine_of(store).embedding_backlog(name)
+        with _countdown("Embedding", count, engine_of(store), name) as look:
+            await run_watched(worker_of(store).embed(), look)
+        await engine_of(store).drop_other_vectors(name)
     if call.as_json:
         emit({"embedder": name, "passages": count})
     elif count:

@@ -16,7 +16,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import database_url
 from palaver.cli.output import say
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import InvalidInput, MissingExtra
 
 PANEL = "Chat"
@@ -105,7 +105,7 @@ async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
     from palaver.cli.database import creating
 
     async with creating(call, embedder="none") as store:
-        if not await components_of(store).engine.has_key():
+        if not await engine_of(store).has_key():
             raise InvalidInput(
                 "host",
                 f"{host} asks callers who they are, and nobody has a key: run `palaver keys create NAME`, "

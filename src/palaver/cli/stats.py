@@ -9,7 +9,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.database import existing
 from palaver.cli.output import counted, emit, size, table, wire
 from palaver.cli.worker import embedder_name
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -50,7 +50,7 @@ async def stats(call: Call) -> None:
 async def _embedding(store: Store) -> dict[str, Any]:
     """How far the embedder in use has come."""
     name = embedder_name(store)
-    return {"embedder": name, "backlog": await components_of(store).engine.embedding_backlog(name)}
+    return {"embedder": name, "backlog": await engine_of(store).embedding_backlog(name)}
 
 
 def _job_line(job: Mapping[str, Any]) -> str:

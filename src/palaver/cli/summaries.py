@@ -38,6 +38,7 @@ async def compact(
     call: Call,
     conversation: Name,
     force: Annotated[bool, typer.Option("--force", help="Summarise even if it is not due yet.")] = False,
+    through: Annotated[str | None, typer.Option(metavar="TURN", help="Summarise everything through this turn.")] = None,
 ) -> None:
     """Summarise the older turns of a conversation now, where that is due, and show the new summaries. Turns stay.
 
@@ -45,15 +46,17 @@ async def compact(
 
       palaver compact support/42
       palaver compact support/42 --force
+      palaver compact support/42 --through 01JD3VNWKQ5CR4W7E5H2Y0M8ZT
     """
     async with existing(call) as store:
         talk = await find(store, conversation)
         before = {one.id for one in await talk.summaries()}
-        await (talk.summarize() if force else talk.compact())
+        await (talk.summarize(through=through) if force or through else talk.compact())
         new = [one for one in await talk.summaries() if one.id not in before]
     _show_summaries(call, new)
     if not call.as_json:
-        nothing = "Nothing is left to summarise." if force else "Nothing was due. --force summarises all the same."
+        asked = force or through is not None
+        nothing = "Nothing is left to summarise." if asked else "Nothing was due. --force summarises all the same."
         say(f"Wrote {counted(len(new), 'summary', 'summaries')}." if new else nothing)
 
 

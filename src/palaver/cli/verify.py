@@ -13,7 +13,7 @@ from palaver.audit.seals import check_seals, check_tip
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing, to_verify
 from palaver.cli.output import complain, counted, emit, say, wire
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import (
     AttachmentNotFound,
     ConversationNotFound,
@@ -70,7 +70,7 @@ async def _check_anchor(call: Call, store: Store, line: str) -> bool:
     except (ValueError, KeyError, TypeError):
         raise InvalidInput("anchors", "is not what `palaver audit anchor` prints") from None
     try:
-        await check_tip(components_of(store).engine, store.scope, tip)
+        await check_tip(engine_of(store), store.scope, tip)
     except (VerificationFailed, ConversationNotFound) as problem:
         complain(problem, as_json=call.as_json)
         return False
@@ -82,7 +82,7 @@ async def _verify_conversation(call: Call, store: Store, talk: Conversation) -> 
     try:
         found = await talk.verify()
         if key:
-            await check_seals(components_of(store).engine, key.encode(), store.scope, talk.id)
+            await check_seals(engine_of(store), key.encode(), store.scope, talk.id)
     except (VerificationFailed, AttachmentNotFound) as problem:
         if call.as_json:
             emit({"conversation": talk.id, "key": talk.key, "ok": False, "problem": str(problem)})

@@ -12,7 +12,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing
 from palaver.cli.output import console, counted, emit, note, say, wire
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, worker_of
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -41,7 +41,7 @@ async def read_backlog(store: Store) -> Backlog:
     return Backlog(
         waiting=sum(job["jobs"] for job in outbox if not job["dead"]),
         dead=sum(job["jobs"] for job in dead),
-        to_embed=await components_of(store).engine.embedding_backlog(embedder_name(store)),
+        to_embed=await engine_of(store).embedding_backlog(embedder_name(store)),
         errors=tuple(f"{job['kind']}: {job['error']}" for job in dead),
     )
 
@@ -49,7 +49,7 @@ async def read_backlog(store: Store) -> Backlog:
 def embedder_name(store: Store) -> str:
     from palaver.memory.worker.jobs.embed import NO_EMBEDDER
 
-    embedder = components_of(store).worker.embedder
+    embedder = worker_of(store).embedder
     return NO_EMBEDDER if embedder is None else embedder.name
 
 
@@ -78,8 +78,8 @@ async def worker(
       palaver worker --once
     """
     async with existing(call) as store:
-        await components_of(store).engine.index_all()
-        work, screen = components_of(store).worker, StatusLine(call)
+        await engine_of(store).index_all()
+        work, screen = worker_of(store), StatusLine(call)
         try:
             with screen:
                 task = work.drain() if once else _working(store, sweep_every, retention_minutes)
@@ -96,10 +96,10 @@ async def _working(store: Store, sweep_every: float, retention_minutes: float | 
     from palaver.conversations.sweeper import Sweeper
 
     if not sweep_every:
-        return await components_of(store).worker.run()
+        return await worker_of(store).run()
     sweeper = asyncio.create_task(Sweeper(store, sweep_every, retention_minutes, every_tenant=True).run())
     try:
-        await components_of(store).worker.run()
+        await worker_of(store).run()
     finally:
         sweeper.cancel()
         await asyncio.wait({sweeper})

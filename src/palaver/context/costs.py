@@ -15,6 +15,7 @@ Count = Callable[[str], int]
 
 UNCOUNTED = "sql"  # the adapter of turns that were inserted by SQL: their token counts are guesses
 LEAST_TEXT = 24  # tokens: a shorter quotation says nothing
+SEPARATOR = 2  # tokens between two parts of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,14 @@ class Costs:
         attached = len(render.attached_images(turn)) if turn.attachments else 0
         parts = () if isinstance(turn.content, str) else turn.content
         images = sum(isinstance(part, Image) for part in parts) + attached
-        files = sum(isinstance(part, File) for part in parts)
-        return images * self.options.image_tokens + files * self.options.file_tokens
+        files = sum(self._file(part) for part in parts if isinstance(part, File))
+        return images * self.options.image_tokens + files
+
+    def _file(self, part: File) -> int:
+        """Return the cost of a file in a message. One that is stored here is named; its text is counted elsewhere."""
+        if part.attachment is None:
+            return self.options.file_tokens
+        return self.count(render.file_label(part)) + SEPARATOR
 
 
 def _calls_text(turn: Turn) -> str:

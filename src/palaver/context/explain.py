@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class RecallScore(TypedDict):
@@ -48,6 +48,24 @@ class Omission:
     unit: bool = False  # a single unit of turns that were read, as opposed to a span of older turns
 
 
+FileState = Literal["in full", "in part", "not sent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFile:
+    """A file of the message to answer: whether the model gets it, and why or why not.
+
+    `attachment` is its id. `tokens` is the cost of what is sent, in the unit of the budget; it is part of the block of
+    the current message.
+    """
+
+    name: str
+    attachment: str
+    state: FileState
+    reason: str
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """How many turns of the conversation are in the prompt, and in which form. A turn is counted once.
@@ -70,8 +88,9 @@ class Explanation:
 
     `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
     parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown, and `coverage`
-    counts them. `recall` says how turns were searched for. `identical_prefix` is the share of the prompt that is the
-    same, from its start, as in the previous one of this conversation; None for the first.
+    counts them. `recall` says how turns were searched for. `files` are the files of the message to answer.
+    `identical_prefix` is the share of the prompt that is the same, from its start, as in the previous one of this
+    conversation; None for the first.
     """
 
     budget: int
@@ -87,6 +106,7 @@ class Explanation:
     coverage: Coverage = field(default_factory=Coverage)
     identical_prefix: float | None = None
     notes: tuple[str, ...] = field(default=())
+    files: tuple[ContextFile, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON types."""
@@ -100,6 +120,7 @@ class Explanation:
             "coverage": asdict(self.coverage),
             "blocks": [_to_dict(block) for block in self.blocks],
             "left_out": [_to_dict(one) for one in self.left_out],
+            "files": [_to_dict(one) for one in self.files],
             "recall": self.recall,
             "identical_prefix": self.identical_prefix,
             "notes": list(self.notes),
@@ -118,6 +139,7 @@ class Explanation:
             coverage=Coverage(**data.get("coverage", {})),
             identical_prefix=data.get("identical_prefix"),
             notes=tuple(data.get("notes", ())),
+            files=tuple(ContextFile(**one) for one in data.get("files", ())),
         )
 
     def __str__(self) -> str:
@@ -139,6 +161,11 @@ class Explanation:
                 lines.append(
                     f"{'':<16}{'':>8}  {one.turns:>6,}  {_span(one.from_seq, one.through_seq):<13}{one.reason}"
                 )
+        if self.files:
+            lines += ["", f"{'file':<16}{self.unit:>8}"]
+            lines += [
+                f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
+            ]
         lines += ["", _coverage_line(self), f"recall: {self.recall}"]
         if self.identical_prefix is not None:
             lines.append(f"identical to the start of the previous prompt: {self.identical_prefix:.0%}")
@@ -162,7 +189,7 @@ def _coverage_line(explanation: Explanation) -> str:
     )
 
 
-def _to_dict(value: Block | Omission) -> dict[str, object]:
+def _to_dict(value: Block | Omission | ContextFile) -> dict[str, object]:
     plain = {name: getattr(value, name) for name in value.__dataclass_fields__}
     return {name: list(one) if isinstance(one, tuple) else one for name, one in plain.items()}
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from palaver.context import render
 from palaver.context.explain import Explanation
 from palaver.context.render import AnthropicPrompt, Message
-from palaver.model import Fact, FileQuote, Summary, Turn
+from palaver.model import Attachment, Fact, FileQuote, Summary, Turn
 
 
 class Condenser(Protocol):
@@ -31,6 +31,25 @@ class RecalledTurn:
     parts: dict[str, float] = field(default_factory=dict)
     standing: bool = False
     quote: FileQuote | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """A file of the current message, as it was read.
+
+    `ends` are the ends of the passages of its text, `ranking` the indices of those that fit the question, best first.
+    Without a text, `problem` says why there is none; None means that it is still being read.
+    """
+
+    attachment: Attachment
+    text: str = ""
+    ends: tuple[int, ...] = ()
+    ranking: tuple[int, ...] = ()
+    problem: str | None = ""
+
+    def passage(self, index: int) -> tuple[int, int]:
+        """Return the start and the end of a passage."""
+        return self.ends[index - 1] if index else 0, self.ends[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +82,8 @@ class Material:
     tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
     current: Turn | None = None  # the message to answer, even if the tail does not reach back to it
     message: Turn | None = None  # a current message that is not stored
+    files: tuple[ReadFile, ...] = ()  # of the current message
+    file_room: int | None = None  # that they had in the first prompt for this message, to show the same in each round
     summaries: tuple[Summary, ...] = ()
     memory_lines: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
@@ -89,6 +110,7 @@ class Context:
     - `stable`: how many of the messages come before the recalled turns, and so do not depend on the question.
     - `revision`: the version of the thread that was read.
     - `outgrown`: set if compaction should run: how many tokens it may leave without a summary.
+    - `file_room`: how much the files of the current message could take; None if it has none.
     """
 
     messages: list[Message]
@@ -98,6 +120,7 @@ class Context:
     stable: int = 0
     revision: int = 0
     outgrown: int | None = None
+    file_room: int | None = None
 
     @cached_property
     def text(self) -> str:

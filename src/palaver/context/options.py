@@ -101,7 +101,7 @@ class SharedContextOptions(TypedDict, total=False):
     - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
     - `note_omissions`: say in the context that older turns were left out.
     - `shorten`: cut long tool results and long turns instead of leaving them out.
-    - `image_tokens`, `file_tokens`: what one image or one file counts for.
+    - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for.
     """
 
     char_budget: int | None

@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of
 from palaver.core.identity import canonical_json, event_hash, genesis, micros
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, optional_name
@@ -50,7 +50,7 @@ async def create_key(
     granted = frozenset(one for one in RIGHTS if one in rights)
     tenant = store.scope.tenant
     secret = PREFIX + _encoded(tenant) + "." + secrets.token_urlsafe(32)
-    now = components_of(store).clock.now()
+    now = clock_of(store).now()
     key = ApiKey(
         id=hash_of(secret).hex()[:KEY_ID],
         name=clean_name("name", name),
@@ -58,18 +58,18 @@ async def create_key(
         created=now,
         expires_at=None if days is None else now + timedelta(days=days),
     )
-    await components_of(store).engine.put_key(store.scope, key, hash_of(secret))
+    await engine_of(store).put_key(store.scope, key, hash_of(secret))
     return secret, key
 
 
 async def list_keys(store: Store) -> list[ApiKey]:
     require_right(store.scope, ADMIN)
-    return await components_of(store).engine.api_keys(store.scope)
+    return await engine_of(store).api_keys(store.scope)
 
 
 async def revoke_key(store: Store, id: str) -> ApiKey:
     require_right(store.scope, ADMIN)
-    key = await components_of(store).engine.revoke_key(store.scope, clean_name("id", id))
+    key = await engine_of(store).revoke_key(store.scope, clean_name("id", id))
     if key is None:
         raise InvalidInput("id", "there is no key with this id: `palaver keys list` shows them")
     return key
@@ -78,7 +78,7 @@ async def revoke_key(store: Store, id: str) -> ApiKey:
 async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Event]:
     """Which keys were made, used, refused and revoked. `turn` of an event is the id of the key."""
     require_right(store.scope, ADMIN)
-    return await components_of(store).engine.key_events(
+    return await engine_of(store).key_events(
         store.scope, clean_limit("after", after, 2**53), clean_limit("limit", limit, MAX_LOG)
     )
 

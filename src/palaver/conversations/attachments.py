@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,13 +21,17 @@ from palaver.core.validation import MAX_FILE, clean_limit, clean_name, optional_
 from palaver.errors import AttachmentNotFound, EngineError, InvalidInput, PalaverError, TooLarge
 from palaver.files import kinds
 from palaver.files.reader import Files
-from palaver.files.sandbox import check_archive
+from palaver.files.sandbox import NO_TEXT, check_archive
 from palaver.files.storage import STAGED, blob_folder, blob_path
 from palaver.model import READ, WRITE, Attachment, FileText, Upload
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 
+log = logging.getLogger("palaver.files")
+
 UPLOAD_SECONDS, MAX_UPLOAD_SECONDS = 900, 86_400
+READ_SECONDS = 10.0  # that a context waits for the text of all its files
+COULD_NOT_READ = "could not be read now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class AttachmentReader:
     handle: Handle
     files: Files
     redaction: TurnRedaction
+    read_seconds: float = READ_SECONDS
 
     async def newest(self, limit: int, before: Attachment | str | None) -> list[Attachment]:
         self.handle.require(READ)
@@ -61,9 +67,41 @@ class AttachmentReader:
 
     async def text(self, attachment: Attachment | str) -> FileText:
         known = await self.get(attachment)
-        scope, id = self.handle.scope, self.handle.id
-        found = await self.handle.engine.file_text(scope, id, known.id)
-        return found or await self.files.words(scope, id, known, self.redaction.redact_text)
+        found = await self._stored_text(known)
+        return found or await self.files.words(self.handle.scope, self.handle.id, known, self.redaction.redact_text)
+
+    async def texts(self, files: Sequence[Attachment]) -> list[FileText | None]:
+        """Return the text of each file, for a context. None for one that is not read in time.
+
+        A file that the worker has not read yet is read now, and its text is stored, so that it is read once.
+        """
+        tasks = [asyncio.create_task(self._read_text(file)) for file in files]
+        try:
+            await asyncio.wait(tasks, timeout=self.read_seconds)
+            return [task.result() if task.done() else None for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_text(self, file: Attachment) -> FileText:
+        if file.media_type not in kinds.READABLE:
+            return FileText(file.id, "", NO_TEXT)
+        try:
+            return await self._stored_text(file) or await self._extract(file)
+        except PalaverError as problem:  # the message is answered without a file that was deleted or is out of reach
+            log.warning("attachment %s could not be read: %s", file.id, type(problem).__name__)
+            return FileText(file.id, "", COULD_NOT_READ)
+
+    async def _stored_text(self, file: Attachment) -> FileText | None:
+        return await self.handle.engine.file_text(self.handle.scope, self.handle.id, file.id)
+
+    async def _extract(self, file: Attachment) -> FileText:
+        """Extract the text of a file that the worker has not read yet, and store it."""
+        found = await self.text(file)
+        if file.turn and WRITE in self.handle.scope.rights:
+            await self.handle.engine.put_file_text(self.handle.scope, self.handle.id, found)
+        return found
 
     async def data_url(self, attachment: Attachment | str) -> str:
         known = await self.get(attachment)

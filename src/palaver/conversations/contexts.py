@@ -14,6 +14,7 @@ from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
 from palaver.generation.settings import GenerationContext
 from palaver.model import READ, Turn
+from palaver.ports.conversation import FileTexts
 from palaver.ports.queries import HistoryQuery
 from palaver.telemetry import Meter, Telemetry
 
@@ -26,6 +27,7 @@ class Contexts:
 
     handle: Handle
     builder: ContextBuilder
+    files: FileTexts
     generation: GenerationContext
     meter: Meter
     telemetry: Telemetry
@@ -56,7 +58,7 @@ class Contexts:
 
     async def _build_timed(self, options: Options, bound: Bound | None) -> Context:
         began = time.perf_counter()
-        context = await self.builder.build(self.handle.scope, self.handle.id, options, bound)
+        context = await self.builder.build(self.handle.scope, self.handle.id, options, bound, self.files)
         self.meter.built(time.perf_counter() - began)
         return context
 

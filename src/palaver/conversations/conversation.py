@@ -23,6 +23,7 @@ from palaver.core.option_docs import describe_options
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.options import GenerateOptions
+from palaver.memory.settings import CompactionSettings
 from palaver.model import (
     READ,
     Attachment,
@@ -407,13 +408,21 @@ class Conversation:
         """Return every summary, with the span that it covers."""
         return await self._services.memory.summaries()
 
-    async def compact(self, *, keep_tokens: int | None = None) -> int:
-        """Summarise what is due now, and return how many summaries of turns were written. Turns stay."""
-        return await self._services.memory.compact(keep_tokens)
+    async def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
+        """Summarise what is due now, and return how many summaries of turns were written. Turns stay.
 
-    async def summarize(self) -> list[Summary]:
-        """Summarise the older half of what no summary covers yet, due or not, and return all summaries."""
-        return await self._services.memory.summarize()
+        - `keep_tokens`: summarise more than is due, until this many tokens of turns have no summary.
+        - `policy`: when and how to summarise, for this call; by default `compaction` of the conversation's settings.
+        """
+        return await self._services.memory.compact(keep_tokens, policy)
+
+    async def summarize(self, *, through: Turn | str | None = None) -> list[Summary]:
+        """Summarise the older half of what no summary covers yet, due or not, and return all summaries.
+
+        With `through`, summarise every turn up to and including this one instead. Tool rounds are not split: one that
+        ends after it stays as it is.
+        """
+        return await self._services.memory.summarize(through)
 
     async def working_memory(self) -> WorkingMemory:
         """Return the notes of this conversation: goals, decisions, instructions and so on."""
@@ -435,12 +444,13 @@ class Conversation:
         """Return the known facts, with where each was said and since when it is valid."""
         return await self._services.memory.facts(include_invalidated)
 
-    async def extract_facts(self) -> list[Fact]:
+    async def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones.
 
+        `through` is the last turn to read; by default the last of the thread.
         When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why.
         """
-        return await self._services.memory.extract_facts()
+        return await self._services.memory.extract_facts(through)
 
     async def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. Returns False when there is none."""

@@ -14,12 +14,48 @@ if TYPE_CHECKING:
     from palaver.conversations.services import ConversationServices
     from palaver.conversations.sessions import Sessions
     from palaver.conversations.store import Store
+    from palaver.generation.settings import GenerationContext
+    from palaver.memory.worker.loop import Worker
     from palaver.model import ConversationInfo
+    from palaver.models.registry import ModelRegistry
+    from palaver.ports.clock import Clock
+    from palaver.ports.engine import Engine
+    from palaver.ports.models import Counter
 
 
 def components_of(store: Store) -> Components:
     """Return the objects that a store works with."""
     return store._components
+
+
+def engine_of(store: Store) -> Engine:
+    """Return the engine of a store."""
+    return store._components.engine
+
+
+def clock_of(store: Store) -> Clock:
+    """Return the clock of a store."""
+    return store._components.clock
+
+
+def worker_of(store: Store) -> Worker:
+    """Return the worker that does the memory work of a store."""
+    return store._components.worker
+
+
+def counter_of(store: Store) -> Counter:
+    """Return the token counter of a store."""
+    return store._components.contexts.counter
+
+
+def generation_of(store: Store) -> GenerationContext:
+    """Return what all answers of a store share: models, settings, agents, the answers in progress."""
+    return store._components.generation
+
+
+def models_of(store: Store) -> ModelRegistry:
+    """Return the models that a store can use."""
+    return store._components.generation.models
 
 
 def maintenance_of(store: Store) -> Maintenance:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
 from palaver.core.validation import clean_count, clean_name, clean_text
 from palaver.memory import working_memory
+from palaver.memory.compaction import check_policy
+from palaver.memory.settings import CompactionSettings
 from palaver.memory.worker.loop import Worker
-from palaver.model import READ, WRITE, Fact, Summary, WorkingMemory
+from palaver.model import READ, WRITE, Fact, Summary, Turn, WorkingMemory
 from palaver.ports.memory import MemoryDraft, ReadBudget
 from palaver.telemetry import Telemetry
 
@@ -30,15 +33,24 @@ class ConversationMemory:
         self.handle.require(READ)
         return await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
 
-    async def compact(self, keep_tokens: int | None) -> int:
+    async def compact(self, keep_tokens: int | None, policy: CompactionSettings | None) -> int:
         self.handle.require(WRITE)
         keep = clean_count("keep_tokens", keep_tokens)
-        return await self.worker.compact(self.handle.scope, self.handle.id, keep)
+        check_policy("policy", policy)
+        return await self.worker.compact(self.handle.scope, self.handle.id, keep, policy=policy)
 
-    async def summarize(self) -> list[Summary]:
+    async def summarize(self, through: Turn | str | None) -> list[Summary]:
         self.handle.require(WRITE)
-        await self.worker.compact(self.handle.scope, self.handle.id, force=True)
+        end = await self._position(through)
+        await self.worker.compact(self.handle.scope, self.handle.id, force=True, through=end)
         return await self.summaries()
+
+    async def _position(self, through: Turn | str | None) -> int | None:
+        """Return the position of the last turn that is meant, as stored now."""
+        if through is None:
+            return None
+        id = turn_id("through", through)
+        return (await self.handle.engine.turn(self.handle.scope, self.handle.id, id)).position
 
     # ---- notes
 
@@ -83,6 +95,7 @@ class ConversationMemory:
         self.handle.require(READ)
         return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
 
-    async def extract_facts(self) -> list[Fact]:
+    async def extract_facts(self, through: Turn | str | None) -> list[Fact]:
         self.handle.require(WRITE)
-        return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT)
+        end = await self._position(through)
+        return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT, end)

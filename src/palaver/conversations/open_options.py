@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from palaver.errors import InvalidInput
-from palaver.model import warn_renamed
+from palaver.generation.settings import Agent, GenerateSettings, Workspace
+from palaver.model import Scope, warn_renamed
+from palaver.models.registry import Named
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Token
-from palaver.ports.models import Counter, Extractor, Summarizer
+from palaver.ports.models import Counter, Embedder, Extractor, Summarizer
 from palaver.telemetry import Meter
 
 if TYPE_CHECKING:
@@ -119,9 +122,7 @@ class FlatOptions(MemoryOptions, BackgroundOptions, DatabaseOptions, TestingOpti
     counter: Counter | None
 
 
-# The names inside of a group that differ from the flat keyword.
-_FLAT_NAMES = {"folder": "files", "lease": "stream_lease", "flush": "stream_flush", "spans": "telemetry"}
-GROUPS = {
+GROUPS: Mapping[str, type] = {
     "memory": MemoryOptions,
     "files": FileOptions,
     "streams": StreamTimes,
@@ -130,39 +131,71 @@ GROUPS = {
     "telemetry": TelemetryOptions,
     "testing": TestingOptions,
 }
+# Flat keywords whose names differ from those inside their group.
+_FLAT_NAMES = {("streams", "lease"): "stream_lease", ("streams", "flush"): "stream_flush"}
+_PLACES = {
+    _FLAT_NAMES.get((group, key), key): (group, key) for group, kind in GROUPS.items() for key in kind.__annotations__
+}
+_SHORT_FORMS = {"files": "folder", "telemetry": "spans"}  # of a group that is given as one value
 
 
-def flatten_groups(options: Mapping[str, Any], **groups: Any) -> dict[str, Any]:
-    """Return the options of all groups by their flat names. Raises `InvalidInput` for unknown and doubled ones."""
-    flat = dict(options)
+class AnswerOptions(TypedDict):
+    """The options of `palaver.open` that concern answers."""
+
+    model: str | None
+    models: Mapping[str, Named] | None
+    agents: Mapping[str, Agent | Mapping[str, object]] | None
+    workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None
+    generate: GenerateSettings | Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """All options of `palaver.open`, by group."""
+
+    url: str
+    scope: Scope
+    embedder: Embedder | str | None
+    answers: AnswerOptions
+    memory: MemoryOptions
+    files: FileOptions
+    streams: StreamTimes
+    background: BackgroundOptions
+    database: DatabaseOptions
+    telemetry: TelemetryOptions
+    testing: TestingOptions
+
+
+def group_options(flat: Mapping[str, Any], **groups: Any) -> dict[str, Any]:
+    """Return the options of all groups, flat ones included. Raises `InvalidInput` for unknown and doubled ones."""
+    found = {name: _read_group(name, group) for name, group in groups.items()}
     unknown = flat.keys() - FlatOptions.__annotations__.keys()
     if unknown:
         raise InvalidInput(sorted(unknown)[0], "is not an option of palaver.open")
     if "counter" in flat:
         warn_renamed("palaver.open(counter=…)", "token_counter")
-        flat["token_counter"] = flat.pop("counter")
-    for name, group in groups.items():
-        if isinstance(group, Mapping):
-            _add_group(flat, name, group)
-        elif group is not None:
-            _add(flat, name, {"files": "files", "telemetry": "telemetry"}.get(name), group)
-    return flat
+        flat = {**flat, "token_counter": flat["counter"]}
+    for name, value in flat.items():
+        if name != "counter":
+            group, key = _PLACES[name]
+            if key in found[group]:
+                raise InvalidInput(f"{group}.{key}", f"was given twice: here and as {name}=")
+            found[group][key] = value
+    return found
 
 
-def _add_group(flat: dict[str, Any], name: str, group: Mapping[str, Any]) -> None:
-    for key, value in group.items():
-        if key not in GROUPS[name].__annotations__:
-            known = ", ".join(GROUPS[name].__annotations__)
-            raise InvalidInput(f"{name}.{key}", f"is not known; there are {known}")
-        _add(flat, f"{name}.{key}", _FLAT_NAMES.get(key, key), value)
-
-
-def _add(flat: dict[str, Any], field: str, name: str | None, value: object) -> None:
-    if name is None:
-        raise InvalidInput(field, "must be a mapping")
-    if name in flat:
-        raise InvalidInput(field, f"was given twice: here and as {name}=")
-    flat[name] = value
+def _read_group(name: str, given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        if name not in _SHORT_FORMS:
+            raise InvalidInput(name, "must be a mapping")
+        return {_SHORT_FORMS[name]: given}
+    known = GROUPS[name].__annotations__
+    for key in given:
+        if key not in known:
+            raise InvalidInput(f"{name}.{key}", f"is not known; there are {', '.join(known)}")
+    return dict(given)
 
 
 class SystemClock:

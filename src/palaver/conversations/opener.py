@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.open_options import (
     DEFAULT_URL,
+    AnswerOptions,
     BackgroundOptions,
     DatabaseOptions,
     FileOptions,
     FlatOptions,
     MemoryOptions,
+    StoreOptions,
     StreamTimes,
     TelemetryOptions,
     TestingOptions,
-    flatten_groups,
+    group_options,
 )
 from palaver.conversations.opening import assemble_store
 from palaver.conversations.store import Store
@@ -44,8 +46,8 @@ class Opening:
     await store.aclose()
     """
 
-    def __init__(self, url: str, arguments: Mapping[str, Any]) -> None:
-        self._url, self._arguments, self._lifetime = url, arguments, Lifetime()
+    def __init__(self, options: StoreOptions) -> None:
+        self._options, self._lifetime = options, Lifetime()
         self._is_used = False
 
     def __await__(self) -> Generator[Any, None, Store]:
@@ -68,7 +70,7 @@ class Opening:
         if self._is_used:
             raise InvalidInput("store", "this call of palaver.open was used before: call it again for another store")
         self._is_used = True
-        manager = assemble_store(self._url, lifetime=self._lifetime, **self._arguments)
+        manager = assemble_store(self._options, self._lifetime)
         store = await manager.__aenter__()
         self._lifetime.manager = manager
         return store
@@ -120,7 +122,7 @@ def open(
     - `testing`: `clock` and `ids` for tests.
     - `options`: the options of the groups can also be given flat, as `FlatOptions` names them.
     """
-    flat = flatten_groups(
+    groups = group_options(
         options,
         memory=memory,
         files=files,
@@ -130,8 +132,8 @@ def open(
         telemetry=telemetry,
         testing=testing,
     )
-    own = {
-        "tenant": tenant, "user": user, "scope": scope, "model": model, "models": models, "agents": agents,
-        "workspaces": workspaces, "generate": generate, "embedder": embedder,
+    answers: AnswerOptions = {
+        "model": model, "models": models, "agents": agents, "workspaces": workspaces, "generate": generate,
     }  # fmt: skip
-    return Opening(url, {**own, **flat})
+    whole = scope or Scope.of(tenant, user)
+    return Opening(StoreOptions(url=url, scope=whole, embedder=embedder, answers=answers, **groups))

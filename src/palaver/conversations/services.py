@@ -34,7 +34,7 @@ class ConversationServices:
         self.forgetter = Forgetter(handle, parts.blobs, threads, telemetry)
         self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
         self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids)
-        self.contexts = Contexts(handle, parts.contexts, parts.generation, parts.meter, telemetry)
+        self.contexts = Contexts(handle, parts.contexts, self.attachments, parts.generation, parts.meter, telemetry)
         self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry)
         self.memory = ConversationMemory(handle, parts.worker, telemetry)
         self.log = ConversationLog(handle, self.attachments)

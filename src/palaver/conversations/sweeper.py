@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from palaver.conversations.internals import components_of, maintenance_of
+from palaver.conversations.internals import engine_of, maintenance_of
 from palaver.conversations.open_options import clean_minutes, clean_seconds
 from palaver.conversations.store import Store
 from palaver.errors import ScrubPending
@@ -51,7 +51,7 @@ class Sweeper:
         try:
             for store in await self._stores():
                 await self._sweep_one(store, list_files)
-            await components_of(self.store).engine.scrub()  # bytes that had to wait for a reader in an earlier round
+            await engine_of(self.store).scrub()  # bytes that had to wait for a reader in an earlier round
         except Exception as problem:  # a full disk, a lost database or bucket must not end the sweeper
             _log.warning("a sweep was put off (%s)", type(problem).__name__)
         else:
@@ -64,7 +64,7 @@ class Sweeper:
             pass  # deleted; the last bytes go when another reader closes its transaction
 
     async def _stores(self) -> list[Store]:
-        engine = components_of(self.store).engine
+        engine = engine_of(self.store)
         if not self.every_tenant or (isinstance(engine, TokenEngine) and not engine.is_service):
             return [self.store]
         return [self.store.scoped(Scope.of(tenant, None)) for tenant in await engine.tenants()]

@@ -17,6 +17,7 @@ AT_ONCE = 4  # processes; each may use a gigabyte, so further files wait
 WAIT_SECONDS = 30.0  # for one file, whatever the child is doing
 MAX_ANSWER = 16_000_000  # bytes; a million characters fit, even when each is escaped
 TOO_SLOW = "takes too long to read"
+NO_TEXT = "holds no text"
 KEPT_ENVIRONMENT = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -36,10 +37,10 @@ class Extracted:
 async def extract(media_type: str, data: bytes, *, wait_seconds: float = WAIT_SECONDS) -> Extracted:
     """Extract the text of a file. Never raises because of its content."""
     if media_type not in kinds.READABLE:
-        return Extracted(problem="holds no text")
+        return Extracted(problem=NO_TEXT)
     found = await _ask("text", media_type, data, wait_seconds)
     text = found.get("text", "")
-    return Extracted(text, found.get("problem") if text else found.get("problem") or "holds no text")
+    return Extracted(text, found.get("problem") if text else found.get("problem") or NO_TEXT)
 
 
 async def check_archive(media_type: str, data: bytes, *, wait_seconds: float = WAIT_SECONDS) -> None:

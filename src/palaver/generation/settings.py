@@ -144,6 +144,11 @@ class GenerationContext:
         )
         return merge_levels(levels)
 
+    def stop(self, tenant: str, conversation: str) -> None:
+        """Stop the answers of this process in a conversation, keeping their text."""
+        for answer in tuple(self.running.get((tenant, conversation), ())):
+            answer.stop()
+
     def add_running(self, place: tuple[str, str], answer: RunningAnswer) -> None:
         self.running.setdefault(place, set()).add(answer)
 

@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote, urlsplit
 import palaver
 from palaver.audit.seals import check_seals
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.errors import AttachmentNotFound, EngineUnavailable, InvalidInput, PalaverError, VerificationFailed
@@ -264,13 +264,13 @@ async def _verify_all(part: Path, key: bytes | None, advance: Advance) -> tuple[
     problems: list[PalaverError] = []
     url = f"sqlite:///{quote(str(part / DATABASE))}"
     async with open_store(url, files=part / FILES, embedder="none", worker=False) as store:
-        for tenant in await components_of(store).engine.tenants():
+        for tenant in await engine_of(store).tenants():
             async for talk in _all_conversations(store.scoped(Scope.of(tenant, None))):
                 conversations += 1
                 try:
                     turns += (await talk.verify()).turns
                     if key is not None:
-                        await check_seals(components_of(store).engine, key, Scope.of(tenant, None), talk.id)
+                        await check_seals(engine_of(store), key, Scope.of(tenant, None), talk.id)
                 except (VerificationFailed, AttachmentNotFound) as problem:
                     problems.append(problem)
                 advance(1)

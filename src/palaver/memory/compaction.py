@@ -40,25 +40,37 @@ class Compaction:
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that would be ignored or misread later."""
-    given = settings.get("compaction")
+    check_policy("settings.compaction", settings.get("compaction"))
+
+
+def check_policy(field: str, given: object) -> None:
+    """Check when and how to summarise. Raises `InvalidInput`, which names the option, such as `field.strategy`."""
     if given is None:
         return
     if not isinstance(given, Mapping):
-        raise InvalidInput("settings.compaction", "must be an object")
+        raise InvalidInput(field, "must be an object")
     unknown = given.keys() - Compaction.__dataclass_fields__.keys()
     if unknown:
         name, known = sorted(unknown)[0], ", ".join(Compaction.__dataclass_fields__)
         hint = did_you_mean(name, Compaction.__dataclass_fields__)
-        raise InvalidInput(f"settings.compaction.{name}", f"is not known{hint}; there are {known}")
+        raise InvalidInput(f"{field}.{name}", f"is not known{hint}; there are {known}")
     for name in ("trigger_turns", "trigger_tokens"):
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-            raise InvalidInput(f"settings.compaction.{name}", "must be a whole number, one or more")
-    check_limit("settings.compaction.model_calls_per_day", given.get("model_calls_per_day"))
+            raise InvalidInput(f"{field}.{name}", "must be a whole number, one or more")
+    check_limit(f"{field}.model_calls_per_day", given.get("model_calls_per_day"))
     if not isinstance(given.get("summarizer_model"), str | None):
-        raise InvalidInput("settings.compaction.summarizer_model", "must be the name of a model")
+        raise InvalidInput(f"{field}.summarizer_model", "must be the name of a model")
     if given.get("strategy", "rolling") not in STRATEGIES:
-        raise InvalidInput("settings.compaction.strategy", f"must be one of {', '.join(STRATEGIES)}")
+        raise InvalidInput(f"{field}.strategy", f"must be one of {', '.join(STRATEGIES)}")
+
+
+def turns_through(turns: Sequence[Turn], position: int) -> list[Turn]:
+    """Return the turns up to the one at `position`, without a tool round that ends after it."""
+    cut = sum(turn.position <= position for turn in turns)
+    while 0 < cut < len(turns) and (turns[cut].role == "tool" or turns[cut - 1].tool_calls):
+        cut -= 1
+    return list(turns[:cut])
 
 
 def oldest_half(turns: Sequence[Turn], keep_tokens: int | None) -> list[Turn]:

@@ -114,6 +114,14 @@ class Thread(TurnSink, TurnSource, Protocol):
     def info(self) -> ConversationInfo: ...
 
 
+class FileTexts(Protocol):
+    """Reads the text of files for a context."""
+
+    async def texts(self, files: Sequence[Attachment]) -> list[FileText | None]:
+        """Return the text of each file, redacted as the conversation asks. None for a file that takes too long."""
+        ...
+
+
 class ContextSource(Protocol):
     """Builds the contexts of one conversation from options that are already checked."""
 

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 
 from palaver.conversations import api_keys
 from palaver.conversations.details import clean_scope
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of
 from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
@@ -104,25 +104,21 @@ class Authenticator:
         if caller.until is not None and self.now() >= caller.until:
             raise unauthorized("This JWT has expired")
         if caller.key is not None:
-            found = [
-                one for one in await components_of(self.store).engine.api_keys(caller.scope) if one.id == caller.key
-            ]
-            if not found or not found[0].works(components_of(self.store).clock.now()):
+            found = [one for one in await engine_of(self.store).api_keys(caller.scope) if one.id == caller.key]
+            if not found or not found[0].works(clock_of(self.store).now()):
                 raise unauthorized("This key is no longer valid")
 
     # ---- keys
 
     async def _by_key(self, token: str, address: str) -> Caller:
         tenant = api_keys.tenant_of(token)
-        key = (
-            None if tenant is None else await components_of(self.store).engine.api_key(tenant, api_keys.hash_of(token))
-        )
+        key = None if tenant is None else await engine_of(self.store).api_key(tenant, api_keys.hash_of(token))
         if key is None:
             raise unauthorized("This key is unknown")
         return await self._accept_key(key, address)
 
     async def _accept_key(self, key: ApiKey, address: str) -> Caller:
-        if not key.works(components_of(self.store).clock.now()):
+        if not key.works(clock_of(self.store).now()):
             await self._log_key_use("refuse", key, address)
             raise unauthorized("This key was revoked" if key.revoked_at is not None else "This key has expired")
         await self._log_key_use("use", key, address)
@@ -136,7 +132,7 @@ class Authenticator:
         if len(self._logged_uses) >= LOGGED_USES:
             self._logged_uses.clear()
         self._logged_uses[entry] = now
-        await components_of(self.store).engine.log_key(key.scope, kind, key.id, {"address": address})
+        await engine_of(self.store).log_key(key.scope, kind, key.id, {"address": address})
 
     # ---- JWTs
 

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, engine_of, generation_of, models_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
@@ -71,11 +71,11 @@ class Services:
 
     @property
     def registry(self) -> ModelRegistry:
-        return components_of(self.store).generation.models
+        return models_of(self.store)
 
     @property
     def generate_settings(self) -> GenerateSettings:
-        return components_of(self.store).generation.settings
+        return generation_of(self.store).settings
 
     @property
     def models(self) -> frozenset[str]:
@@ -108,7 +108,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         meter=metrics,
         stream_lease=settings.stream_lease,
     ) as store:
-        if settings.needs_auth and not settings.has_jwt and not await components_of(store).engine.has_key():
+        if settings.needs_auth and not settings.has_jwt and not await engine_of(store).has_key():
             raise InvalidInput(
                 "host",
                 f"{settings.host} is reachable by others, and there is no key: run `palaver keys create NAME`, "
@@ -121,7 +121,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             authenticator=Authenticator(settings, store),
             hub=hub,
             answers=Answers(hub, metrics),
-            readiness=Readiness(components_of(store).engine, settings.ready_lag),
+            readiness=Readiness(engine_of(store), settings.ready_lag),
             metrics=metrics,
         )
         tasks = [asyncio.create_task(_seal_periodically(services), name="palaver-sealer")]
@@ -145,7 +145,7 @@ async def _seal_periodically(services: Services) -> None:
     key = clean_sealing_key(settings.audit_key.encode())
     while True:
         try:
-            await seal_everything(components_of(store).engine, key, components_of(store).clock.now())
+            await seal_everything(engine_of(store), key, clock_of(store).now())
         except PalaverError as problem:  # tried again in the next round
             log.warning("the log could not be sealed (%s)", type(problem).__name__)
         await asyncio.sleep(settings.seal_every)

@@ -11,7 +11,7 @@ import pytest
 
 import palaver
 from palaver import Scope
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.core.identity import from_json
 from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.engine import PostgresEngine
@@ -41,9 +41,9 @@ class CountingRpc(RpcClient):
 @pytest.fixture
 async def groups(store: palaver.Store) -> list[int]:
     """The sizes of the batches that were sent over a single lane."""
-    assert isinstance(components_of(store).engine, PostgresEngine)
-    rpc = CountingRpc(components_of(store).engine)
-    components_of(store).engine.batcher = AppendBatcher(rpc, lanes=1)
+    assert isinstance(engine_of(store), PostgresEngine)
+    rpc = CountingRpc(engine_of(store))
+    engine_of(store).batcher = AppendBatcher(rpc, lanes=1)
     return rpc.sizes
 
 
@@ -128,7 +128,7 @@ async def test_one_who_goes_leaves_the_others_alone(groups: list[int], store: pa
 async def test_what_is_lost_on_the_way_is_not_sent_again(groups: list[int], store: palaver.Store) -> None:
     """A broken connection may have committed, so the append is not repeated."""
     talks = [await store.conversation(f"talk {n}") for n in range(4)]
-    write = components_of(store).engine.write  # type: ignore[attr-defined]
+    write = engine_of(store).write  # type: ignore[attr-defined]
 
     async def breaking(function: str, scope: Scope, **args: Any) -> Any:
         found = await write(function, scope, **args)
@@ -136,7 +136,7 @@ async def test_what_is_lost_on_the_way_is_not_sent_again(groups: list[int], stor
             raise palaver.EngineUnavailable("the connection to the database was lost")
         return found
 
-    components_of(store).engine.write = breaking  # type: ignore[attr-defined]
+    engine_of(store).write = breaking  # type: ignore[attr-defined]
     found = await asyncio.gather(*(talk.append("user", "hello") for talk in talks), return_exceptions=True)
     assert [type(one) for one in found[1:]] == [palaver.EngineUnavailable] * 3
     assert [len(await talk.history()) for talk in talks] == [1] * 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import palaver
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of, components_of
 from palaver.core.identity import new_id
 from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows, transports
@@ -19,7 +19,7 @@ async def test_a_turn_that_is_committed_late_is_found(postgres_database: str, po
         recaller, where = components_of(store).contexts.recall, RecallScope(owner="ada")
         await quick.append("user", "first")
         assert len((await recaller.rank(store.scope, where, "x", 5)).profile) == 1
-        who = RpcClient(None, components_of(store).clock).scope_params(store.scope)  # type: ignore[arg-type]
+        who = RpcClient(None, clock_of(store)).scope_params(store.scope)  # type: ignore[arg-type]
         drafts = as_json([rows.draft_json(DraftBuilder(BpeCounter()).draft(new_id(), "user", "late", actor="ada"))])
         async with transports.open_connection(postgres_database) as connection, connection.transaction():
             append = "SELECT * FROM palaver_api.append(who => $1, conversation => $2, drafts => $3)"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.ports.queries import Record
 
 
@@ -63,4 +63,4 @@ async def test_reads_go_to_the_address_for_reading(postgres_url: str) -> None:
         talk = await store.conversation("k")
         await talk.append("user", "hello")
         assert len(await talk.history()) == 1
-        assert components_of(store).engine.transport.replica.get_size() > 0  # type: ignore[attr-defined]
+        assert engine_of(store).transport.replica.get_size() > 0  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store, Turn
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.core.identity import micros
 from palaver.engines.postgres.transports import open_connection
 
@@ -34,7 +34,7 @@ class Place:
 
     async def put(self, connection: Any) -> None:
         """Store a request with a body that quotes the turn."""
-        now, body = micros(components_of(self.store).clock.now()), json.dumps({"input": WORD})
+        now, body = micros(clock_of(self.store).now()), json.dumps({"input": WORD})
         request = {"id": "r", "purpose": "generate", "at": now, "model": "m", "adapter": "a", "body": body}
         request["quoted"] = [[self.source.id, self.said.id]]
         call = "SELECT palaver_api.put_request($1, $2, $3)"

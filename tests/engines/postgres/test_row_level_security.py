@@ -14,7 +14,7 @@ import palaver
 from palaver import Scope
 from palaver.audit.seals import seal_everything
 from palaver.conversations.api_keys import create_key
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.engines.postgres import migrate, transports
 from palaver.testing.rls_probe import attack
 from palaver.testing.tenant_fixture import NoAttack, tables
@@ -44,7 +44,7 @@ async def admin(empty_database: str) -> AsyncIterator[Any]:
         said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
         await talk.append_open("assistant")
         await create_key(store.scoped(Scope.of("acme", None)), "phone", user="ada")
-        await seal_everything(components_of(store).engine, b"a key that is kept elsewhere", said.created)
+        await seal_everything(engine_of(store), b"a key that is kept elsewhere", said.created)
         await store.settle()
     connection = await asyncpg.connect(empty_database)
     yield connection

@@ -13,7 +13,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.testing import FakeClock
@@ -31,7 +31,7 @@ async def store(postgres_url: str, tmp_path: Path) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def being_forgotten(store: Store, talk: Conversation, database: str) -> AsyncIterator[Any]:
     """Hold the lock of a conversation inside the block, and delete the conversation at its end."""
-    who = RpcClient(None, components_of(store).clock).scope_params(store.scope)  # type: ignore[arg-type]
+    who = RpcClient(None, clock_of(store)).scope_params(store.scope)  # type: ignore[arg-type]
     async with transports.open_connection(database) as connection, connection.transaction():
         forget = "SELECT * FROM palaver_api.forget_conversation(who => $1, conversation => $2)"
         await connection.fetch(forget, who, talk.id)
@@ -63,6 +63,6 @@ async def test_loose_files_of_others_go_while_a_conversation_is_deleted(store: S
     gone, other = await store.conversation("gone"), await store.conversation("other")
     for talk in (gone, other):
         await talk.attach(b"loose")
-    components_of(store).clock.advance(2 * 86_400)  # type: ignore[attr-defined]
+    clock_of(store).advance(2 * 86_400)  # type: ignore[attr-defined]
     await swept_beside_it(store, gone, postgres_database)
     assert await other.attachments() == []

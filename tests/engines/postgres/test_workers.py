@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import palaver
 from palaver import Scope
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
 from tests.support import postgres_server
@@ -54,10 +54,10 @@ async def test_the_job_of_a_killed_worker_is_taken_over(postgres_url: str) -> No
     await worker.wait()
 
     async with palaver.open(postgres_url, embedder=None, worker=False) as store:
-        while job := await components_of(store).engine.claim_job(1):  # every job that can be claimed is another one
+        while job := await engine_of(store).claim_job(1):  # every job that can be claimed is another one
             assert job.kind == "embed"
-            await components_of(store).worker.embed(job)
-            await components_of(store).engine.finish_job(job)
+            await worker_of(store).embed(job)
+            await engine_of(store).finish_job(job)
     later = FakeClock(datetime.now(UTC) + timedelta(microseconds=LEASE, seconds=1))
     async with palaver.open(postgres_url, embedder=None, worker=False, clock=later) as store:
         talk = await store.get(talk.id)
@@ -76,13 +76,13 @@ async def test_many_workers_do_every_job_once_for_every_tenant(postgres_url: str
         ]
         stores = [workers[0].scoped(Scope.of(tenant, None)) for tenant in tenants]
         talks = [await say(store, f"talk {n}") for store in stores for n in range(4)]
-        await asyncio.gather(*(components_of(one).worker.drain() for one in workers))
+        await asyncio.gather(*(worker_of(one).drain() for one in workers))
         for talk in talks:
             spans = [event.payload["from"] for event in await talk.audit(kinds=["summarize"])]
             assert spans
             assert len(spans) == len(set(spans)), "two workers wrote the same summary"
             await talk.verify()
-        assert await components_of(workers[0]).engine.next_job() is None
+        assert await engine_of(workers[0]).next_job() is None
 
 
 async def test_settle_waits_for_its_own_tenant_and_for_no_other(postgres_url: str) -> None:
@@ -108,11 +108,11 @@ async def test_a_login_that_is_no_worker_works_for_its_own_tenant(postgres_datab
         async with palaver.open(url, tenant="acme", embedder=None, worker=False) as store:
             other = store.scoped(Scope.of("bolt", None))
             mine, theirs = await say(store, "mine"), await say(other, "theirs")
-            await components_of(store).worker.drain()
+            await worker_of(store).drain()
             assert await mine.summaries()
             assert await theirs.summaries() == []
-            assert (await components_of(store).engine.health()).waiting == 0, "in its own tenant"
+            assert (await engine_of(store).health()).waiting == 0, "in its own tenant"
         async with palaver.open(postgres_server.as_application(postgres_database), worker=False) as store:
-            assert (await components_of(store).engine.health()).waiting > 0, "in all tenants"
+            assert (await engine_of(store).health()).waiting > 0, "in all tenants"
     finally:
         await postgres_server.execute(postgres_database, "DROP ROLE palaver_plain")

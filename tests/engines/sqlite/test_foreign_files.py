@@ -18,7 +18,7 @@ import pytest
 
 import palaver
 from palaver import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 
 NOBODY = 65_534
 
@@ -409,7 +409,7 @@ async def test_nothing_is_acknowledged_that_goes_into_a_file_that_is_gone(tmp_pa
         path.unlink()
         if by == "another file":
             path.write_bytes(b"")
-        components_of(store).engine.writer.average_seconds = pace  # type: ignore[attr-defined]
+        engine_of(store).writer.average_seconds = pace  # type: ignore[attr-defined]
         with pytest.raises(palaver.EngineUnavailable, match="open the store again"):
             await talk.append("user", "after")
         if by == "nothing":

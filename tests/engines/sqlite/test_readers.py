@@ -14,7 +14,7 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.engines.sqlite import connection
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.engines.sqlite.readers import BRIEF_SECONDS, Readers
@@ -30,8 +30,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def readers(store: Store) -> Readers:
-    assert isinstance(components_of(store).engine, SQLiteEngine)
-    return components_of(store).engine.readers
+    assert isinstance(engine_of(store), SQLiteEngine)
+    return engine_of(store).readers
 
 
 def never_slow(readers: Readers) -> None:
@@ -94,7 +94,7 @@ async def test_a_mistake_in_what_is_asked_is_told_once(readers: Readers) -> None
 
 async def test_nothing_is_read_after_the_end(tmp_path: Path) -> None:
     async with palaver.open(f"sqlite:///{tmp_path}/a.db", embedder=None, worker=False) as store:
-        engine = components_of(store).engine
+        engine = engine_of(store)
     assert isinstance(engine, SQLiteEngine)
     with pytest.raises(StoreClosed):
         await engine.readers.run_brief(where)

@@ -17,7 +17,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.writer import Writer, WriterTuning
@@ -43,10 +43,10 @@ PATIENT = WriterTuning(busy_seconds=60.0)  # on a slow machine the loop must not
 
 def writer_of(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
     """The store's writer, set to believe that commits take this many seconds on average."""
-    assert isinstance(components_of(store).engine, SQLiteEngine)
-    components_of(store).engine.writer.average_seconds = average
-    components_of(store).engine.writer.tuning = tuning
-    return components_of(store).engine.writer
+    assert isinstance(engine_of(store), SQLiteEngine)
+    engine_of(store).writer.average_seconds = average
+    engine_of(store).writer.tuning = tuning
+    return engine_of(store).writer
 
 
 async def idle_writer(store: Store, average: float, tuning: WriterTuning = PATIENT) -> Writer:
@@ -290,7 +290,7 @@ async def try_out(talk):
 async def main():
     async with palaver.open(sys.argv[1], embedder=None, worker=False) as store:
         talk = await store.conversation("x")
-        components_of(store).engine.writer.average_seconds = 0.0
+        engine_of(store).writer.average_seconds = 0.0
         child = os.fork()
         if not child:
             try:

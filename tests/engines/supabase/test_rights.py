@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.errors import InvalidInput, PermissionDenied
@@ -27,7 +27,7 @@ WRITING: dict[str, dict[str, Any]] = {
 
 async def rpc(store: Store, function: str, **args: Any) -> Any:
     """Call a function as any client could with the token."""
-    return await components_of(store).engine.transport.rows(function, {"who": {}, **args}, read=False)  # type: ignore[attr-defined]
+    return await engine_of(store).transport.rows(function, {"who": {}, **args}, read=False)  # type: ignore[attr-defined]
 
 
 async def test_a_token_without_the_right_stores_no_system_turn(project: Project) -> None:
@@ -54,8 +54,8 @@ async def test_a_token_that_may_read_changes_nothing(project: Project) -> None:
                 with pytest.raises(PermissionDenied) as problem:
                     await rpc(reader, function, **args)
                 assert problem.value.right == "write", function
-            assert await components_of(reader).engine.claim_job(1_000_000) is None
+            assert await engine_of(reader).claim_job(1_000_000) is None
             await reader.settle()  # returns at once: jobs are left to other callers
             assert [turn.text for turn in await (await reader.find("k")).history()] == ["hello"]
         await writer.settle()
-        assert (await components_of(writer).engine.health()).waiting == 0
+        assert (await engine_of(writer).health()).waiting == 0

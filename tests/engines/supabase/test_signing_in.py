@@ -14,7 +14,7 @@ import pytest
 
 import palaver
 from palaver import InvalidInput, PermissionDenied, Scope, TokenRefused
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.conversations.store import Store
 from palaver.engines.postgres.supabase import SupabaseEngine, is_secret
 from tests.engines.supabase.conftest import Project
@@ -23,8 +23,8 @@ from tests.support.supabase_server import user_id
 
 
 def client_of(store: Store) -> Any:
-    assert isinstance(components_of(store).engine, SupabaseEngine)
-    return components_of(store).engine.project.client
+    assert isinstance(engine_of(store), SupabaseEngine)
+    return engine_of(store).project.client
 
 
 async def test_the_database_says_who_is_asking(project: Project) -> None:

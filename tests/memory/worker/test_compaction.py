@@ -10,7 +10,7 @@ import pytest
 
 import palaver
 from palaver import Store, Summary, Turn
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import worker_of
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import FAN_OUT, SUMMARY_TOKENS
 from tests.support.memory import Broken, Gate, Stuck, Watched, spans, talk_on, url
@@ -263,7 +263,7 @@ async def test_a_summariser_that_fails_or_hangs_is_stood_in_for_and_the_summary_
     tmp_path: Path, caplog: pytest.LogCaptureFixture, writer: Any
 ) -> None:
     async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
-        components_of(store).worker.model_seconds = 0.01
+        worker_of(store).model_seconds = 0.01
         talk = await store.conversation()
         await talk_on(talk, 25 * FAN_OUT + 50, "We decided to paint door number {n} green.")
         await store.settle()

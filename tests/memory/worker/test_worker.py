@@ -12,7 +12,7 @@ import pytest
 
 import palaver
 from palaver import Store
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.memory.worker.jobs import JOBS
 from palaver.memory.worker.loop import LEASE
 from palaver.memory.worker.services import TRIES, JobServices
@@ -53,12 +53,12 @@ async def test_the_job_of_a_worker_that_died_is_taken_over_when_its_lease_ends(t
     async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
         talk = await store.conversation()
         await talk_on(talk, 60)
-        await components_of(store).engine.index_all()
-        taken = [await components_of(store).engine.claim_job(LEASE) for _ in range(2)]
+        await engine_of(store).index_all()
+        taken = [await engine_of(store).claim_job(LEASE) for _ in range(2)]
         assert {job.kind for job in taken if job} == {"embed", "compact"}
-        assert await components_of(store).engine.claim_job(LEASE) is None, "others have to wait"
+        assert await engine_of(store).claim_job(LEASE) is None, "others have to wait"
         clock.advance(LEASE / 1_000_000 - 1)
-        assert not await components_of(store).worker.run_one()
+        assert not await worker_of(store).run_one()
         clock.advance(1)
         await store.settle()
         assert spans(await talk.summaries()) == [(0, 25)]
@@ -70,19 +70,19 @@ async def test_a_worker_that_was_thought_dead_undoes_nothing(tmp_path: Path) -> 
     async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
         talk = await store.conversation()
         await talk.append("user", "Hello.")
-        await components_of(store).engine.index_all()
-        slow = await components_of(store).engine.claim_job(LEASE)
+        await engine_of(store).index_all()
+        slow = await engine_of(store).claim_job(LEASE)
         assert slow is not None
         clock.advance(LEASE / 1_000_000)
-        quick = await components_of(store).engine.claim_job(LEASE)
+        quick = await engine_of(store).claim_job(LEASE)
         assert quick is not None
         assert quick.id == slow.id
-        await components_of(store).engine.finish_job(slow)
-        await components_of(store).engine.retry_job(slow, 0, "Late", dead=True)
-        await components_of(store).engine.release_job(slow)
-        assert await components_of(store).engine.claim_job(LEASE) is None, "it is still the quick one's"
-        await components_of(store).worker.embed()
-        await components_of(store).engine.finish_job(quick)
+        await engine_of(store).finish_job(slow)
+        await engine_of(store).retry_job(slow, 0, "Late", dead=True)
+        await engine_of(store).release_job(slow)
+        assert await engine_of(store).claim_job(LEASE) is None, "it is still the quick one's"
+        await worker_of(store).embed()
+        await engine_of(store).finish_job(quick)
         assert await outbox(store) == []
 
 
@@ -103,8 +103,8 @@ async def test_a_clock_that_is_set_back_holds_nothing_up(tmp_path: Path) -> None
     async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:
         talk = await store.conversation()
         await talk_on(talk, 60)
-        await components_of(store).engine.index_all()
-        assert await components_of(store).engine.claim_job(LEASE)  # by a worker that dies
+        await engine_of(store).index_all()
+        assert await engine_of(store).claim_job(LEASE)  # by a worker that dies
         clock.advance(-30 * 86_400)
         await store.settle()
         assert spans(await talk.summaries()) == [(0, 25)]
@@ -121,16 +121,16 @@ async def test_what_is_asked_for_while_a_job_is_being_done_is_done_as_well(tmp_p
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
         talk = await store.conversation()
         await talk.append("user", "The first.")
-        await components_of(store).engine.index_all()
-        job = await components_of(store).engine.claim_job(LEASE)
+        await engine_of(store).index_all()
+        job = await engine_of(store).claim_job(LEASE)
         assert job is not None
-        await components_of(store).worker.embed()
+        await worker_of(store).embed()
         await talk.append("user", "The second, which comes before the first is reported done.")
-        await components_of(store).engine.index_all()
-        await components_of(store).engine.finish_job(job)
+        await engine_of(store).index_all()
+        await engine_of(store).finish_job(job)
         assert [one["kind"] for one in await outbox(store)] == ["embed"]
         await store.settle()
-        assert await components_of(store).engine.embedding_backlog("hash-32") == 0
+        assert await engine_of(store).embedding_backlog("hash-32") == 0
 
 
 async def test_an_edit_while_a_span_is_being_rebuilt_is_not_missed(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_two_workers_on_one_file_do_each_job_once(tmp_path: Path) -> None:
         written = [spans(await talk.summaries()) for talk in talks]
         assert len(one.read) + len(two.read) == sum(map(len, written))
         for talk in talks:
-            (row,) = await components_of(first).engine.vectors(
+            (row,) = await engine_of(first).vectors(
                 first.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {}
             )
             assert len({tid for _, tid, _ in row.rows}) == len(row.rows) == 130
@@ -174,9 +174,9 @@ async def test_embedding_the_same_passages_twice_stores_them_once(tmp_path: Path
     async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
         talk = await store.conversation()
         await talk_on(talk, 100)
-        await components_of(store).engine.index_all()
-        await asyncio.gather(*(components_of(store).worker.embed() for _ in range(4)))
-        (row,) = await components_of(store).engine.vectors(
+        await engine_of(store).index_all()
+        await asyncio.gather(*(worker_of(store).embed() for _ in range(4)))
+        (row,) = await engine_of(store).vectors(
             store.scope, palaver.ports.RecallScope(conversation=talk.id), "hash-32", {}
         )
         assert len(row.rows) == 100
@@ -190,11 +190,11 @@ async def test_a_job_that_fails_is_tried_again_later_and_later(tmp_path: Path) -
     async with palaver.open(url(tmp_path), embedder=embedder, worker=False, clock=clock) as store:
         talk = await store.conversation()
         await talk.append("user", "Hello.")
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         for delay in (1, 2, 4):
-            assert await components_of(store).worker.run_one()
+            assert await worker_of(store).run_one()
             clock.advance(delay - 0.01)
-            assert not await components_of(store).worker.run_one(), "not yet"
+            assert not await worker_of(store).run_one(), "not yet"
             clock.advance(0.01)
         await store.settle()
         assert embedder.calls == 4
@@ -206,10 +206,10 @@ async def test_after_the_last_try_it_is_put_aside_with_the_type_of_its_error_and
     async with palaver.open(url(tmp_path), embedder=embedder, worker=False, clock=clock) as store:
         talk = await store.conversation()
         turn = await talk.append("user", f"Something about {SECRET}.")
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         for _ in range(TRIES):
             clock.advance(100)
-            assert await components_of(store).worker.run_one()
+            assert await worker_of(store).run_one()
         assert embedder.calls == TRIES
         (job,) = await outbox(store)
         assert (job["kind"], job["dead"], job["error"]) == ("embed", True, "KeyError")
@@ -220,15 +220,15 @@ async def test_after_the_last_try_it_is_put_aside_with_the_type_of_its_error_and
 
         # New work gives it another chance, and one failure puts it aside again.
         await talk.append("user", "Something else.")
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         clock.advance(100)
-        assert await components_of(store).worker.run_one()
+        assert await worker_of(store).run_one()
         assert (await outbox(store))[0]["dead"]
         await talk.append("user", "And something more.")
         clock.advance(100)
         await store.settle()
         assert await outbox(store) == []
-        assert await components_of(store).engine.embedding_backlog(embedder.name) == 0
+        assert await engine_of(store).embedding_backlog(embedder.name) == 0
 
 
 async def test_a_job_of_a_conversation_that_is_gone_is_dropped(tmp_path: Path) -> None:
@@ -253,15 +253,15 @@ async def test_a_job_of_a_kind_that_this_version_does_not_know_is_left_for_one_t
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
         talk = await store.conversation()
         await store.settle()
-        await components_of(store).engine.add_job(store.scope, talk.id, "reindex_v9", None)
-        worker = components_of(store).worker
+        await engine_of(store).add_job(store.scope, talk.id, "reindex_v9", None)
+        worker = worker_of(store)
         async with asyncio.timeout(60):  # settle would wait for ever for a job that nobody here can run
             await store.settle()
         assert not await worker.run_one()
         assert await worker.next_due() is None, "so that the worker does not spin"
         (job,) = await outbox(store)
         assert (job["kind"], job["attempts"], job["dead"]) == ("reindex_v9", 0, False)
-        health = await components_of(store).engine.health()
+        health = await engine_of(store).health()
         assert (health.waiting, health.lag) == (1, 0.0), "it waits, but nobody here is behind with it"
 
         await talk_on(talk, 60)
@@ -315,8 +315,8 @@ async def test_between_two_summaries_the_worker_lets_writers_go_first(
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
         talk = await store.conversation()
         await talk_on(talk, 150)
-        await components_of(store).engine.index_all()
-        worker, written = components_of(store).worker, []
+        await engine_of(store).index_all()
+        worker, written = worker_of(store), []
 
         async def give_way(_: BackgroundThrottle) -> None:
             written.append(len(await talk.summaries()))
@@ -334,13 +334,13 @@ async def test_memory_work_goes_on_although_somebody_writes_all_the_time(
 ) -> None:
     """It waits for pauses, but not for ever: the patience here is longer than the test."""
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
-        throttle = components_of(store).worker.throttle
+        throttle = worker_of(store).throttle
         throttle.patience_seconds, throttle.pressing_seconds = 3_600.0, 0.0
-        monkeypatch.setattr(type(components_of(store).engine), "quiet_seconds", lambda _: 0.0)
+        monkeypatch.setattr(type(engine_of(store)), "quiet_seconds", lambda _: 0.0)
         talk = await store.conversation()
         await talk_on(talk, 300)
-        await components_of(store).engine.index_all()
-        background = asyncio.create_task(components_of(store).worker.run())
+        await engine_of(store).index_all()
+        background = asyncio.create_task(worker_of(store).run())
         try:
             async with asyncio.timeout(120):
                 while await outbox(store):  # noqa: ASYNC110  # jobs come and go in the database
@@ -363,9 +363,9 @@ async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with palaver.open(url(tmp_path), embedder=None) as store:
-        components_of(store).worker.throttle.patience_seconds = 3_600.0
+        worker_of(store).throttle.patience_seconds = 3_600.0
         quiet = [1.0]
-        monkeypatch.setattr(type(components_of(store).engine), "quiet_seconds", lambda _: quiet[0])
+        monkeypatch.setattr(type(engine_of(store)), "quiet_seconds", lambda _: quiet[0])
         talk = await store.conversation()
         await talk_on(talk, 1_000)
         async with asyncio.timeout(120):
@@ -383,13 +383,13 @@ async def test_the_worker_pauses_in_the_background_alone(tmp_path: Path) -> None
         return lambda: pauses.append(1)
 
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
-        components_of(store).worker.throttle.make_pause = make_pause
+        worker_of(store).throttle.make_pause = make_pause
         talk = await store.conversation()
         await talk_on(talk, 60)
         await store.settle()
         assert not pauses, "who waits for it wants it done"
     async with palaver.open(url(tmp_path), embedder=None) as store:
-        components_of(store).worker.throttle.make_pause = make_pause
+        worker_of(store).throttle.make_pause = make_pause
         await talk_on(await store.conversation("another"), 60)
         async with asyncio.timeout(120):
             while len(pauses) < 60:  # noqa: ASYNC110
@@ -401,7 +401,7 @@ async def test_the_worker_pauses_in_the_background_alone(tmp_path: Path) -> None
 
 def full_once(store: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """The engine's method fails once. The event tells when it did."""
-    method, failed = getattr(components_of(store).engine, name), asyncio.Event()
+    method, failed = getattr(engine_of(store), name), asyncio.Event()
 
     async def fail_once(*arguments: Any) -> Any:
         if not failed.is_set():
@@ -409,7 +409,7 @@ def full_once(store: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> async
             raise palaver.DatabaseFull("no space left")
         return await method(*arguments)
 
-    monkeypatch.setattr(components_of(store).engine, name, fail_once)
+    monkeypatch.setattr(engine_of(store), name, fail_once)
     return failed
 
 
@@ -467,7 +467,7 @@ async def test_a_store_closes_while_the_disk_is_full(
         raise palaver.DatabaseFull("no space left")
 
     async with asyncio.timeout(60), palaver.open(url(tmp_path), embedder=None, summarizer=gate) as store:
-        monkeypatch.setattr(components_of(store).engine, name, fail)
+        monkeypatch.setattr(engine_of(store), name, fail)
         await talk_on(await store.conversation(), 60)
         await (asked if name == "claim_job" else gate.asked).wait()
         asyncio.get_running_loop().call_later(0.1, closing.set)

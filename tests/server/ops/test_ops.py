@@ -17,7 +17,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.ports.jobs import Health
 from palaver.server.ops import logs
@@ -74,7 +74,7 @@ def test_a_database_that_does_not_answer_makes_it_unready_and_leaves_it_there(
     async def broken() -> Health:
         raise EngineUnavailable("cannot reach postgresql://ada:hunter2@db.internal")
 
-    monkeypatch.setattr(components_of(server.app.state.services.store).engine, "health", broken)
+    monkeypatch.setattr(engine_of(server.app.state.services.store), "health", broken)
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["problems"] == {"database": "does not respond (EngineUnavailable)"}
@@ -91,7 +91,7 @@ def test_a_database_that_is_silent_does_not_keep_it_silent(
         raise AssertionError
 
     server.app.state.services.readiness.timeout = 0.05
-    monkeypatch.setattr(components_of(server.app.state.services.store).engine, "health", silent)
+    monkeypatch.setattr(engine_of(server.app.state.services.store), "health", silent)
     assert client.get("/readyz").status_code == 503
 
 
@@ -114,7 +114,7 @@ def test_what_keeps_it_from_being_ready_is_named(found: Health, limit: float, na
 
 def test_the_database_is_asked_once_however_many_ask(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    engine = components_of(server.app.state.services.store).engine
+    engine = engine_of(server.app.state.services.store)
     really = engine.health
 
     async def counted() -> Health:
@@ -266,7 +266,7 @@ def test_the_log_of_a_whole_run_has_every_request_and_no_word_of_it(
         )
         with running(chosen) as server:
             key = server.key(MARKERS["tenant"], MARKERS["user"])
-            components_of(server.app.state.services.store).engine.usage = _raises(said)
+            engine_of(server.app.state.services.store).usage = _raises(said)
             with server.client(key) as client:
                 body = {"key": MARKERS["key"], "title": MARKERS["title"]}
                 talk = f"/api/conversations/{ok(client.post('/api/conversations', json=body))['id']}"

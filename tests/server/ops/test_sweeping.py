@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import palaver
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import DatabaseFull, InvalidInput
 from palaver.server.settings import ServerSettings, read_settings
 from tests.cli.conftest import running as command
@@ -94,7 +94,7 @@ def test_a_sweep_that_fails_is_logged_by_its_type_and_done_later(
     settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(settings(sweep_every=0.1)) as server, server.client() as client:
-        engine = components_of(server.app.state.services.store).engine
+        engine = engine_of(server.app.state.services.store)
         real = engine.expire
 
         async def fail(*_: Any) -> Any:

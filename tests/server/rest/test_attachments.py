@@ -14,7 +14,7 @@ import jwt
 import pytest
 
 from palaver.conversations.api_keys import revoke_key
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import components_of, engine_of
 from palaver.model import Scope
 from palaver.server.auth import Caller
 from palaver.server.rest.attachments import content_disposition
@@ -265,7 +265,7 @@ def test_a_link_is_over_when_its_time_or_its_key_is(guarded: Running) -> None:
         assert nobody.get(path, params={"ticket": over}).status_code == 401
         assert nobody.get(link["url"]).status_code == 200
         store = services.store.scoped(Scope.of("acme", None))
-        [known] = guarded.do(components_of(services.store).engine.api_keys(Scope.of("acme", None)))
+        [known] = guarded.do(engine_of(services.store).api_keys(Scope.of("acme", None)))
         guarded.do(revoke_key(store, known.id))
         assert nobody.get(link["url"]).status_code == 401
 

@@ -430,3 +430,19 @@ def test_metadata_that_looks_like_a_setting_gets_a_warning(client: httpx.Client,
         assert "settings.compaction" in answer.headers["warning"]
     for answer in (client.post("/api/conversations", json={"metadata": {"a": 1}}), client.patch(talk, json={})):
         assert "warning" not in answer.headers
+
+
+def test_summaries_through_a_turn_and_a_policy_of_one_call(client: httpx.Client, talk: str) -> None:
+    turns = [{"role": "user", "content": f"We spoke of thing {n}."} for n in range(12)]
+    stored = ok(client.post(f"{talk}/turns/batch", json={"turns": turns}))["items"]
+    assert ok(client.post(f"{talk}/compact", json={}))["summaries"] == 0
+    assert ok(client.post(f"{talk}/compact", json={"policy": {"trigger_turns": 10}}))["summaries"] == 1
+    found = ok(client.post(f"{talk}/summarize", json={"through": stored[8]["id"]}))["items"]
+    assert max(one["through_seq"] for one in found) == 9
+    assert client.post(f"{talk}/facts/extract", json={"through": stored[10]["id"]}).status_code == 200
+    assert client.post(f"{talk}/summarize").status_code == 200
+    for path in ("summarize", "facts/extract"):
+        assert client.post(f"{talk}/{path}", json={"throgh": 1}).json()["field"] == "throgh"
+        assert client.post(f"{talk}/{path}", json={"through": "no such turn"}).status_code == 404
+    refused = client.post(f"{talk}/compact", json={"policy": {"triggerTurns": 10}})
+    assert (refused.status_code, refused.json()["field"]) == (422, "policy.triggerTurns")

@@ -62,6 +62,7 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
         stable=len(ahead),
         revision=material.revision,
         outgrown=tokens_to_keep(material, options, parts.outgrows_at, explanation.left_out),
+        file_room=ledger.file_room,
     )
 
 
@@ -170,6 +171,7 @@ def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> Explanat
         recall=_recall_note(inputs, parts),
         coverage=coverage,
         notes=_unused_note(inputs, ledger, parts),
+        files=ledger.files,
     )
 
 

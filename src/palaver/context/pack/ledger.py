@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from palaver.context.costs import Costs, Count, Entry
-from palaver.context.explain import Block, Omission, RecallScore
+from palaver.context.explain import Block, ContextFile, Omission, RecallScore
 from palaver.context.inputs import Material
 from palaver.context.options import Options
 from palaver.context.tool_rounds import Unit
@@ -50,6 +50,8 @@ class Ledger:
     omissions: tuple[Omission, ...] = ()
     shown: frozenset[str] = frozenset()  # ids of the turns that are in, shortened or not
     verbatim: tuple[str, ...] = ()  # ids of the turns that are in word for word
+    files: tuple[ContextFile, ...] = ()  # of the current message
+    file_room: int | None = None  # that they had
 
     def add(self, block: Block) -> Ledger:
         return replace(self, left=self.left - block.tokens, blocks=(*self.blocks, block))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from palaver.context.costs import Entry
 from palaver.context.inputs import Material
 from palaver.context.options import Options
+from palaver.context.pack.files import pack_files
 from palaver.context.pack.filters import split_usable
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block, unit_omission
-from palaver.context.render import Message, turn_messages
+from palaver.context.render import Message, prepend, turn_messages
 from palaver.context.tool_rounds import Unit, units
 from palaver.errors import BudgetTooSmall
 
@@ -28,7 +30,7 @@ def split_at_question(material: Material) -> tuple[list[Unit], list[Unit]]:
 
 
 def add_question(inputs: PackInputs, ledger: Ledger) -> tuple[Message | None, Ledger]:
-    """Add the instructions and the message to answer. Raises `BudgetTooSmall` if they do not fit."""
+    """Add the instructions and the message to answer, with its files. Raises `BudgetTooSmall` if they do not fit."""
     fixed, ledger = _add_instructions(inputs, ledger)
     turn = inputs.material.message or inputs.material.current
     if turn is None:
@@ -37,8 +39,12 @@ def add_question(inputs: PackInputs, ledger: Ledger) -> tuple[Message | None, Le
     cost = inputs.costs.turn(turn)
     _require(inputs.options, "the current message", fixed + cost)
     stored = [turn] if turn.id else []
-    ledger = ledger.add(turns_block("current", "the message to answer; always in", cost, stored))
-    return turn_messages(turn, inputs.costs.view)[0], ledger.show(stored, stored)
+    files = pack_files(inputs, turn, ledger.left - cost)
+    reason = "the message to answer; always in" + ("; with its files" if files.text else "")
+    ledger = ledger.add(turns_block("current", reason, cost + files.cost, stored)).show(stored, stored)
+    message = turn_messages(turn, inputs.costs.view)[0]
+    ledger = replace(ledger, files=files.files, file_room=files.room)
+    return prepend(message, files.text) if files.text else message, ledger
 
 
 def _add_instructions(inputs: PackInputs, ledger: Ledger) -> tuple[int, Ledger]:

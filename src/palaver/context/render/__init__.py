@@ -11,12 +11,17 @@ from palaver.context.render.blocks import quote_file as quote_file
 from palaver.context.render.blocks import quote_turn as quote_turn
 from palaver.context.render.blocks import recalled_block as recalled_block
 from palaver.context.render.blocks import summary_block as summary_block
+from palaver.context.render.files import Span as Span
+from palaver.context.render.files import file_block as file_block
+from palaver.context.render.files import merge_spans as merge_spans
+from palaver.context.render.files import not_shown as not_shown
 from palaver.context.render.neutral import OPENING as OPENING
 from palaver.context.render.neutral import Message as Message
 from palaver.context.render.neutral import View as View
 from palaver.context.render.neutral import attached_images as attached_images
 from palaver.context.render.neutral import attached_note as attached_note
 from palaver.context.render.neutral import error_mark as error_mark
+from palaver.context.render.neutral import file_label as file_label
 from palaver.context.render.neutral import message_text as message_text
 from palaver.context.render.neutral import messages_text as messages_text
 from palaver.context.render.neutral import prepend as prepend

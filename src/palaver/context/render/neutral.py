@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.core.identity import canonical_json
-from palaver.model import Attachment, Content, File, Image, Reasoning, Text, ToolResult, Turn
+from palaver.model import Attachment, Content, File, Image, Text, ToolResult, Turn
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -86,10 +86,14 @@ def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) ->
         elif isinstance(part, Image):
             parts.append({"type": "image", "url": part.url, "attachment": part.attachment})
         elif isinstance(part, File):
-            parts.append({"type": "file", "url": part.url, "attachment": part.attachment, "filename": part.filename})
+            parts.append(_file_part(part))
     if all(part["type"] == "text" for part in parts):
         return prefix + "\n".join(part["text"] for part in parts)
     return [{"type": "text", "text": prefix}, *parts] if prefix else parts
+
+
+def _file_part(part: File) -> Part:
+    return {"type": "file", "url": part.url, "attachment": part.attachment, "filename": part.filename}
 
 
 # ---- files of a turn -----------------------------------------------------------------------------------------------
@@ -103,17 +107,21 @@ def attached_images(turn: Turn) -> list[Attachment]:
 
 
 def attached_note(turn: Turn) -> str:
-    """Name the other files with their ids, for the tools that read them."""
-    sent = {one.id for one in attached_images(turn)}
-    return "\n".join(_label(one) for one in _attached_only(turn) if one.id not in sent)
+    """Name the files of a turn with their ids, images too. Files inside the content are named in their place."""
+    return "\n".join(_label(one) for one in _attached_beside(turn, (File,)))
 
 
 def _attached_only(turn: Turn) -> list[Attachment]:
-    """Return the attachments that are not a part of the content. Those of a tool are in its result."""
+    """Return the attachments that are not a part of the content."""
+    return _attached_beside(turn, (Image, File))
+
+
+def _attached_beside(turn: Turn, kinds: tuple[type[Image] | type[File], ...]) -> list[Attachment]:
+    """Return the attachments that are not named in the content by a part of these kinds; none of a tool's result."""
     if turn.role == "tool":
         return []
     parts = () if isinstance(turn.content, str) else turn.content
-    in_content = {part.attachment for part in parts if isinstance(part, Image | File)}
+    in_content = {part.attachment for part in parts if isinstance(part, kinds)}
     return [one for one in turn.attachments if one.id not in in_content]
 
 
@@ -148,11 +156,15 @@ def turn_text(turn: Turn) -> str:
     pieces += [f"[calls {call.name} {_as_json_text(call.arguments)}]" for call in turn.tool_calls]
     pieces += [f"[result {_as_json_text(result.content)}]" for result in turn.tool_results]
     if not isinstance(turn.content, str):
-        pieces += [
-            f"[{type(part).__name__.lower()}]" for part in turn.content if not isinstance(part, Text | Reasoning)
-        ]
+        pieces += [_name_part(part) for part in turn.content if isinstance(part, Image | File)]
     pieces += [_label(one) for one in _attached_only(turn)]
     return "\n".join(piece for piece in pieces if piece)
+
+
+def _name_part(part: Image | File) -> str:
+    if isinstance(part, File):
+        return file_label(part)
+    return part_text({"type": "image", "attachment": part.attachment})
 
 
 def message_text(message: Mapping[str, Any]) -> str:
@@ -175,6 +187,11 @@ def part_text(part: Part) -> str:
     filename = f" {part['filename']}" if part.get("filename") else ""
     attachment = f" (attachment {part['attachment']})" if part.get("attachment") else ""
     return f"[{part['type']}{filename}{attachment}]"
+
+
+def file_label(part: File) -> str:
+    """Return the text by which a file in a message is named."""
+    return part_text(_file_part(part))
 
 
 def prepend(message: Message, head: str) -> Message:

@@ -98,11 +98,15 @@ class Extraction:
     async def _facts_if_wanted(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
         return await self._store_facts(turns, found) if found.info.settings.get("facts") else Proposal([])
 
-    async def extract_facts(self, tokens: int) -> list[Fact]:
-        """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
+    async def extract_facts(self, tokens: int, through: int | None = None) -> list[Fact]:
+        """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most.
+
+        `through` is the position of the last turn to read.
+        """
         while True:  # until the thread does not change in between
             found = await self._unsummarised(tokens)
-            stored = await self._store_facts([self.services.clean(turn) for turn in found.turns], found)
+            turns = [turn for turn in found.turns if through is None or turn.position <= through]
+            stored = await self._store_facts([self.services.clean(turn) for turn in turns], found)
             if stored.value is not None:
                 await self._mark_failure(stored.failure)
                 return stored.value

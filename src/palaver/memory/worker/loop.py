@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from palaver.errors import ConversationGone, ConversationNotFound, EngineError, EngineUnavailable
 from palaver.memory.worker.extraction import Extraction
@@ -152,12 +153,24 @@ class Worker(JobServices):
         """Enqueue what an earlier version of the embedder has embedded."""
         await replace_superseded(self, tenant)
 
-    async def compact(self, scope: Scope, conversation: str, keep: int | None = None, *, force: bool = False) -> int:
-        """Write the summaries that are due now. Returns how many of them summarise turns."""
+    async def compact(
+        self,
+        scope: Scope,
+        conversation: str,
+        keep: int | None = None,
+        *,
+        force: bool = False,
+        through: int | None = None,
+        policy: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Write the summaries that are due now, or all through a position. Returns how many summarise turns."""
         limit = CallLimit(self, scope, conversation, "caller")
-        return await Compactor(self, scope, conversation, limit).compact(keep, force=force)
+        compactor = Compactor(self, scope, conversation, limit, through, policy or {})
+        return await compactor.compact(keep, force=force)
 
-    async def extract_facts(self, scope: Scope, conversation: str, tokens: int) -> list[Fact]:
+    async def extract_facts(
+        self, scope: Scope, conversation: str, tokens: int, through: int | None = None
+    ) -> list[Fact]:
         """Store the facts of the turns that no summary covers yet, and return the new ones. Reads `tokens` at most."""
         limit = CallLimit(self, scope, conversation, "caller")
-        return await Extraction(self, scope, conversation, limit).extract_facts(tokens)
+        return await Extraction(self, scope, conversation, limit).extract_facts(tokens, through)

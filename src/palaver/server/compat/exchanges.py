@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from palaver.context.render import original_names
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
@@ -189,7 +189,7 @@ class Exchanges:
 
     def _pass_through(self, ask: ClientRequest) -> Exchange:
         """Answer without memory, and without storing anything."""
-        registry, now = self.services.registry, components_of(self.store).clock.now()
+        registry, now = self.services.registry, clock_of(self.store).now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
         body = model.body(build_model_request(ask, model))
         names = original_names([tool.name for tool in ask.tools])
@@ -200,7 +200,7 @@ class Exchanges:
 
     async def find_first_attempt(self, talk: Conversation, mark: str) -> Turn | None:
         """Find the turn that the first attempt of a request stored, in another process or before a crash."""
-        since = components_of(self.store).clock.now() - timedelta(seconds=RETRY_SECONDS)
+        since = clock_of(self.store).now() - timedelta(seconds=RETRY_SECONDS)
         recent: list[Turn] = await talk.history(RECENT, since=since, include_superseded=True)
         for turn in reversed(recent):
             if exchange_metadata(turn).get("mark") == mark and turn.status == "complete":
@@ -209,7 +209,7 @@ class Exchanges:
 
     async def _find_unnamed_attempt(self, mark: str) -> tuple[Conversation, Turn] | None:
         """Find the first attempt of a request that created its own conversation, among the caller's latest ones."""
-        since = components_of(self.store).clock.now() - timedelta(seconds=RETRY_SECONDS)
+        since = clock_of(self.store).now() - timedelta(seconds=RETRY_SECONDS)
         page = await self.store.conversations(owner=self.store.scope.user or "", limit=LATEST)
         for info in page.items:
             if info.key is None and info.ttl == UNNAMED_TTL and info.created >= since:
@@ -221,7 +221,7 @@ class Exchanges:
     async def resume(self, ask: ClientRequest, talk: Conversation, input: Turn) -> Exchange:
         """Continue an exchange whose message is stored: with its answer if that is usable, otherwise with a new one."""
         turns = await answer_turns(talk, input)
-        if turns and is_usable(turns[-1], components_of(self.store).clock.now()):
+        if turns and is_usable(turns[-1], clock_of(self.store).now()):
             return self._exchange(ask, talk, input)
         return await self._answer(ask, talk, input)
 

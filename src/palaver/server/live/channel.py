@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import components_of, engine_of, generation_of
 from palaver.conversations.store import Store
 from palaver.core.identity import stamped_seq
 from palaver.errors import EngineUnavailable, StoreClosed, TurnNotFound
@@ -39,7 +39,7 @@ class Channel:
     def __init__(self, store: Store, conversation: str, kept_frames: int = KEPT_FRAMES) -> None:
         # Readers were authorised one by one; the channel itself reads for all of them.
         self.store = store.scoped(Scope(store.scope.tenant, None, frozenset({"read"}), "tenant"))
-        self.engine, self.conversation = components_of(store).engine, conversation
+        self.engine, self.conversation = engine_of(store), conversation
         self.unflushed = components_of(store).unflushed
         self.encoder = FrameEncoder(FeedPosition())
         self.frames: deque[Frame] = deque(maxlen=kept_frames)
@@ -126,13 +126,8 @@ class Channel:
             self.publish(frames)
             for frame in frames:
                 if frame.kind == "stop":
-                    self._stop_answers()
-
-    def _stop_answers(self) -> None:
-        """Stop the answers of this process, keeping their text. The request may come from another process."""
-        place = (self.store.scope.tenant, self.conversation)
-        for one in tuple(components_of(self.store).generation.running.get(place, ())):
-            one.stop()
+                    # The request to stop may come from another process.
+                    generation_of(self.store).stop(self.store.scope.tenant, self.conversation)
 
     def unflushed_frames(self, encoder: FrameEncoder) -> list[Frame]:
         return [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from palaver import model
+from palaver.memory.settings import CompactionSettings
 from palaver.model import MEMORY_LISTS, ConversationInfo, Summary, Turn
 
 MIN_BUDGET = 100  # tokens: enough for an empty result
@@ -96,8 +97,29 @@ class OfConversation(Arguments):
     conversation: Existing
 
 
+class ThroughTurn(OfConversation):
+    through: Name | None = Field(None, description="The id of the last turn to include; default: see above.")
+
+
+class CompactionPolicy(Arguments):
+    """When and how to summarise, for one call."""
+
+    trigger_turns: int | None = Field(None, ge=1, le=10_000_000, description="Due with this many turns.")
+    trigger_tokens: int | None = Field(None, ge=1, le=10_000_000, description="Due with this many tokens.")
+    strategy: Literal["rolling", "hierarchical", "never"] | None = Field(None, description="The kind of summaries.")
+    summarizer_model: Name | None = Field(None, description="The model that writes them.")
+
+    @property
+    def chosen(self) -> CompactionSettings:
+        """The options that were given."""
+        return cast(CompactionSettings, self.model_dump(exclude_none=True))
+
+
 class Compact(OfConversation):
     keep_tokens: int | None = Field(None, ge=0, le=10_000_000, description="Leave this many tokens without a summary.")
+    policy: CompactionPolicy | None = Field(
+        None, description="When and how to summarise, for this call; default: the conversation's own setting."
+    )
 
 
 class Forget(Arguments):

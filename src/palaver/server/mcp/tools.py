@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from palaver import model
 from palaver.context.render import turn_text
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import counter_of, generation_of
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
 from palaver.core.rights import require_right
@@ -54,7 +54,7 @@ async def find_or_create_conversation(store: Store, name: str) -> Conversation:
 def context_defaults(store: Store, talk: Conversation, token_budget: int | None) -> dict[str, Any]:
     """Return the options of a context: the budget of the call, or of the conversation and so on, or 4,000 tokens."""
     call, otherwise = {"token_budget": token_budget}, {"token_budget": BUDGET}
-    return components_of(store).generation.context_options(talk.info, call, otherwise=otherwise)
+    return generation_of(store).context_options(talk.info, call, otherwise=otherwise)
 
 
 def _format_time(when: datetime) -> str:
@@ -69,7 +69,7 @@ async def recall(store: Store, given: schemas.Recall) -> ToolAnswer:
 
     Each piece has its speaker, time, conversation and turn. Use it before you answer from memory.
     """
-    return fit_recalled(await _search_memory(store, given), given.token_budget, components_of(store).contexts.counter)
+    return fit_recalled(await _search_memory(store, given), given.token_budget, counter_of(store))
 
 
 def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
@@ -126,7 +126,7 @@ async def search_conversations(store: Store, given: schemas.SearchConversations)
         value = schemas.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
         return ToolAnswer(quote_lines(lines), value)
 
-    count = components_of(store).contexts.counter
+    count = counter_of(store)
     kept = fit_pieces(matches, given.token_budget, count, render)
     return render(kept, render(kept).cost(count))
 
@@ -161,7 +161,7 @@ async def history(store: Store, given: schemas.History) -> ToolAnswer:
     talk = await find_conversation(store, given.conversation)
     turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
     newest_first = [schemas.passage_of(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
-    count, info = components_of(store).contexts.counter, talk.info
+    count, info = counter_of(store), talk.info
 
     def render(some: Sequence[schemas.Passage], tokens: int = given.token_budget) -> ToolAnswer:
         return build_history_page(talk.id, info.key, info.title, some, len(turns), tokens)
@@ -232,10 +232,11 @@ async def append(store: Store, given: schemas.Append) -> ToolAnswer:
     return ToolAnswer(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
 
 
-async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
-    """Summarise the older half of the turns without a summary, and return all summaries of the conversation."""
+async def summarize(store: Store, given: schemas.ThroughTurn) -> ToolAnswer:
+    """Summarise the older half of the turns without a summary, or all through a turn, and return all summaries of the
+    conversation."""
     talk = await find_conversation(store, given.conversation)
-    summaries = await talk.summarize()
+    summaries = await talk.summarize(through=given.through)
     value = schemas.Summaries(conversation=talk.id, summaries=[schemas.Span.of(one) for one in summaries])
     return ToolAnswer(quote_lines([one.text for one in summaries]), value)
 
@@ -243,14 +244,15 @@ async def summarize(store: Store, given: schemas.OfConversation) -> ToolAnswer:
 async def compact(store: Store, given: schemas.Compact) -> ToolAnswer:
     """Write the summaries that are due, so that a long conversation fits a prompt. Turns are kept."""
     talk = await find_conversation(store, given.conversation)
-    written = await talk.compact(keep_tokens=given.keep_tokens)
+    policy = None if given.policy is None else given.policy.chosen
+    written = await talk.compact(keep_tokens=given.keep_tokens, policy=policy)
     return ToolAnswer(f"{written} summaries were written.", schemas.Compacted(conversation=talk.id, summaries=written))
 
 
-async def extract_facts(store: Store, given: schemas.OfConversation) -> ToolAnswer:
+async def extract_facts(store: Store, given: schemas.ThroughTurn) -> ToolAnswer:
     """Extract facts (subject, predicate, object) from the turns without a summary, and return the new ones."""
     talk = await find_conversation(store, given.conversation)
-    facts = await talk.extract_facts()
+    facts = await talk.extract_facts(through=given.through)
     value = schemas.Facts(conversation=talk.id, facts=[schemas.Fact.of(one) for one in facts])
     return ToolAnswer(quote_lines([f"{one.subject} {one.predicate} {one.object}" for one in facts]), value)
 
@@ -304,10 +306,10 @@ TOOLS: tuple[McpTool, ...] = (
           right=WRITE),
     _tool("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
     _tool("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
-    _tool("Conversation.summarize Conversation.summaries", summarize, schemas.OfConversation, schemas.Summaries,
+    _tool("Conversation.summarize Conversation.summaries", summarize, schemas.ThroughTurn, schemas.Summaries,
           "Summarize", right=WRITE),
     _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
-    _tool("Conversation.extract_facts", extract_facts, schemas.OfConversation, schemas.Facts, "Extract facts",
+    _tool("Conversation.extract_facts", extract_facts, schemas.ThroughTurn, schemas.Facts, "Extract facts",
           right=WRITE, idempotent=True),
     _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
           destructive=True, idempotent=True),

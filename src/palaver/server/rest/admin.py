@@ -12,7 +12,7 @@ import palaver
 from palaver.audit.seals import check_seals
 from palaver.context.options import POLICIES
 from palaver.conversations import api_keys
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of, generation_of, models_of
 from palaver.core import validation
 from palaver.core.rights import require_right
 from palaver.errors import VerificationFailed
@@ -60,7 +60,7 @@ async def verify(services: ServicesDep, store: StoreDep, talk: ConversationDep) 
     try:
         verified = wire.plain(await talk.verify())
         key = services.settings.audit_key
-        seals = await check_seals(components_of(store).engine, key.encode(), store.scope, talk.id) if key else None
+        seals = await check_seals(engine_of(store), key.encode(), store.scope, talk.id) if key else None
         return Reply({"ok": True, **verified, "seals": seals})
     except VerificationFailed as problem:
         return Reply({"ok": False, "conversation": talk.id, "row": problem.row, "problem": problem.problem})
@@ -105,7 +105,7 @@ async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Li
 
 async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
     """Describe the caller, the models, policies and agents, and the limits."""
-    settings, book = services.settings, components_of(services.store).generation.models
+    settings, book = services.settings, models_of(services.store)
     scope = caller.scope
     return Reply(
         {
@@ -131,6 +131,6 @@ async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
             },
             "models": {"default": book.default, "names": sorted(services.models)},
             "policies": sorted(POLICIES),
-            "agents": sorted(components_of(services.store).generation.agents),
+            "agents": sorted(generation_of(services.store).agents),
         }
     )

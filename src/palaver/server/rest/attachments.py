@@ -11,7 +11,7 @@ from fastapi import Header, Path, Query, Request
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.core.rights import require_right
 from palaver.errors import InvalidInput
 from palaver.model import WRITE, Attachment
@@ -154,7 +154,7 @@ async def create_link(
     path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
     seconds = body.seconds or LINK_SECONDS
     ticket = services.authenticator.link_ticket(caller, f"GET {path}", seconds)
-    end = components_of(services.store).clock.now().timestamp() + seconds
+    end = clock_of(services.store).now().timestamp() + seconds
     expires = datetime.fromtimestamp(end if caller.until is None else min(end, caller.until), UTC)
     return Reply({"url": f"{path}?ticket={ticket}", "expires_at": expires}, 201)
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import clock_of
 from palaver.core.pagination import group_by_date
 from palaver.errors import InvalidInput, UpdateConflict
 from palaver.memory.settings import describe_misplaced, misplaced
@@ -66,7 +66,7 @@ async def list_conversations(
     page = await store.conversations(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
     groups = None
     if group is not None:
-        grouped = group_by_date(page.items, components_of(store).clock.now(), _zone(timezone))
+        grouped = group_by_date(page.items, clock_of(store).now(), _zone(timezone))
         groups = [{"name": name, "conversations": [one.id for one in members]} for name, members in grouped]
     next_page = None if page.cursor is None else page_path(request, cursor=page.cursor)
     body = {

@@ -11,7 +11,7 @@ from fastapi import Header, Query
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.core.rights import require_right
 from palaver.errors import EngineUnavailable, Gone, NotFound
 from palaver.model import READ
@@ -100,7 +100,7 @@ class _Feed:
         if found is not None and found.n:
             here = EventQuery(after=found.n - 1, limit=1)
             store = self.services.store.scoped(self.caller.scope)
-            if not await components_of(store).engine.events(store.scope, self.talk.id, here):
+            if not await engine_of(store).events(store.scope, self.talk.id, here):
                 found = None
         self.is_lost = found is None
         self.point = found or FeedPosition(self.talk.info.last_event)

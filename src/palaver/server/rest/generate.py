@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import models_of
 from palaver.conversations.store import Store
 from palaver.core.rights import require_right
 from palaver.errors import InvalidInput, PalaverError, PermissionDenied
@@ -92,7 +92,7 @@ def _options(services: Services, store: Store, talk: Conversation, body: schemas
         require_right(store.scope, SYSTEM)
     if "settings" in options:
         options["settings"] = {name: one for name, one in options["settings"].items() if one is not None}
-    book = components_of(store).generation.models
+    book = models_of(store)
     chosen = book.choose(talk.info, call=options.get("model"), agent=options.get("agent"))
     if chosen not in services.models and not services.settings.any_model:
         raise InvalidInput("model", f"must be one of {', '.join(sorted(services.models))}")

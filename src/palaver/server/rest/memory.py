@@ -49,14 +49,15 @@ async def list_summaries(talk: ConversationDep) -> Response:
     return reply_items([wire.plain(one) for one in await talk.summaries()])
 
 
-async def summarize(talk: ConversationDep) -> Response:
-    """Summarise the older half of the turns without a summary, and return all summaries."""
-    return reply_items([wire.plain(one) for one in await talk.summarize()])
+async def summarize(talk: ConversationDep, body: schemas.Through | None = None) -> Response:
+    """Summarise the older half of the turns without a summary, or all through a turn, and return all summaries."""
+    through = None if body is None else body.through
+    return reply_items([wire.plain(one) for one in await talk.summarize(through=through)])
 
 
 async def compact(talk: ConversationDep, body: schemas.Compact) -> Response:
     """Write the summaries that are due. Turns are kept."""
-    return Reply({"summaries": await talk.compact(keep_tokens=body.keep_tokens)})
+    return Reply({"summaries": await talk.compact(**sent_fields(body))})
 
 
 async def list_facts(talk: ConversationDep, include_invalidated: bool = False) -> Response:
@@ -64,9 +65,10 @@ async def list_facts(talk: ConversationDep, include_invalidated: bool = False) -
     return reply_items([wire.plain(one) for one in await talk.facts(include_invalidated=include_invalidated)])
 
 
-async def extract_facts(talk: ConversationDep) -> Response:
-    """Extract facts from the turns without a summary, and return the new ones."""
-    return reply_items([wire.plain(one) for one in await talk.extract_facts()])
+async def extract_facts(talk: ConversationDep, body: schemas.Through | None = None) -> Response:
+    """Extract facts from the turns without a summary, all or through a turn, and return the new ones."""
+    through = None if body is None else body.through
+    return reply_items([wire.plain(one) for one in await talk.extract_facts(through=through)])
 
 
 async def forget_fact(talk: ConversationDep, fact: Annotated[str, Path(**ID)]) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import ConversationNotFound, ModelUnavailable, PermissionDenied
 from palaver.model import ToolCall, Turn
 from palaver.ports.models import CounterBound
@@ -135,10 +135,10 @@ async def what_is_learned_of_a_counter_is_kept_per_tenant(db: Database) -> None:
     async with db.open() as store:
         for ratio, samples in ((1.25, 1), (1.5, 2)):
             bound = CounterBound(model="m", ratio=ratio, samples=samples)
-            await components_of(store).engine.put_counter_bound(store.scope, bound)
-            assert await components_of(store).engine.counter_bound(store.scope, "m") == bound
+            await engine_of(store).put_counter_bound(store.scope, bound)
+            assert await engine_of(store).counter_bound(store.scope, "m") == bound
         other = store.scoped(Scope.of("another", None))
-        assert await components_of(other).engine.counter_bound(other.scope, "m") is None
+        assert await engine_of(other).counter_bound(other.scope, "m") is None
 
 
 @guarantee

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from palaver.audit.seals import check_seals, check_tip, seal_everything
 from palaver.conversations.api_keys import check_key_log, create_key, hash_of, key_log, list_keys, revoke_key
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.errors import InvalidInput, PermissionDenied, TurnNotFound, VerificationFailed
 from palaver.model import READ, WRITE, Right, Scope
 from palaver.testing.fakes import FakeClock
@@ -23,14 +23,14 @@ async def a_key_is_found_by_its_hash_in_its_own_tenant(db: Database) -> None:
     async with db.open() as store:
         rights: frozenset[Right] = frozenset({READ})
         secret, made = await create_key(store, "phone", user="ada", rights=rights, days=1)
-        found = await components_of(store).engine.api_key(store.scope.tenant, hash_of(secret))
+        found = await engine_of(store).api_key(store.scope.tenant, hash_of(secret))
         assert found == made
         assert found is not None
         assert found.scope == Scope(store.scope.tenant, "ada", rights, "own", None)
-        assert await components_of(store).engine.api_key("another", hash_of(secret)) is None
-        assert await components_of(store).engine.api_key(store.scope.tenant, hash_of(secret + "x")) is None
+        assert await engine_of(store).api_key("another", hash_of(secret)) is None
+        assert await engine_of(store).api_key(store.scope.tenant, hash_of(secret + "x")) is None
         assert await list_keys(store) == [made]
-        assert await components_of(store).engine.has_key()
+        assert await engine_of(store).has_key()
 
 
 @guarantee
@@ -46,7 +46,7 @@ async def a_key_ends_when_its_time_is_over_or_it_is_revoked(db: Database) -> Non
         revoked = await revoke_key(store, long.id)
         assert not revoked.works(clock.now())
         assert await revoke_key(store, long.id) == revoked
-        assert not await components_of(store).engine.has_key()
+        assert not await engine_of(store).has_key()
         async with refused(InvalidInput, field="id"):
             await revoke_key(store, "0" * 12)
 
@@ -57,9 +57,7 @@ async def the_log_of_keys_is_chained(db: Database) -> None:
     async with db.open() as store:
         made = await asyncio.gather(*(create_key(store, f"key {n}", user="ada") for n in range(5)))
         used = Scope(store.scope.tenant, "ada", frozenset({READ}), "own", None)
-        await asyncio.gather(
-            *(components_of(store).engine.log_key(used, "use", key.id, {"address": "::1"}) for _, key in made)
-        )
+        await asyncio.gather(*(engine_of(store).log_key(used, "use", key.id, {"address": "::1"}) for _, key in made))
         await revoke_key(store, made[0][1].id)
         assert await check_key_log(store) == 11
         log = await key_log(store)
@@ -126,18 +124,18 @@ async def every_log_that_grew_is_sealed_once(db: Database) -> None:
     async with db.open() as store:
         other = store.scoped(Scope.of("another", None))
         talks = [await one.conversation("k") for one in (store, other)]
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 2
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 0
+        assert await seal_everything(engine_of(store), KEY, NOW) == 2
+        assert await seal_everything(engine_of(store), KEY, NOW) == 0
         await talks[0].append("user", "x")
         await talks[0].forget()
-        assert await seal_everything(components_of(store).engine, KEY, NOW) == 1
-        assert await check_seals(components_of(store).engine, KEY, store.scope, talks[0].id) == 2
+        assert await seal_everything(engine_of(store), KEY, NOW) == 1
+        assert await check_seals(engine_of(store), KEY, store.scope, talks[0].id) == 2
         async with refused(VerificationFailed):
-            await check_seals(components_of(store).engine, KEY[::-1], store.scope, talks[0].id)
-        (tip,) = await components_of(store).engine.tips(store.scope, "", 10)
+            await check_seals(engine_of(store), KEY[::-1], store.scope, talks[0].id)
+        (tip,) = await engine_of(store).tips(store.scope, "", 10)
         assert (tip.conversation, tip.n) == (talks[0].id, 3)
-        await check_tip(components_of(store).engine, store.scope, tip)
-        assert await components_of(store).engine.tips(store.scope, tip.conversation, 10) == []
+        await check_tip(engine_of(store), store.scope, tip)
+        assert await engine_of(store).tips(store.scope, tip.conversation, 10) == []
 
 
 @guarantee
@@ -145,22 +143,22 @@ async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> 
     """The health of a database names the work of all tenants that waits, and since when the oldest could be done."""
     clock = FakeClock()
     async with db.open(clock=clock, worker=False) as store:
-        found = await components_of(store).engine.health()
+        found = await engine_of(store).health()
         assert found.schema == found.schema_known
         assert (found.waiting, found.put_aside, found.lag) == (0, 0, 0.0)
         talk = await store.conversation("waiting")
         await talk.append("user", "first")
-        await components_of(store).engine.index_all()
+        await engine_of(store).index_all()
         clock.advance(60)
-        found = await components_of(store).engine.health()
+        found = await engine_of(store).health()
         assert found.waiting >= 1
         assert 60 <= found.lag < 70
-        job = await components_of(store).engine.claim_job(120_000_000)
+        job = await engine_of(store).claim_job(120_000_000)
         assert job is not None
-        assert (await components_of(store).engine.health()).lag == 0.0, "a worker has claimed it"
+        assert (await engine_of(store).health()).lag == 0.0, "a worker has claimed it"
         await talk.append("user", "meanwhile")
-        await components_of(store).engine.index_all()
-        await components_of(store).engine.finish_job(job)
-        assert (await components_of(store).engine.health()).lag < 10, "it goes to the end of the queue"
+        await engine_of(store).index_all()
+        await engine_of(store).finish_job(job)
+        assert (await engine_of(store).health()).lag < 10, "it goes to the end of the queue"
         await store.settle()
-        assert (await components_of(store).engine.health()).waiting == 0
+        assert (await engine_of(store).health()).waiting == 0

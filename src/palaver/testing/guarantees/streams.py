@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 from palaver.conversations.turn_writer import TurnWriter
 from palaver.core.validation import MAX_CONTENT
 from palaver.errors import IdempotencyConflict, InvalidInput, StreamSealed, TooLarge
@@ -276,12 +276,12 @@ async def a_silent_model_keeps_its_lease(db: Database) -> None:
         talk = await store.conversation("k")
         async with talk.stream("assistant") as out:
             for _ in range(4):
-                before = await components_of(store).engine.next_lease_end()
+                before = await engine_of(store).next_lease_end()
                 assert before is not None
                 clock.advance(lease / 2)
 
                 async def renewed(before: object = before) -> bool:
-                    return await components_of(store).engine.next_lease_end() != before
+                    return await engine_of(store).next_lease_end() != before
 
                 await eventually(renewed)
             await out.write("at last")
@@ -504,5 +504,5 @@ async def streams_that_have_expired_are_in_nobodys_way(db: Database) -> None:
             await old.append_open("assistant")
         turn = await talk.append_open("assistant")
         clock.advance(3_600)
-        await components_of(store).engine.abort_expired_streams()
+        await engine_of(store).abort_expired_streams()
         assert (await talk.turn(turn)).status == "aborted"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS, Compaction, oldest_half
+from palaver.memory.compaction import FAN_OUT, SPAN_TURNS, SUMMARY_TOKENS, Compaction, oldest_half, turns_through
 from palaver.memory.model_calls import rewrite_order
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.extraction import Extraction
@@ -32,12 +33,18 @@ async def run(services: JobServices, job: Job, give_way: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compactor:
-    """Writes the summaries of one conversation."""
+    """Writes the summaries of one conversation.
+
+    `through` is the position of the last turn to summarise, due or not. `policy` is used in place of the conversation's
+    own settings of compaction, as far as it goes.
+    """
 
     services: JobServices
     scope: Scope
     conversation: str
     limit: CallLimit
+    through: int | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
     async def compact(self, keep: int | None = None, *, force: bool = False, give_way: bool = False) -> int:
         """Write the summaries that are due. Returns how many of them summarise turns.
@@ -49,7 +56,7 @@ class Compactor:
             found = await self._read_unsummarised(keep, force)
             settings = Compaction.of(found.info.settings)
             rebuilt = await self._rebuild_stale(found)
-            due = _choose_turns(found, settings, keep, force) if rebuilt is not None else []
+            due = self._choose(found, settings, keep, force) if rebuilt is not None else []
             if rebuilt is None or (due and not await self._summarise(found, due)):
                 refused += 1  # the thread changed while a summary was being written
                 continue
@@ -72,12 +79,24 @@ class Compactor:
             found = await self._unsummarised(tokens)
             settings = Compaction.of(found.info.settings)
             is_all = settings.strategy == "never" or sum(turn.token_count for turn in found.turns) < tokens
-            if is_all or tokens >= LONGEST_READ or _choose_turns(found, settings, keep, force):
+            if is_all or tokens >= LONGEST_READ or self._choose(found, settings, keep, force):
                 return found
             tokens *= 4
 
+    def _choose(self, found: Unsummarised, settings: Compaction, keep: int | None, force: bool) -> list[Turn]:
+        if self.through is None:
+            return _choose_turns(found, settings, keep, force)
+        turns = [turn for turn in found.turns if turn.status == "complete" and settings.strategy != "never"]
+        wanted = turns_through(turns, self.through)
+        return _limit_span(wanted, settings.trigger_turns) if wanted else []
+
     async def _unsummarised(self, tokens: int) -> Unsummarised:
-        return await self.services.engine.unsummarised(self.scope, self.conversation, tokens)
+        found = await self.services.engine.unsummarised(self.scope, self.conversation, tokens)
+        if not self.policy:
+            return found
+        settings = found.info.settings
+        compaction = {**(settings.get("compaction") or {}), **self.policy}
+        return replace(found, info=replace(found.info, settings={**settings, "compaction": compaction}))
 
     async def _apply_retention(self) -> None:
         """Delete the words of summarised turns, where the conversation's `retention` asks for it."""

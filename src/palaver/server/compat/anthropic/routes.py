@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastapi import Request
 from starlette.responses import Response
 
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import generation_of
 from palaver.models.tokens import counter_for
 from palaver.server.compat import responses
 from palaver.server.compat.anthropic.frames import MessageFrames, build_message
@@ -46,7 +46,7 @@ async def count_message_tokens(request: Request, services: ServicesDep, store: S
     if talk is None:
         return Reply({"input_tokens": responses.count_tokens(ask, count)})
     otherwise = {"token_budget": BUDGET}
-    options = components_of(store).generation.context_options(talk.info, ask.context, otherwise=otherwise)
+    options = generation_of(store).context_options(talk.info, ask.context, otherwise=otherwise)
     context = await talk.build_context(
         **options, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )

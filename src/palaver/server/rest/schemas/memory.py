@@ -96,8 +96,15 @@ class Summaries(ResponseBody):
     items: list[Summary]
 
 
+class Through(RequestBody):
+    through: Name | None = Field(None, description="The id of the last turn, which is included.")
+
+
 class Compact(RequestBody):
     keep_tokens: Count | None = None
+    policy: Json | None = Field(
+        None, description="trigger_turns, trigger_tokens, strategy, summarizer_model: for this call."
+    )
 
 
 class Compacted(ResponseBody):

@@ -1,0 +1,51 @@
+"""Which engine a URL names, and what of its options that engine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import urlsplit
+
+from palaver.conversations.open_options import DatabaseOptions
+from palaver.errors import InvalidInput, MissingExtra
+from palaver.model import Scope
+from palaver.ports.clock import Clock
+from palaver.ports.engine import Engine
+
+
+def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -> AbstractAsyncContextManager[Engine]:
+    """Open the engine that a URL names. `home` is the scope of an engine that may work for one only."""
+    if not isinstance(url, str):
+        raise InvalidInput("url", f"must be text, not {type(url).__name__}")
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    scheme = urlsplit(url).scheme
+    if scheme in ("supabase+https", "supabase+http"):
+        _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
+        try:
+            from palaver.engines.postgres.supabase import open_supabase
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("supabase", "The Supabase engine") from problem
+        return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
+    if scheme in ("postgresql", "postgres"):
+        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
+        try:
+            from palaver.engines.postgres.engine import open_postgres
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("postgres", "The Postgres engine") from problem
+        return open_postgres(url, clock, home=home.tenant, **given)
+    if scheme != "sqlite":
+        known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
+    _check_options(given, (), "is for a server; a SQLite file has one address")
+    try:
+        from palaver.engines.sqlite import open_sqlite
+    except ModuleNotFoundError as problem:
+        raise MissingExtra("all", "The SQLite engine") from problem
+    return open_sqlite(url, clock)
+
+
+def _check_options(given: Mapping[str, Any], known: Sequence[str], problem: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(name, problem)
