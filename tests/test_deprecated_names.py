@@ -10,8 +10,10 @@ import pytest
 
 import palaver
 from palaver import Scope
+from palaver.conversations.api_keys import create_key
 from palaver.errors import InvalidInput
 from palaver.models.tokens import BpeCounter
+from palaver.ports.models import ModelRequest
 from palaver.testing import ScriptedModel
 
 
@@ -41,10 +43,27 @@ def test_sight_is_visibility() -> None:
         assert scope.sight == "tenant"
 
 
+async def test_sight_of_a_key_is_its_visibility() -> None:
+    async with palaver.open("memory:") as store:
+        with deprecated("create_key(sight=…)"):
+            _, key = await create_key(store, "phone", sight="tenant")
+        assert key.scope.visibility == "tenant"
+
+
 async def test_counter_is_token_counter() -> None:
     with deprecated("counter"):
         async with palaver.open("memory:", counter=BpeCounter()) as store:
             await store.stats()
+
+
+def test_a_request_to_a_model_has_its_old_names() -> None:
+    named = ModelRequest(messages=(), tool_choice={"name": "look"}, reasoning={"call": ({"type": "thinking"},)})
+    with deprecated("ModelRequest.may_call"):
+        assert named.may_call
+    with deprecated("ModelRequest.must_call"):
+        assert named.must_call == "look"
+    with deprecated("ModelRequest.thoughts"):
+        assert named.thoughts == named.reasoning
 
 
 OLD_OPTIONS = [

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from palaver.generation.events import TurnOpened as TurnOpened
     from palaver.generation.mcp_tools import MCPTools as MCPTools
     from palaver.generation.options import GenerateOptions as GenerateOptions
-    from palaver.generation.options import ToolChoice as ToolChoice
     from palaver.generation.settings import Agent as Agent
     from palaver.generation.settings import GenerateSettings as GenerateSettings
     from palaver.generation.settings import Workspace as Workspace
@@ -99,6 +98,7 @@ if TYPE_CHECKING:
     from palaver.model import WorkingMemory as WorkingMemory
     from palaver.ports.models import ReasoningDelta as ReasoningDelta
     from palaver.ports.models import TextDelta as TextDelta
+    from palaver.ports.models import ToolChoice as ToolChoice
 
     # Old names, for one more release.
     Found, Match, Hit = ConversationMatch, TurnMatch, RecallHit
@@ -114,7 +114,7 @@ _HOMES = {
     ),
     "palaver.conversations.options": ("ConversationOptions",),
     "palaver.core.turn_options": ("Moment", "SealOptions", "StreamOptions", "TurnInput", "TurnOptions",),
-    "palaver.generation.options": ("GenerateOptions", "ToolChoice",),
+    "palaver.generation.options": ("GenerateOptions",),
     "palaver.memory.settings": ("CompactionSettings", "ConversationSettings",),
     "palaver.context.explain": ("Block", "ContextFile", "Explanation", "Omission"),
     "palaver.context.inputs": ("Context",),
@@ -128,7 +128,7 @@ _HOMES = {
         "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified", "WorkingMemory",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
-    "palaver.ports.models": ("ReasoningDelta", "TextDelta"),
+    "palaver.ports.models": ("ReasoningDelta", "TextDelta", "ToolChoice"),
     "palaver.conversations.opener": ("Opening", "open"),
     "palaver.conversations.store": ("Store",),
     "palaver.conversations.turn_writer": ("TurnWriter",),

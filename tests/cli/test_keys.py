@@ -33,7 +33,13 @@ def test_a_key_is_revoked_by_its_id(lines: Callable[..., list[dict[str, Any]]], 
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--right", "everything"), ("--sight", "all"), ("--days", "-1"), ("--sight", "workspace")],
+    [
+        ("--right", "everything"),
+        ("--visibility", "all"),
+        ("--visibility", "workspace"),
+        ("--sight", "all"),
+        ("--days", "-1"),
+    ],
 )
 def test_a_key_that_makes_no_sense_is_refused(cli: Callable[..., Result], wrong: tuple[str, str]) -> None:
     assert cli("keys", "create", "x", *wrong).exit_code == 1
@@ -53,7 +59,7 @@ def test_the_log_of_keys_is_chained(lines: Callable[..., list[dict[str, Any]]], 
 
 def test_a_read_only_key_may_only_read(lines: Callable[..., list[dict[str, Any]]]) -> None:
     (made,) = lines("keys", "create", "eyes", "--user", "ada", "--read-only")
-    assert (made["scope"]["rights"], made["scope"]["sight"]) == (["read"], "own")
+    assert (made["scope"]["rights"], made["scope"]["visibility"]) == (["read"], "own")
 
 
 def test_nobody_serves_the_world_without_keys(cli: Callable[..., Result]) -> None:

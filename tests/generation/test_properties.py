@@ -132,7 +132,7 @@ async def run(program: dict[str, Any]) -> None:
             answer = await talk.generate("What now?", tools=[say], **options(program))
             assert not answer.tool_calls
             assert len(model.requests) == min(len(steps), program["limit"]) + 1
-            assert [request.may_call for request in model.requests].count(False) <= 1
+            assert [request.tool_choice for request in model.requests].count("none") <= 1
             await talk.generate("And then?", tools=[say], **options(program)) if model._script else None
             await talk.verify()
 

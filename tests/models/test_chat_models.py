@@ -34,6 +34,7 @@ from palaver.ports.models import (
     Started,
     TextDelta,
     Thought,
+    ToolChoice,
     ToolSpec,
     Usage,
 )
@@ -146,12 +147,14 @@ async def test_arguments_that_are_no_json_stay_what_the_model_wrote(provider: Lo
         assert [event.call.arguments for event in events if isinstance(event, CallReady)] == [expected]
 
 
-@pytest.mark.parametrize("may_call", [True, False])
-async def test_tools_stay_named_when_none_may_be_called(provider: LoopbackProvider, name: str, may_call: bool) -> None:
-    body = opened(provider, name).body(ModelRequest(messages=MESSAGES, tools=(LOOK,), may_call=may_call))
+@pytest.mark.parametrize("given", ["auto", "none"])
+async def test_tools_stay_listed_when_none_may_be_called(
+    provider: LoopbackProvider, name: str, given: ToolChoice
+) -> None:
+    body = opened(provider, name).body(ModelRequest(messages=MESSAGES, tools=(LOOK,), tool_choice=given))
     assert len(body["tools"]) == 1
     choice = body["tool_choice"]
-    assert (choice["type"] if name == "messages" else choice) == ("auto" if may_call else "none")
+    assert (choice["type"] if name == "messages" else choice) == given
 
 
 async def test_an_answer_that_ran_out_of_room_says_so(provider: LoopbackProvider, name: str, streamed: bool) -> None:
@@ -233,7 +236,7 @@ async def test_what_claude_thought_before_its_calls_goes_back_with_them(provider
     (call,) = [event.call for event in events if isinstance(event, CallReady)]
     asked = {"role": "assistant", "content": "", "tool_calls": [{"id": call.id, "name": "look", "arguments": "{}"}]}
     result = {"role": "tool", "tool_call_id": call.id, "content": "rice"}
-    body = model.body(ModelRequest(messages=(*MESSAGES, asked, result), thoughts={call.id: (thought.block,)}))
+    body = model.body(ModelRequest(messages=(*MESSAGES, asked, result), reasoning={call.id: (thought.block,)}))
     kinds = [block["type"] for block in body["messages"][1]["content"]]
     assert kinds == ["thinking", "tool_use"]
 

@@ -159,7 +159,7 @@ def test_role_system_needs_its_own_right_in_every_disguise(guarded: Running) -> 
 
 
 def test_the_use_of_keys_is_on_record(guarded: Running) -> None:
-    admin = guarded.key(user=None, rights="read write admin", sight="tenant")
+    admin = guarded.key(user=None, rights="read write admin", visibility="tenant")
     revoked = guarded.key()
     store = guarded.app.state.services.store.scoped(Scope.of("acme", None))
     last = guarded.do(list_keys(store))[-1]

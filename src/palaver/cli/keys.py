@@ -37,8 +37,9 @@ async def create(
     name: Annotated[str, typer.Argument(help="Purpose of the key, for example: phone.", show_default=False)],
     read_only: Annotated[bool, typer.Option("--read-only", help="May read and nothing else.")] = False,
     right: Rights = None,
-    sight: Annotated[str | None, typer.Option(help="own, workspace or tenant: which conversations it sees.")] = None,
-    workspace: Annotated[str | None, typer.Option(help="For a sight of one workspace.")] = None,
+    visibility: Annotated[str | None, typer.Option(help="own, workspace or tenant: what it can see.")] = None,
+    sight: Annotated[str | None, typer.Option(hidden=True, help="The old name of --visibility.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="With --visibility workspace: which one.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until the key expires. Default: never.")] = None,
 ) -> None:
     """Make a key and print it, once: only its hash is stored. With --user it is that person's, else the application's,
@@ -51,16 +52,16 @@ async def create(
     """
     usual = (READ, WRITE) if call.user else (READ, WRITE, ADMIN)  # the application acts for all of its users
     rights = frozenset({READ}) if read_only else frozenset(right or usual)
-    seen = sight or ("own" if call.user else "tenant")
+    seen = visibility or sight or ("own" if call.user else "tenant")
     if seen not in VISIBILITIES:
-        raise InvalidInput("sight", f"must be one of {', '.join(VISIBILITIES)}")
+        raise InvalidInput("visibility", f"must be one of {', '.join(VISIBILITIES)}")
     async with creating(call, embedder="none") as store:
         secret, key = await create_key(
             _as_administrator(store),
             name,
             user=call.user,
             rights=rights,
-            sight=seen,
+            visibility=seen,
             workspace=workspace,
             days=days,
         )

@@ -17,7 +17,7 @@ from palaver.core.identity import canonical_json, event_hash, genesis, micros
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, optional_name
 from palaver.errors import InvalidInput, VerificationFailed
-from palaver.model import ADMIN, READ, RIGHTS, WRITE, ApiKey, Event, Scope, Visibility
+from palaver.model import ADMIN, READ, RIGHTS, WRITE, ApiKey, Event, Scope, Visibility, warn_renamed
 from palaver.ports.engine import KEY_ID
 
 if TYPE_CHECKING:
@@ -34,19 +34,26 @@ async def create_key(
     *,
     user: str | None = None,
     rights: frozenset[str] = frozenset({READ, WRITE}),
-    sight: Visibility = "own",
+    visibility: Visibility = "own",
     workspace: str | None = None,
     days: float | None = None,
+    sight: Visibility | None = None,
 ) -> tuple[str, ApiKey]:
-    """A new key for the store's tenant, and what is stored of it. The key itself is in the first value only."""
+    """Create a key for the store's tenant. Returns the key itself, which is not stored, and its stored description.
+
+    `sight` is the old name of `visibility`.
+    """
+    if sight is not None:
+        warn_renamed("create_key(sight=…)", "visibility")
+        visibility = sight
     require_right(store.scope, ADMIN)
     unknown = rights - set(RIGHTS)
     if unknown or not rights:
         raise InvalidInput("rights", f"must be some of {', '.join(RIGHTS)}")
     if days is not None and not 0 < days <= MAX_DAYS:
         raise InvalidInput("days", f"must be more than 0 and at most {MAX_DAYS:,}")
-    if sight == "workspace" and workspace is None:
-        raise InvalidInput("workspace", "is needed with a sight of one workspace")
+    if visibility == "workspace" and workspace is None:
+        raise InvalidInput("workspace", "is needed with the visibility workspace")
     granted = frozenset(one for one in RIGHTS if one in rights)
     tenant = store.scope.tenant
     secret = PREFIX + _encoded(tenant) + "." + secrets.token_urlsafe(32)
@@ -54,7 +61,7 @@ async def create_key(
     key = ApiKey(
         id=hash_of(secret).hex()[:KEY_ID],
         name=clean_name("name", name),
-        scope=Scope(tenant, optional_name("user", user), granted, sight, optional_name("workspace", workspace)),
+        scope=Scope(tenant, optional_name("user", user), granted, visibility, optional_name("workspace", workspace)),
         created=now,
         expires_at=None if days is None else now + timedelta(days=days),
     )

@@ -80,7 +80,7 @@ def clean_scope(scope: Scope) -> Scope:
     optional_name("user", scope.user)
     optional_name("workspace", scope.workspace)
     if scope.visibility not in ("own", "workspace", "tenant"):
-        raise InvalidInput("sight", "must be own, workspace or tenant")
+        raise InvalidInput("visibility", "must be own, workspace or tenant")
     if not isinstance(scope.rights, frozenset):
         raise InvalidInput("rights", "must be a frozenset of rights")
     return scope

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from palaver.context.render import original_names
 from palaver.core.concurrency import run_uncancelled
@@ -32,14 +31,7 @@ from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
-from palaver.ports.models import JsonObject, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought
-
-
-class ToolPermission(NamedTuple):
-    """Whether the model may call tools, and whether it must: any, or the one of that name."""
-
-    may_call: bool
-    must_call: bool | str = False
+from palaver.ports.models import JsonObject, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought, ToolChoice
 
 
 @dataclass(slots=True)
@@ -86,9 +78,9 @@ async def _next_event(events: AsyncIterator[ModelEvent]) -> ModelEvent | None:
 class ModelCall:
     """One call of the model, and the turn that its reply becomes."""
 
-    def __init__(self, plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission) -> None:
-        self.plan, self.progress, self.prompt, self.permission = plan, progress, prompt, permission
-        self.attempt = _make_attempt(plan, progress, prompt, permission, continues=prompt.previous is not None)
+    def __init__(self, plan: AnswerPlan, progress: Progress, prompt: Prompt, tool_choice: ToolChoice) -> None:
+        self.plan, self.progress, self.prompt, self.tool_choice = plan, progress, prompt, tool_choice
+        self.attempt = _make_attempt(plan, progress, prompt, tool_choice, continues=prompt.previous is not None)
         self.turn: Turn | None = None  # the reply, once it is stored
 
     @property
@@ -152,18 +144,18 @@ class ModelCall:
         plan = self.plan
         plan.shared.provider_threads.drop(plan.services.scope.tenant, plan.thread.id)
         await self.attempt.recorder.finish(self.response.to_record(problem), None)
-        self.attempt = _make_attempt(plan, self.progress, self.prompt, self.permission, continues=False)
+        self.attempt = _make_attempt(plan, self.progress, self.prompt, self.tool_choice, continues=False)
         self.attempt.start()
 
     def _finish_turn(self, out: TurnStream, metadata: Mapping[str, object]) -> None:
         """Set the fields that are stored with the end of the reply."""
         plan, progress, response = self.plan, self.progress, self.response
         stopped = progress.stop.pressed
-        calls = response.calls if self.permission.may_call and not stopped else []
+        calls = response.calls if self.tool_choice != "none" and not stopped else []
         if calls:
             _check_calls(plan.model.name, calls)
             metadata = {**metadata, **metadata_of_calls(plan, calls)}
-            progress.reasoning[calls[0].id] = tuple(response.thoughts)
+            progress.reasoning[calls[0].id] = tuple(response.reasoning_blocks)
         progress.sources += response.sources
         sources = [] if calls else _remove_duplicates(progress.sources)
         kept = _leading_sources_that_fit(sources)
@@ -196,30 +188,29 @@ class ModelCall:
 
 
 def _make_attempt(
-    plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, *, continues: bool
+    plan: AnswerPlan, progress: Progress, prompt: Prompt, tool_choice: ToolChoice, *, continues: bool
 ) -> ModelAttempt:
-    body = _make_body(plan, progress, prompt, permission, continues)
+    body = _make_body(plan, progress, prompt, tool_choice, continues)
     response = ModelResponse(names=original_names([spec.name for spec in plan.tool_specs]))
     events = stream_with_retries(plan.model, body, plan.settings.retry_policy, response.retries)
     return ModelAttempt(body, _make_recorder(plan, prompt, body), events, response)
 
 
 def _make_body(
-    plan: AnswerPlan, progress: Progress, prompt: Prompt, permission: ToolPermission, continues: bool
+    plan: AnswerPlan, progress: Progress, prompt: Prompt, tool_choice: ToolChoice, continues: bool
 ) -> JsonObject:
     return plan.model.body(
         ModelRequest(
             messages=prompt.new if continues else prompt.messages,
             tools=plan.tool_specs,
-            may_call=permission.may_call,
-            must_call=permission.must_call,
+            tool_choice=tool_choice,
             settings=plan.options.settings,
             stream=plan.options.stream,
             previous_response_id=prompt.previous if continues else None,
             keep=plan.continuity != "off",
             quotes=prompt.quotes,
             stable=0 if continues else prompt.context.stable,
-            thoughts={id: blocks for id, blocks in progress.reasoning.items() if blocks},
+            reasoning={id: blocks for id, blocks in progress.reasoning.items() if blocks},
         )
     )
 

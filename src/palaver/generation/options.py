@@ -13,19 +13,12 @@ from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity
 from palaver.generation.tools import Tool, ToolSource
 from palaver.model import Attachment, Turn, warn_renamed
-from palaver.ports.models import ToolSpec
+from palaver.ports.models import ToolChoice, ToolSpec
 
 CONTEXT_OPTIONS = frozenset(ContextOptions.__annotations__)
 DECIDED = frozenset({"viewer", "query", "filter_participants", "message", "preview"})
 
 
-class NamedTool(TypedDict):
-    """The one tool that a model must call."""
-
-    name: str
-
-
-ToolChoice = Literal["auto", "none", "required"] | NamedTool
 ToolInput = Tool | ToolSource | Callable[..., object] | str
 
 
@@ -111,16 +104,6 @@ class GenerateArguments:
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def may_call(self) -> bool:
-        """Whether the model may call a tool."""
-        return self.tool_choice != "none"
-
-    @property
-    def must_call(self) -> bool | str:
-        """Whether the model must call a tool in the first round, or the name of the tool that it must call."""
-        return self.tool_choice["name"] if isinstance(self.tool_choice, Mapping) else self.tool_choice == "required"
-
 
 OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name not in ("message", "context"))
 
@@ -156,8 +139,8 @@ def _describe_unknown(name: str) -> str:
     return f"unknown option {name!r}; {hint} parameters go in settings={{{name!r}: …}}"
 
 
-def tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
-    """Return the choice that these two flags stand for."""
+def _tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
+    """Return the choice that the two old options stand for."""
     if not may_call:
         return "none"
     if isinstance(must_call, str):
@@ -174,7 +157,7 @@ def _with_new_names(keywords: Mapping[str, Any]) -> Mapping[str, Any]:
             given[new] = given.pop(old)
     if "may_call" in given or "must_call" in given:
         warn_renamed("generate(may_call=…, must_call=…)", "tool_choice")
-        given["tool_choice"] = tool_choice_of(given.pop("may_call", True), given.pop("must_call", False))
+        given["tool_choice"] = _tool_choice_of(given.pop("may_call", True), given.pop("must_call", False))
     return given
 
 

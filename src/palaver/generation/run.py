@@ -15,7 +15,7 @@ from palaver.context.client_history import ClientHistory
 from palaver.context.inputs import Context
 from palaver.generation.continuation import continue_thread, remember_response
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted
-from palaver.generation.model_call import ModelCall, ToolPermission
+from palaver.generation.model_call import ModelCall
 from palaver.generation.options import GenerateArguments
 from palaver.generation.plan import plan_answer
 from palaver.generation.progress import Progress
@@ -33,6 +33,7 @@ from palaver.generation.tool_round import cancel_calls, run_tools
 from palaver.model import Turn
 from palaver.models.response_accumulator import STOPPED
 from palaver.ports.conversation import Thread
+from palaver.ports.models import ToolChoice
 
 
 class Generation:
@@ -119,12 +120,18 @@ class Generation:
             number += 1
         return await self._store_empty_answer()
 
+    def _tool_choice(self, number: int) -> ToolChoice:
+        """Return the choice for a round: a call can be required in the first one only, and the last one allows none."""
+        choice = self._plan.options.tool_choice
+        if choice == "none" or number >= self._plan.settings.tool_rounds:
+            return "none"
+        return "auto" if number else choice
+
     async def _run_round(self, prompt: Prompt, newest: Turn | None, number: int) -> Turn:
         plan, progress = self._plan, self._progress
         if plan.options.all_events and not number:
             progress.emit(Prompted(prompt.context))
-        may_call = plan.options.may_call and number < plan.settings.tool_rounds
-        call = ModelCall(plan, progress, prompt, ToolPermission(may_call, not number and plan.options.must_call))
+        call = ModelCall(plan, progress, prompt, self._tool_choice(number))
         try:
             turn = await call.run()
             await self._learn(call, newest, turn)

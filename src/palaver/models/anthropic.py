@@ -79,8 +79,8 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
     def body(self, request: ModelRequest) -> JsonObject:
         mapped = map_tool_calls(request.messages)
         rendered = to_anthropic(mapped.messages)
-        thoughts = {mapped.ids.get(id, id): blocks for id, blocks in request.thoughts.items()}
-        messages = [_with_thoughts(message, thoughts) for message in rendered["messages"]]
+        reasoning = {mapped.ids.get(id, id): blocks for id, blocks in request.reasoning.items()}
+        messages = [_with_reasoning(message, reasoning) for message in rendered["messages"]]
         body: JsonObject = {"model": self.model, "messages": messages}
         if request.stream:
             body["stream"] = True
@@ -236,11 +236,11 @@ def _mark_block(message: JsonObject, place: int) -> JsonObject:
     return {**message, "content": blocks}
 
 
-def _with_thoughts(message: JsonObject, thoughts: Mapping[str, Sequence[Mapping[str, object]]]) -> JsonObject:
+def _with_reasoning(message: JsonObject, reasoning: Mapping[str, Sequence[Mapping[str, object]]]) -> JsonObject:
     """Put the model's reasoning before its calls again: the service requires it."""
-    for block in message["content"] if thoughts else ():
-        if block["type"] == "tool_use" and block["id"] in thoughts:
-            return {**message, "content": [*map(dict, thoughts[block["id"]]), *message["content"]]}
+    for block in message["content"] if reasoning else ():
+        if block["type"] == "tool_use" and block["id"] in reasoning:
+            return {**message, "content": [*map(dict, reasoning[block["id"]]), *message["content"]]}
     return message
 
 
@@ -255,9 +255,9 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 
 def _choice(request: ModelRequest) -> JsonObject:
-    if isinstance(request.must_call, str) and request.may_call:
-        return {"type": "tool", "name": provider_name(request.must_call)}
-    return {"type": "none" if not request.may_call else "any" if request.must_call else "auto"}
+    if isinstance(request.tool_choice, dict):
+        return {"type": "tool", "name": provider_name(request.tool_choice["name"])}
+    return {"type": "any" if request.tool_choice == "required" else request.tool_choice}
 
 
 def _usage(start: JsonObject, end: JsonObject) -> Usage:

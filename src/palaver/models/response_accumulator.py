@@ -27,7 +27,7 @@ class ModelResponse:
     model: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
     sources: list[Mapping[str, object]] = field(default_factory=list)
-    thoughts: list[Mapping[str, object]] = field(default_factory=list)
+    reasoning_blocks: list[Mapping[str, object]] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
     sequence: str | None = None
@@ -45,7 +45,7 @@ class ModelResponse:
         elif isinstance(event, Cited):
             self.sources.append(event.source)
         elif isinstance(event, Thought):
-            self.thoughts.append(event.block)
+            self.reasoning_blocks.append(event.block)
         elif isinstance(event, Usage):
             self.usage = event
         elif isinstance(event, Finished):

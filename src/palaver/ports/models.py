@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
-from palaver.model import Summary, ToolCall, Turn
+from palaver.model import Summary, ToolCall, Turn, warn_renamed
 
 # JSON in the form of a provider's API, which only the client of that provider reads.
 JsonObject = dict[str, Any]
+
+
+class NamedTool(TypedDict):
+    """The tool that a model must call."""
+
+    name: str
+
+
+ToolChoice = Literal["auto", "none", "required"] | NamedTool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,25 +52,41 @@ class Quote:
 class ModelRequest:
     """A request to a model, independent of any provider's format.
 
-    `messages` are those of a Context. `settings` are copied into the body (temperature and so on). With
-    `may_call` false the tools are still named, because the thread holds their calls, but none may be called any more;
-    `must_call` demands some call, or one of the tool of that name.
+    `messages` are those of a Context. `settings` are copied into the body (temperature and so on). With the
+    `tool_choice` `none` the tools are still listed, because the thread holds their calls, but none may be called.
     `previous_response_id` continues an answer that the service stored, `keep` asks it to store this one. The first
-    `stable` messages will also begin the next request, so they are worth caching. `thoughts` are what the model
-    thought before its tool calls, by the id of the first one, in the provider's own form.
+    `stable` messages will also begin the next request, so they are worth caching. `reasoning` is that of the
+    model before its tool calls, by the id of the first one, in the provider's own format.
     """
 
     messages: tuple[dict[str, Any], ...]
     tools: tuple[ToolSpec, ...] = ()
-    may_call: bool = True
-    must_call: bool | str = False
+    tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
     previous_response_id: str | None = None
     keep: bool = False
     quotes: tuple[Quote, ...] = ()
     stable: int = 0
-    thoughts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    reasoning: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def may_call(self) -> bool:
+        """Deprecated: use `tool_choice`."""
+        warn_renamed("ModelRequest.may_call", "tool_choice")
+        return self.tool_choice != "none"
+
+    @property
+    def must_call(self) -> bool | str:
+        """Deprecated: use `tool_choice`."""
+        warn_renamed("ModelRequest.must_call", "tool_choice")
+        return self.tool_choice["name"] if isinstance(self.tool_choice, dict) else self.tool_choice == "required"
+
+    @property
+    def thoughts(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Deprecated: use `reasoning`."""
+        warn_renamed("ModelRequest.thoughts", "reasoning")
+        return self.reasoning
 
 
 @dataclass(frozen=True, slots=True)

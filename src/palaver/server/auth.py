@@ -194,13 +194,13 @@ class Authenticator:
         if not isinstance(tenant, str) or not tenant or not user:
             raise unauthorized(f"This JWT has no {self.settings.jwt_tenant_claim} or no sub")
         rights = str(granted.get("palaver_rights") or "read,write").split(",")
-        sight = granted.get("palaver_sight")
+        visibility = granted.get("palaver_sight")
         workspace = granted.get("palaver_workspace")
         return Scope(
             tenant,
             str(user),
             frozenset(one for one in RIGHTS if one in rights),
-            cast(Visibility, sight) if sight in ("own", "workspace", "tenant") else "own",
+            cast(Visibility, visibility) if visibility in ("own", "workspace", "tenant") else "own",
             workspace if isinstance(workspace, str) else None,
         )
 
@@ -259,9 +259,9 @@ class Authenticator:
         is_for_events = line.startswith("GET ") and line.endswith("/events")
         if claims.get("for") != (None if is_for_events else line):
             raise unauthorized("This ticket is for something else")
-        tenant, user, sight, workspace = claims["scope"]
+        tenant, user, visibility, workspace = claims["scope"]
         rights: set[Right] = {READ, WRITE} if line.startswith("PUT ") else {READ}
-        scope = Scope(tenant, user, frozenset(rights), sight, workspace)
+        scope = Scope(tenant, user, frozenset(rights), visibility, workspace)
         caller = Caller(scope, claims["name"], claims["key"], claims.get("until"))
         await self.still_allowed(caller)
         return caller

@@ -200,7 +200,7 @@ def test_a_failed_and_a_stopped_answer_are_told_apart(settings: Callable[..., Se
 def test_figures_of_all_tenants_are_for_no_tenant(settings: Callable[..., ServerSettings]) -> None:
     """Not even its admins: a count of everybody's requests is something of the others."""
     with running(settings(require_auth=True, jwt_secret=SECRET)) as server:
-        admin = server.key(user=None, rights="read write admin", sight="tenant")
+        admin = server.key(user=None, rights="read write admin", visibility="tenant")
         for credential in (None, admin):
             with server.client(credential) as client:
                 assert client.get("/metrics").status_code == 403

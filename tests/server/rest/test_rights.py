@@ -95,6 +95,6 @@ def test_a_response_is_deleted_by_one_who_does_not_own_its_conversation(
     provider.script(Say("Hello Ada."))
     with guarded.client(guarded.key(user="ada")) as ada:
         made = ok(ada.post("/v1/responses", json={"model": "chat", "input": "Hello"}))
-        with guarded.client(guarded.key(user="bob", sight="tenant")) as bob:
+        with guarded.client(guarded.key(user="bob", visibility="tenant")) as bob:
             assert ok(bob.delete(f"/v1/responses/{made['id']}"))["deleted"] is True
         assert ada.get(f"/v1/responses/{made['id']}").status_code == 404

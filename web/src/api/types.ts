@@ -120,7 +120,7 @@ export interface LogEvent {
 
 export interface Settings {
   version: string;
-  caller: { tenant: string; user: string | null; rights: string[]; sight: string; workspace: string | null };
+  caller: { tenant: string; user: string | null; rights: string[]; visibility: string; workspace: string | null };
   auth: { required: boolean; jwt: boolean };
   limits: { content_bytes: number; file_bytes: number; [name: string]: number };
   models: { default: string; names: string[] };
@@ -224,7 +224,8 @@ export const NOTE_LISTS = [
   "instructions",
 ] as const;
 export type NoteList = (typeof NOTE_LISTS)[number];
-export type WorkingMemory = { summary: string; through_seq: number } & { [list in NoteList]: Note[] };
+export type WorkingMemory = { summary: string; through_seq: number; extractor_failure: string | null }
+  & { [list in NoteList]: Note[] };
 
 export interface Verified {
   ok: boolean;

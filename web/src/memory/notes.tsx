@@ -36,6 +36,7 @@ export function Notes({ conversation, onTurn }: TabProps) {
         <>
           <p className="hint">The model reads these notes with every message. Change what is wrong: what you write stays until you change it.</p>
           {isEmpty(memory) && <EmptyState conversation={conversation} what="notes" />}
+          {memory.extractor_failure && <p className="hint">The extractor failed ({memory.extractor_failure}): these notes come from the rules alone.</p>}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}
           <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={(after) => (after ? resource.put(after) : resource.again())} />
         </>

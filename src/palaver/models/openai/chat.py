@@ -120,9 +120,9 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 
 def _choice(request: ModelRequest) -> str | JsonObject:
-    if isinstance(request.must_call, str) and request.may_call:
-        return {"type": "function", "function": {"name": provider_name(request.must_call)}}
-    return "none" if not request.may_call else "required" if request.must_call else "auto"
+    if isinstance(request.tool_choice, dict):
+        return {"type": "function", "function": {"name": provider_name(request.tool_choice["name"])}}
+    return request.tool_choice
 
 
 def _usage(usage: JsonObject) -> Usage:

@@ -18,7 +18,6 @@ from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
-from palaver.generation.options import tool_choice_of
 from palaver.model import READ, SYSTEM, WRITE, Turn
 from palaver.server.auth import Caller
 from palaver.server.compat.client_history import HistoryWriter, previous_error
@@ -31,8 +30,8 @@ from palaver.server.compat.request import (
     EXTENSION,
     ClientMessage,
     ClientRequest,
+    reasoning_by_call,
     settings_for,
-    thoughts_by_call,
 )
 from palaver.server.compat.sdk_retries import RETRY_SECONDS
 from palaver.server.components import Services
@@ -177,10 +176,10 @@ class Exchanges:
             "model": name,
             "instructions": ask.instructions,
             "client_tools": ask.tools,
-            "tool_choice": tool_choice_of(ask.may_call, ask.must_call),
+            "tool_choice": ask.tool_choice,
             "settings": settings_for(ask, model.adapter),
             "history": [{"role": one.role, "content": one.text} for one in unknown if one.role != "tool" and one.text],
-            "reasoning": thoughts_by_call(ask.said),
+            "reasoning": reasoning_by_call(ask.said),
             "all_events": True,
             "answer_metadata": {INPUT: input.id},
             **ask.context,

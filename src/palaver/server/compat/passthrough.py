@@ -21,9 +21,9 @@ from palaver.server.compat.request import (
     Part,
     arguments_text,
     invalid,
+    reasoning_by_call,
     result_text,
     settings_for,
-    thoughts_by_call,
 )
 
 
@@ -31,10 +31,9 @@ def build_model_request(asked: ClientRequest, model: ChatModel) -> ModelRequest:
     return ModelRequest(
         messages=tuple(_messages(asked, model.adapter)),
         tools=asked.tools,
-        may_call=asked.may_call,
-        must_call=asked.must_call,
+        tool_choice=asked.tool_choice,
         settings=settings_for(asked, model.adapter),
-        thoughts=thoughts_by_call(asked.said),
+        reasoning=reasoning_by_call(asked.said),
     )
 
 

@@ -12,7 +12,7 @@ from palaver.context.settings import clean_context_settings
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.model import ToolCall, ToolResult
-from palaver.ports.models import ToolSpec
+from palaver.ports.models import ToolChoice, ToolSpec
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 512
@@ -48,7 +48,7 @@ class ClientMessage:
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
-    thoughts: tuple[Mapping[str, object], ...] = ()  # reasoning before the calls, in the provider's own format
+    reasoning: tuple[Mapping[str, object], ...] = ()  # before the calls, in the provider's own format
 
     @property
     def text(self) -> str:
@@ -78,8 +78,7 @@ class ClientRequest:
     said: tuple[ClientMessage, ...]
     instructions: str | None = None
     tools: tuple[ToolSpec, ...] = ()
-    may_call: bool = True
-    must_call: bool | str = False
+    tool_choice: ToolChoice = "auto"
     common: Mapping[str, object] = field(default_factory=dict)
     own: Mapping[str, object] = field(default_factory=dict)
     format: Mapping[str, object] | None = None
@@ -92,9 +91,9 @@ class ClientRequest:
     context: Mapping[str, object] = field(default_factory=dict)
 
 
-def thoughts_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, object], ...]]:
+def reasoning_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, object], ...]]:
     """Return the reasoning that a client sent back, by the call that follows it. Providers require it."""
-    return {one.calls[0].id: one.thoughts for one in said if one.calls and one.thoughts}
+    return {one.calls[0].id: one.reasoning for one in said if one.calls and one.reasoning}
 
 
 def settings_for(ask: ClientRequest, adapter: str) -> dict[str, Any]:

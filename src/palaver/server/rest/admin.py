@@ -114,7 +114,8 @@ async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
                 "tenant": scope.tenant,
                 "user": scope.user,
                 "rights": sorted(scope.rights),
-                "sight": scope.visibility,
+                "visibility": scope.visibility,
+                "sight": scope.visibility,  # the old name, for one release
                 "workspace": scope.workspace,
             },
             "auth": {"required": settings.needs_auth, "jwt": settings.has_jwt},

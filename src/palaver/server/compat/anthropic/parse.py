@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from palaver.model import ToolCall, ToolResult
+from palaver.ports.models import ToolChoice
 from palaver.server.compat.request import (
     MAX_TOOLS,
     ClientMessage,
@@ -37,7 +38,6 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     if not said:
         raise invalid("messages", "must not be empty")
     named = require_object("metadata", body.get("metadata")).get("conversation_id")
-    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
     one_by_one = _parallel_setting(body.get("tool_choice"))
     return ClientRequest(
         shape="anthropic-messages",
@@ -45,8 +45,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         said=said,
         instructions=_join_text(body.get("system"), "system") or None,
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
-        may_call=may_call,
-        must_call=must_call,
+        tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common={**common_settings(body, COMMON), **one_by_one},
         own={**own_settings(body, DECIDED), **one_by_one},
         format=parse_format(
@@ -59,14 +58,14 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     )
 
 
-def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: object) -> ToolChoice:
     kind = given.get("type") if isinstance(given, Mapping) else given
     if kind in (None, "auto"):
-        return True, False
+        return "auto"
     if kind in ("none", "any"):
-        return kind == "any", kind == "any"
+        return "required" if kind == "any" else "none"
     if kind == "tool" and isinstance(given, Mapping):
-        return True, require_text("tool_choice.name", given.get("name"))
+        return {"name": require_text("tool_choice.name", given.get("name"))}
     raise invalid("tool_choice", "must be of type auto, any, tool or none")
 
 
@@ -111,8 +110,8 @@ def _parse_assistant(blocks: list[Mapping[str, object]]) -> ClientMessage:
     """Parse an assistant message. Its reasoning goes back to the provider and is not stored."""
     text = "\n\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_parse_call(block) for block in blocks if block.get("type") == "tool_use")
-    thoughts = tuple(block for block in blocks if block.get("type") in ("thinking", "redacted_thinking"))
-    return ClientMessage(role="assistant", content=text, calls=calls, thoughts=thoughts)
+    reasoning = tuple(block for block in blocks if block.get("type") in ("thinking", "redacted_thinking"))
+    return ClientMessage(role="assistant", content=text, calls=calls, reasoning=reasoning)
 
 
 def _parse_call(block: Mapping[str, object]) -> ToolCall:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaver.model import ToolCall, ToolResult
+from palaver.ports.models import ToolChoice
 from palaver.server.compat.request import (
     MAX_TOOLS,
     ClientMessage,
@@ -46,15 +47,13 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     if not messages:
         raise invalid("messages", "must not be empty")
     metadata = require_object("metadata", body.get("metadata"))
-    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
     return ClientRequest(
         shape="openai-chat",
         model=require_text("model", body.get("model")),
         said=parse_messages(messages),
         instructions=_collect_instructions(messages),
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
-        may_call=may_call,
-        must_call=must_call,
+        tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
         format=_parse_response_format(body.get("response_format")),
@@ -76,14 +75,13 @@ def _conversation_id(metadata: Mapping[str, object]) -> str | None:
     return None if named is None else require_name("metadata.conversation_id", named)
 
 
-def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
-    """Return whether the model may call tools, and whether it must (True, or the name of one)."""
+def _parse_tool_choice(given: object) -> ToolChoice:
     if given in (None, "auto"):
-        return True, False
+        return "auto"
     if given in ("none", "required"):
-        return given == "required", given == "required"
+        return "required" if given == "required" else "none"
     if isinstance(given, Mapping) and isinstance(given.get("function"), Mapping):
-        return True, require_text("tool_choice.function.name", given["function"].get("name"))
+        return {"name": require_text("tool_choice.function.name", given["function"].get("name"))}
     raise invalid("tool_choice", "must be none, auto, required or a function")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaver.core.identity import canonical_json
+from palaver.ports.models import ToolChoice
 from palaver.server.compat import openai_items
 from palaver.server.compat.request import (
     MAX_TOOLS,
@@ -55,15 +56,13 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     said = openai_items.parse_items(entries)
     if not said:
         raise invalid("input", "must contain a new item")
-    may_call, must_call = _parse_tool_choice(body.get("tool_choice"))
     return ClientRequest(
         shape="openai-responses",
         model=require_text("model", body.get("model")),
         said=said,
         instructions=_collect_instructions(body, entries),
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
-        may_call=may_call,
-        must_call=must_call,
+        tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common=common_settings(body, COMMON),
         own=own_settings(body, DECIDED),
         format=parse_format("text.format", require_object("text", body.get("text")).get("format")),
@@ -104,13 +103,13 @@ def _previous(given: object) -> str | None:
     return None if given is None else require_text("previous_response_id", given).removeprefix(PREFIX)
 
 
-def _parse_tool_choice(given: object) -> tuple[bool, bool | str]:
+def _parse_tool_choice(given: object) -> ToolChoice:
     if given in (None, "auto"):
-        return True, False
+        return "auto"
     if given in ("none", "required"):
-        return given == "required", given == "required"
+        return "required" if given == "required" else "none"
     if isinstance(given, Mapping) and given.get("type") == "function":
-        return True, require_text("tool_choice.name", given.get("name"))
+        return {"name": require_text("tool_choice.name", given.get("name"))}
     raise invalid("tool_choice", "must be none, auto, required or a function")
 
 
