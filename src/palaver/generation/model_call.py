@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palaver.context.render import original_names
 from palaver.core.concurrency import run_uncancelled
@@ -18,6 +18,7 @@ from palaver.errors import (
     EngineError,
     InvalidInput,
     ModelError,
+    ModelRefused,
     NotFound,
     PreviousResponseMissing,
 )
@@ -26,12 +27,15 @@ from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
 from palaver.generation.prompt import Prompt
 from palaver.generation.tool_round import metadata_of_calls
+from palaver.generation.tools import Toolbox
 from palaver.model import Request, TokenUsage, ToolCall, Turn
 from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
 from palaver.ports.models import JsonObject, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought, ToolChoice
+
+TOOLS_REFUSED = (400, 404, 422)  # statuses of services whose model takes no tools
 
 
 @dataclass(slots=True)
@@ -130,7 +134,10 @@ class ModelCall:
             )
 
     async def _consume_with_fallback(self, out: TurnStream) -> None:
-        """Read the response. If the provider lost the response to continue from, send the whole context, once."""
+        """Read the response. If the provider lost the response to continue from, send the whole context, once.
+
+        A model that refuses the request gets it once more without the tool that nobody asked for.
+        """
         all_events = self.plan.options.all_events
         try:
             await self.attempt.consume(out, self.progress, all_events=all_events)
@@ -139,12 +146,30 @@ class ModelCall:
                 raise
             await self._restart_with_whole_context(problem)
             await self.attempt.consume(out, self.progress, all_events=all_events)
+        except ModelRefused as problem:
+            if problem.status not in TOOLS_REFUSED or not self._may_drop_tools():
+                raise
+            await self._restart_without_tools(problem)
+            await self.attempt.consume(out, self.progress, all_events=all_events)
+            self.plan.shared.without_tools.add(self.plan.model.name)
 
     async def _restart_with_whole_context(self, problem: ModelError) -> None:
         plan = self.plan
         plan.shared.provider_threads.drop(plan.services.scope.tenant, plan.thread.id)
+        await self._restart(problem, continues=False)
+
+    def _may_drop_tools(self) -> bool:
+        """Return whether the only tool is one that nobody asked for, and no call of it is in the prompt."""
+        has_calls = any("tool_calls" in message for message in self.prompt.messages)
+        return self.plan.offers_files and len(self.plan.tool_specs) == 1 and not has_calls
+
+    async def _restart_without_tools(self, problem: ModelError) -> None:
+        self.plan = replace(self.plan, toolbox=Toolbox(), offers_files=False)
+        await self._restart(problem, continues=self.prompt.previous is not None)
+
+    async def _restart(self, problem: ModelError, *, continues: bool) -> None:
         await self.attempt.recorder.finish(self.response.to_record(problem), None)
-        self.attempt = _make_attempt(plan, self.progress, self.prompt, self.tool_choice, continues=False)
+        self.attempt = _make_attempt(self.plan, self.progress, self.prompt, self.tool_choice, continues=continues)
         self.attempt.start()
 
     def _finish_turn(self, out: TurnStream, metadata: Mapping[str, object]) -> None:

@@ -16,7 +16,6 @@ from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
-from palaver.models.context_windows import default_budget
 from palaver.models.tokens import counter_for
 from palaver.ports.conversation import Thread
 from palaver.ports.models import Quote
@@ -95,7 +94,7 @@ async def _build_context(plan: AnswerPlan, progress: Progress, budget: PromptBud
 def _plan_budget(plan: AnswerPlan, history: ClientHistory, ratio: float) -> PromptBudget:
     if counts_characters(plan.context):
         return PromptBudget(2**31, 0, None)
-    total = _total_budget(plan)
+    total = plan.total_budget
     specs = [canonical_json([spec.name, spec.description, dict(spec.parameters)]) for spec in plan.tool_specs]
     extra = _count(plan, [*specs, history.text])
     left = int(total / ratio) - extra
@@ -107,14 +106,10 @@ def _plan_budget(plan: AnswerPlan, history: ClientHistory, ratio: float) -> Prom
 def _trim_history(plan: AnswerPlan, history: ClientHistory) -> ClientHistory:
     if counts_characters(plan.context):
         return history
-    limit = _total_budget(plan) // HISTORY_SHARE
+    limit = plan.total_budget // HISTORY_SHARE
     while history.messages and _count(plan, [history.text]) > limit:
         history = history.without_oldest()
     return history
-
-
-def _total_budget(plan: AnswerPlan) -> int:
-    return plan.context.get("token_budget") or default_budget(plan.model.window)
 
 
 def _count(plan: AnswerPlan, texts: Sequence[str]) -> int:

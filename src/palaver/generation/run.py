@@ -17,7 +17,7 @@ from palaver.generation.continuation import continue_thread, remember_response
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted
 from palaver.generation.model_call import ModelCall
 from palaver.generation.options import GenerateArguments
-from palaver.generation.plan import plan_answer
+from palaver.generation.plan import offer_file_tool, plan_answer
 from palaver.generation.progress import Progress
 from palaver.generation.prompt import Prompt, build_prompt, can_teach_ratio
 from palaver.generation.question import (
@@ -106,7 +106,8 @@ class Generation:
 
     async def _run_rounds(self, history: ClientHistory) -> Turn:
         """Call the model, and run its tools, until a reply has no calls left for the server."""
-        plan, progress = self._plan, self._progress
+        plan = self._plan = await offer_file_tool(self._plan)
+        progress = self._progress
         ratio = await plan.shared.token_ratios.ratio(plan.services.scope, plan.model.name)
         newest, number = progress.question, 0
         while not progress.stop.pressed:

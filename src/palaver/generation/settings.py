@@ -72,6 +72,7 @@ class GenerateSettings:
     longest_pause: float = 30.0
     request_bodies: int | None = 1_000  # newest request bodies that are kept per conversation; None: all
     titles: bool = True
+    offer_files: bool = True  # offer `read_attachment` where a conversation has files and nobody chose the tools
     context: ContextSettings = field(default_factory=ContextSettings)
 
     def __post_init__(self) -> None:
@@ -116,6 +117,7 @@ class GenerationContext:
     workspaces: Mapping[str, Workspace] = field(default_factory=dict)
     provider_threads: ProviderThreads = field(default_factory=ProviderThreads)
     running: dict[tuple[str, str], set[RunningAnswer]] = field(default_factory=dict)
+    without_tools: set[str] = field(default_factory=set)  # names of models that refused a request for its tools
     _locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, tenant: str, conversation: str, key: str) -> asyncio.Lock:

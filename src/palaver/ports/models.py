@@ -217,7 +217,8 @@ class ChatModel(Protocol):
 
     `name` selects the model ("openai:gpt-5"), `adapter` is the wire format, `provider` its company. `window` is the
     size of its context window in tokens, if known. With `remembers`, the service can continue an answer by its id;
-    `project` identifies the account, because such an id is valid only there.
+    `project` identifies the account, because such an id is valid only there. A model that has `takes_tools = False` is
+    offered no tools that nobody asked for.
     """
 
     name: str

@@ -29,6 +29,7 @@ class OfflineChat:
     remembers = False
     project = ""
     quotes = True  # its requests contain the turns that recall found
+    takes_tools = False
 
     def body(self, request: ModelRequest) -> JsonObject:
         if request.settings:
