@@ -85,6 +85,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.sync_stub --mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.prose_check
 	@$(BIN)/python web/build.py check --if-possible

@@ -94,10 +94,26 @@ async def _wait(work: object) -> object:
     return await work  # type: ignore[misc]
 
 
-def test_without_asyncio_the_error_says_what_to_do(url: str) -> None:
-    """What trio does: drive the coroutine without an asyncio loop."""
-    with pytest.raises(WrongEventLoop, match="trio"):
-        palaver.open(url).__aenter__().send(None)
+def test_under_trio_the_error_says_what_to_do(url: str) -> None:
+    import trio
+
+    async def open_it() -> None:
+        await palaver.open(url)
+
+    with pytest.raises(WrongEventLoop, match=r"trio\.to_thread\.run_sync"):
+        trio.run(open_it)
+
+
+def test_under_trio_the_synchronous_api_works_in_a_thread(url: str) -> None:
+    import trio
+
+    def count_turns() -> int:
+        with palaver.sync.open(url, embedder="none") as store:
+            talk = store.conversation("k")
+            talk.append("user", "from a thread of trio")
+            return len(talk.history())
+
+    assert trio.run(trio.to_thread.run_sync, count_turns) == 1
 
 
 async def test_the_synchronous_api_warns_in_a_running_event_loop_once_per_line(url: str) -> None:

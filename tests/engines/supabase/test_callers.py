@@ -9,6 +9,7 @@ import pytest
 from palaver.conversations import sessions
 from palaver.conversations.internals import components_of, sessions_of
 from palaver.conversations.store import Store
+from palaver.errors import WrongEventLoop
 from tests.engines.supabase.conftest import Project
 
 
@@ -53,6 +54,19 @@ async def test_a_caller_whose_token_ran_out_is_dropped(project: Project) -> None
         async with asyncio.timeout(30):
             while sessions_of(store).get(token) is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+
+async def test_another_event_loop_is_refused_and_the_store_goes_on(project: Project) -> None:
+    async with project.open(token=project.lite.token("ada"), worker=False) as store:
+        talk = await store.conversation("k")
+
+        def elsewhere() -> None:
+            for verb in (lambda: talk.append("user", "from elsewhere"), talk.history, store.stats):
+                with pytest.raises(WrongEventLoop, match=r"palaver\.sync"):
+                    asyncio.run(verb())
+
+        await asyncio.to_thread(elsewhere)
+        assert (await talk.append("user", "from here")).seq == 0
 
 
 async def test_the_oldest_make_room(project: Project) -> None:

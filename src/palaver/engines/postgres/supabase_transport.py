@@ -16,6 +16,7 @@ from postgrest import APIError
 from postgrest.types import CountMethod
 from supabase import AsyncClient
 
+from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import from_json
 from palaver.engines.postgres.failures import error_for
 from palaver.engines.postgres.transports import Json, Row, Transport
@@ -38,11 +39,13 @@ class Project:
     def __init__(self, client: AsyncClient, trusted: bool) -> None:
         self.client, self.trusted = client, trusted
         self.closed = False
+        self._loop = LoopGuard()
 
     async def bearer(self, token: Token | None) -> str | None:
         """Return the token for a request; None when the API key itself authenticates it."""
         if self.closed:
             raise StoreClosed
+        self._loop.check()
         if token is None:
             if self.trusted:
                 return None
