@@ -108,7 +108,7 @@ def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit])
     few = WindowShare.of(min(ledger.left - summaries_share(inputs), inputs.share(policy.recent)))
     parts, packed = _fill_around_recall(inputs, ledger, past, few, policy.recent_turns)
     if packed.left > LEAST_TEXT and _quotes_everything(inputs, packed):
-        more = WindowShare.of(few.cap + packed.left)
+        more = WindowShare.of(ledger.left - summaries_share(inputs) - packed.spent_on("recalled"))
         parts, packed = _fill_around_recall(inputs, ledger, past, more, None)
     return replace(parts, head=[*parts.head, *memory], outgrows_at=inputs.share(UNSUMMARISED)), packed
 

@@ -8,7 +8,7 @@ from palaver.context.pack.ledger import Ledger, PackInputs
 
 NOTE_COST = 26  # tokens of the note on omissions
 SHORT_SUMMARY = 140  # tokens: in a small budget the summaries may take this much instead of their share,
-SMALL_SHARE = 10  # but no more than a tenth of the budget
+SHORTEST_SUMMARY = 100  # or a tenth of the budget if that is less, or this much, but never more than a quarter
 STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
 STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
 WITHOUT_RECALL = (0.6, 0.9)  # the least and the most that the window holds when nothing is recalled
@@ -46,8 +46,9 @@ def summaries_share(inputs: PackInputs) -> int:
     fraction = inputs.options.policy.summaries
     if not fraction or not (inputs.material.compacts or inputs.material.summaries):
         return 0
-    short = SHORT_SUMMARY * (1 if inputs.options.char_budget is None else CHARACTERS)
-    return max(inputs.share(fraction), min(short, inputs.budget // SMALL_SHARE))
+    unit = 1 if inputs.options.char_budget is None else CHARACTERS
+    short = min(SHORT_SUMMARY * unit, max(SHORTEST_SUMMARY * unit, inputs.budget // 10), inputs.budget // 4)
+    return max(inputs.share(fraction), short)
 
 
 def window_share(inputs: PackInputs, ledger: Ledger) -> WindowShare:

@@ -223,6 +223,16 @@ async def test_contexts_hold_hals_summary(program: Opener, url: str) -> None:
         assert "They said 0 to 44." in context.text
 
 
+async def test_hals_policy_shows_hals_summary_even_if_it_reaches_into_the_window(program: Opener, url: str) -> None:
+    async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
+        rows = [message(f"{n}: " + "x" * 300, role=("user", "assistant")[n % 2]) for n in range(60)]
+        await by.rows(INSERT, json.dumps(rows))
+        await by.rows(UPSERT_SUMMARY, summary("HAL says what happened.", 40))
+        context = await (await store.find(KEY)).build_context(policy="recent-chars")
+        assert "HAL says what happened." in context.text
+        assert context.explain().coverage.not_covered == 0, str(context.explain())
+
+
 async def test_summaries_of_the_library_are_rows(program: Opener, url: str) -> None:
     async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
         await chat(by, 60)
