@@ -1,7 +1,8 @@
 """`python -m bench recall FOLDER`: is the evidence in the context?
 
 EIC@B is the share of questions for which every turn that holds evidence is quoted in a context of at most B tokens.
-Everything goes through the public contract: append, settle, build_context, recall.
+Everything goes through the public contract: append, settle, build_context, recall. The marks of quotations are removed
+before a context is compared with what was said.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench.evidence import Answered, by_kind, found, interval, mean, quoted
 from palaver.core.identity import new_id
 from palaver.models.offline.embedder import NAMES, LocalEmbedder
 from palaver.models.tokens import BpeCounter
+from palaver.testing import unquote
 
 FLOORS = {("LoCoMo", "EIC@2000"): 0.85, ("BEAM", "EIC@2000"): 0.57, ("LoCoMo-Plus", "EIC@4000"): 0.40}
 BESIDE = "balanced"
@@ -99,7 +101,8 @@ class Run:
         if context.tokens > budget or _count(context.text) > budget:
             self.over += 1
             return 0.0
-        return float(all(quoted(proof, context.text, id in context.turn_ids) for id, proof in gold.items()))
+        text = unquote(context.text)
+        return float(all(quoted(unquote(proof), text, id in context.turn_ids) for id, proof in gold.items()))
 
     def _baselines(self, talk: Talk) -> None:
         desk = laboratory.Desk(talk, self.embedder.encode)

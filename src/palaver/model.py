@@ -383,11 +383,15 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of working memory. `turn` is where it was said; `by` is who noted it: rules, a model or a person."""
+    """One line of working memory.
+
+    `turn` is where it was said, and `actor` who said it; `by` is who noted it: rules, a model or a person.
+    """
 
     text: str
     turn: str | None = None
     by: str = "rules"
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

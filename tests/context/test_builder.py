@@ -310,7 +310,9 @@ async def test_last_20_shows_twenty_turns_under_its_heading_with_its_note(store:
     ctx = await talk.build_context(policy="last-20")
     lines = ctx.messages[0]["content"].splitlines()
     assert lines[:2] == ["Conversation so far", "(older messages omitted; showing last 20 messages)"]
-    assert [line.split(": ")[1] for line in lines[2:]] == [f"Turn {n}." for n in range(1, 21)]
+    assert lines[2].startswith("<conversation note=")
+    assert lines[-1] == "</conversation>"
+    assert [line.split(": ")[1] for line in lines[3:-1]] == [f"Turn {n}." for n in range(1, 21)]
     assert ctx.messages[-1]["content"] == "And now?"
     short = await store.conversation()
     await talk_on(short, 20, "Turn {n}.")

@@ -137,6 +137,7 @@ class ContextBuilder:
         return Material(
             turn_count=count_turns(snapshot),
             owner=snapshot.info.owner,
+            participants=snapshot.info.participants,
             conversation=snapshot.info.id,
             tail=snapshot.tail,
             current=None if message is not None else snapshot.current,

@@ -16,6 +16,7 @@ Count = Callable[[str], int]
 UNCOUNTED = "sql"  # the adapter of turns that were inserted by SQL: their token counts are guesses
 LEAST_TEXT = 24  # tokens: a shorter quotation says nothing
 SEPARATOR = 2  # tokens between two parts of a message
+MARK = 2  # tokens, or characters, of the mark that `Context.text` puts before a line that begins like a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Costs:
     def __init__(self, view: View, options: Options, count: Count, *, counted: bool) -> None:
         self.view, self.options, self.count, self.counted = view, options, count, counted
         self.overhead = options.overhead
-        self._speakers: dict[tuple[str, str], int] = {}  # the cost of a speaker's name, by role and actor
+        self._speakers: dict[str, int] = {"": 0}  # the cost of a speaker's name
 
     def entry(self, unit: Unit, cost: int) -> Entry:
         """Render a unit whose cost is known."""
@@ -54,7 +55,7 @@ class Costs:
         cut = lambda text: render.shorten(text, each, self.count)  # noqa: E731
         messages = [message for turn in unit.turns for message in render.turn_messages(turn, self.view, cut)]
         cost = sum(self.count(render.message_text(message)) + self.overhead for message in messages)
-        cost += sum(self._images(turn) for turn in unit.turns)
+        cost += sum(self._images(turn) + MARK * render.text_marks(turn) for turn in unit.turns)
         return Entry(unit, messages, cost, verbatim=False) if cost <= room else None
 
     def unit(self, unit: Unit) -> int:
@@ -64,17 +65,18 @@ class Costs:
 
     def turn(self, turn: Turn) -> int:
         """Return the cost of a turn: its text, the overhead of each message, images, and the speaker's name."""
-        if self.counted and turn.id and turn.adapter != UNCOUNTED:
+        if self.counted and turn.id and turn.adapter != UNCOUNTED and not self.view.marks(turn):
             words = turn.token_count + (self._note(turn) if turn.attachments else 0)
         else:
             words = sum(self.count(render.message_text(message)) for message in render.turn_messages(turn, self.view))
         return words + (len(turn.tool_results) or 1) * self.overhead + self._extras(turn)
 
     def _extras(self, turn: Turn) -> int:
-        spoken = self._speakers.get((turn.role, turn.actor))
+        prefix = self.view.prefix(turn)
+        spoken = self._speakers.get(prefix)
         if spoken is None:
-            prefix = self.view.prefix(turn)
-            spoken = self._speakers[turn.role, turn.actor] = self.count(prefix) + 1 if prefix else 0
+            spoken = self._speakers[prefix] = self.count(prefix) + 1
+        spoken += MARK * render.text_marks(turn)
         if isinstance(turn.content, str) and not turn.attachments:  # nearly always
             return spoken
         return self._images(turn) + spoken

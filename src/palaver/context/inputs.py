@@ -78,6 +78,7 @@ class Material:
 
     turn_count: int
     owner: str
+    participants: tuple[str, ...] = ()
     conversation: str = ""
     tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
     current: Turn | None = None  # the message to answer, even if the tail does not reach back to it
@@ -97,6 +98,12 @@ class Material:
     compacts: bool = True  # false: the conversation is never summarised
     condenser: Condenser | None = None
     revision: int = 0  # of the thread
+
+    @property
+    def several(self) -> bool:
+        """Whether other people than the owner take part."""
+        spoken = {turn.actor for turn in self.tail if turn.role == "user"}
+        return not spoken.union(self.participants) <= {self.owner, "user"}
 
 
 @dataclass(frozen=True, kw_only=True)

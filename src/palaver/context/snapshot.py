@@ -53,7 +53,9 @@ def memory_lines(snapshot: ContextSnapshot, options: Options) -> tuple[str, ...]
     """Return the working memory as lines of the prompt."""
     if not options.include_working_memory or snapshot.working_memory is None:
         return ()
-    text = working_memory.render(working_memory.from_json(snapshot.working_memory))
+    info = snapshot.info
+    several = not {info.owner, "user"}.issuperset(info.participants)
+    text = working_memory.render(working_memory.from_json(snapshot.working_memory), info.owner, several=several)
     return tuple(line for line in text.splitlines() if line.strip())
 
 

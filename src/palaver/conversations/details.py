@@ -14,6 +14,7 @@ from palaver.core.turn_options import Moment
 from palaver.core.validation import (
     MAX_PARTICIPANTS,
     MAX_TITLE,
+    clean_actor,
     clean_mapping,
     clean_moment,
     clean_name,
@@ -33,7 +34,7 @@ def clean_changes(fields: Mapping[str, object], stored: ConversationInfo | None 
         fields=frozenset(fields),
         title=optional_name("title", fields.get("title"), MAX_TITLE),
         workspace=optional_name("workspace", fields.get("workspace")),
-        agent=optional_name("agent", fields.get("agent")),
+        agent=_clean_agent(fields.get("agent")),
         model=optional_name("model", fields.get("model")),
         participants=_clean_participants(fields.get("participants") or ()),
         metadata=_clean_metadata(fields.get("metadata")),
@@ -59,10 +60,14 @@ def _clean_metadata(value: object) -> str | None:
     return text
 
 
+def _clean_agent(value: object) -> str | None:
+    return None if value is None else clean_actor("agent", value)
+
+
 def _clean_participants(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidInput("participants", "must be a list of names")
-    names = tuple(dict.fromkeys(clean_name("participants", one) for one in value))
+    names = tuple(dict.fromkeys(clean_actor("participants", one) for one in value))
     if len(names) > MAX_PARTICIPANTS:
         raise TooLarge("participants", size=len(names), limit=MAX_PARTICIPANTS, unit="names")
     return names

@@ -10,7 +10,7 @@ from palaver.conversations.details import clean_changes, clean_owner
 from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
-from palaver.core.validation import clean_limit, clean_name, clean_text, optional_name
+from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_text, optional_name
 from palaver.errors import ConversationNotFound, SettingsConflict
 from palaver.memory.settings import differing
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
@@ -54,12 +54,10 @@ class Directory:
 
     def _new_owner(self, owner: str | None) -> str:
         """Return who will own a new conversation: the scope's user, or, for an admin, the owner that is given."""
-        if owner is None and self.scope.user is not None:
+        if self.scope.user is not None and owner in (None, self.scope.user):
             return self.scope.user
-        if owner is not None and owner == self.scope.user:
-            return owner
         require_right(self.scope, ADMIN)
-        return "" if owner is None else clean_name("owner", owner)
+        return "" if owner is None else clean_actor("owner", owner)
 
     async def find(self, key: str, owner: str | None) -> ConversationInfo:
         require_right(self.scope, READ)

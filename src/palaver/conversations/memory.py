@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
-from palaver.core.validation import clean_count, clean_name, clean_text
+from palaver.core.validation import clean_actor, clean_count, clean_text
 from palaver.memory import working_memory
 from palaver.memory.compaction import check_policy
 from palaver.memory.settings import CompactionSettings
@@ -77,7 +77,7 @@ class ConversationMemory:
         return await self._edit(lambda notes: working_memory.drop(notes, list_name, index))
 
     def _author(self, by: str | None) -> str:
-        return clean_name("by", by or self.handle.default_actor("user"))
+        return clean_actor("by", by or self.handle.default_actor("user"))
 
     async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
         self.handle.require(WRITE)

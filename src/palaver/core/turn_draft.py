@@ -15,6 +15,7 @@ from palaver.core.validation import (
     MAX_METADATA,
     MAX_PREVIEW,
     MAX_TOOL_FILES,
+    clean_actor,
     clean_count,
     clean_json,
     clean_mapping,
@@ -327,7 +328,7 @@ class DraftBuilder:
         return TurnDraft(
             id=id,
             role=role,
-            actor=clean_name("actor", actor),
+            actor=clean_actor("actor", actor),
             content=stored,
             is_parts=is_parts,
             tool_calls=calls,

@@ -30,6 +30,9 @@ MAX_FILE = 50_000_000  # bytes
 MAX_DEPTH = 100  # of nested lists and objects, so that recursive readers do not overflow the stack
 MAX_TTL = 100 * 365 * 86_400  # seconds: a hundred years
 
+# Controls, line ends, and invisible or bidirectional format characters: in a prompt, a name with one of them could be
+# read as another speaker's line. Joiners (U+200C, U+200D) are part of names in several scripts. Also in checks.sql.
+_NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
 # An escaped U+0000 in JSON; an escaped backslash before "u0000" is something else.
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -61,6 +64,14 @@ def clean_name(field: str, value: object, limit: int = MAX_NAME) -> str:
     if len(text.encode()) > limit:
         raise TooLarge(field, size=len(text.encode()), limit=limit, unit="bytes")
     return text
+
+
+def clean_actor(field: str, value: object) -> str:
+    """Check the name of a participant: one line, without characters that cannot be seen."""
+    name = clean_name(field, value)
+    if _NOT_IN_NAMES.search(name):
+        raise InvalidInput(field, "must not contain line breaks, control characters or invisible format characters")
+    return name
 
 
 def optional_name(field: str, value: object, limit: int = MAX_NAME) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from palaver.context.options import ContextOptions, SharedContextOptions, parse_options
-from palaver.core.validation import clean_name
+from palaver.core.validation import clean_actor
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, clean_continuity
 from palaver.generation.tools import Tool, ToolSource
@@ -117,7 +117,7 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
     if own.get("continuity") is not None:
         clean_continuity(own["continuity"])
     if own.get("agent") is not None:
-        clean_name("agent", own["agent"])
+        clean_actor("agent", own["agent"])
     with_message = ("attachments", "idempotency_key", *(() if own.get("question") else ("history",)))
     if message is None and any(own.get(name) for name in with_message):
         raise InvalidInput("message", "is needed with history, attachments or an idempotency_key")

@@ -15,7 +15,7 @@ from palaver.context.settings import (
     merge_levels,
     stored_context_settings,
 )
-from palaver.core.validation import clean_name, clean_text, optional_name
+from palaver.core.validation import clean_actor, clean_name, clean_text, optional_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
 from palaver.model import ConversationInfo
@@ -171,7 +171,7 @@ def open_generation_context(
     telemetry: object,
 ) -> GenerationContext:
     """Check the arguments of `palaver.open` that concern answers."""
-    known = {clean_name("agents", name): _make_agent(name, given) for name, given in (agents or {}).items()}
+    known = {clean_actor("agents", name): _make_agent(name, given) for name, given in (agents or {}).items()}
     spaces = {
         clean_name("workspaces", name): _make_workspace(name, given) for name, given in (workspaces or {}).items()
     }

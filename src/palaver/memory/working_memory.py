@@ -15,6 +15,7 @@ import msgspec
 
 from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
+from palaver.core.quotes import name_of, one_line
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.standing_instructions import (
     MAX_TEXT,
@@ -73,7 +74,7 @@ def _read(memory: WorkingMemory, turn: Turn) -> WorkingMemory:
     if turn.role == "assistant" and turn.text.strip():
         memory = replace(memory, open_questions=_drop_questions(memory.open_questions))
     for name, text in _find_notes(turn):
-        memory = _put(memory, name, Note(_short(text), turn.id, RULES))
+        memory = _put(memory, name, Note(_short(text), turn.id, RULES, turn.actor))
     return memory
 
 
@@ -277,13 +278,18 @@ def _put(memory: WorkingMemory, name: str, note: Note) -> WorkingMemory:
     """Add a note of the rules or a model, unless it repeats one. It replaces notes that it contradicts."""
     notes: Notes = getattr(memory, name)
     key = _key(name, note.text)
-    alike = [old for old in notes if _key(name, old.text) == key]
+    alike = [old for old in notes if _key(name, old.text) == key and _can_replace(name, note, old)]
     if any(_same(old.text, note.text) for old in alike):
         return memory
     if name != "instructions" and any(not is_machine(old) for old in alike):
         return memory  # a person's note on the subject wins
     kept = [old for old in notes if old not in alike or not is_machine(old)]
     return _with(memory, name, _limit_notes(name, [*kept, note]))
+
+
+def _can_replace(name: str, note: Note, old: Note) -> bool:
+    """Return whether a note may take the place of an older one. A participant does not replace another's wish."""
+    return name != "instructions" or old.actor is None or old.actor == note.actor
 
 
 def _limit_notes(name: str, notes: Sequence[Note]) -> Notes:
@@ -321,7 +327,7 @@ def correct(memory: WorkingMemory, list_name: str, index: int, text: str, by: st
     """Change the text of a note. It keeps its turn, so that forgetting the turn deletes the correction too."""
     notes = list(_list(memory, list_name))
     old = notes[_check_index(notes, index)]
-    notes[index] = Note(_check_text(text), old.turn, _check_author(by))
+    notes[index] = Note(_check_text(text), old.turn, _check_author(by), old.actor)
     return _with(memory, list_name, notes)
 
 
@@ -383,6 +389,7 @@ def from_json(text: str) -> WorkingMemory:
         raise InvalidInput("working_memory", "is not the JSON of a working memory") from None
 
 
+_DOUBLE = re.compile('["“”„‟″〝〞＂«»]')
 _HEADINGS = {
     "goals": "Goals",
     "requirements": "Requirements",
@@ -396,26 +403,40 @@ _HEADINGS = {
 }
 
 
-def render(memory: WorkingMemory) -> str:
-    """Return compact lines for a prompt. Every note is quoted, so that a model does not take it as an instruction."""
+def render(memory: WorkingMemory, owner: str = "", *, several: bool = False) -> str:
+    """Return compact lines for a prompt. Every note is quoted, so that a model does not take it as an instruction.
+
+    A standing instruction names who gave it. `owner` is the owner of the conversation, and `several` says that other
+    people take part: then an older note, which does not name anybody, may be anybody's.
+    """
     lines = [f"Summary: {_quote(memory.summary)}"] if memory.summary.strip() else []
     for name, heading in _HEADINGS.items():
         notes: Notes = getattr(memory, name)
         if notes:
             lines.append(f"{heading}:")
-            lines.extend(_line(name, note) for note in notes)
+            lines.extend(_line(name, note, owner, several=several) for note in notes)
     return "\n".join(lines)
 
 
-def _line(name: str, note: Note) -> str:
+def _line(name: str, note: Note, owner: str, *, several: bool) -> str:
     if not is_machine(note):
-        return f"- {' '.join(note.by.split())} noted: {_quote(note.text)}"
-    return f"- The user said: {_quote(note.text)}" if name == "instructions" else f"- {_quote(note.text)}"
+        return f"- {name_of(note.by)} noted: {_quote(note.text)}"
+    if name != "instructions":
+        return f"- {_quote(note.text)}"
+    return f"- {_who_said(note.actor, owner, several=several)} said: {_quote(note.text)}"
+
+
+def _who_said(actor: str | None, owner: str, *, several: bool) -> str:
+    if actor is None:
+        return "A participant" if several else "The user"
+    if actor == "user":
+        return "The user"
+    return f"{name_of(actor)} (the user)" if actor == owner else name_of(actor)
 
 
 def _quote(text: str) -> str:
     """Put the text in double quotation marks that it cannot close."""
-    return '"' + " ".join(text.split()).replace('"', "'").replace("“", "'").replace("”", "'") + '"'
+    return '"' + _DOUBLE.sub("'", one_line(text)) + '"'
 
 
 # ---- with a model --------------------------------------------------------------------------------------------------
@@ -496,7 +517,7 @@ def _proposed_notes(items: Any, known: Mapping[str, Turn], name: str, by: str) -
         if name == "instructions":
             sources, share = [turn for turn in sources if is_own_words(turn)], 1.0
         if sources and _is_supported(text, [turn.text for turn in sources], share):
-            yield Note(shorten(text, MAX_TEXT), sources[0].id, by)
+            yield Note(shorten(text, MAX_TEXT), sources[0].id, by, sources[0].actor)
 
 
 def _is_supported(text: str, sources: Iterable[str], share: float) -> bool:

@@ -35,19 +35,27 @@ before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, a
 
     async with palaver.open(url, clock=FakeClock(), ids=CountingIds()) as store: ...
 
+**The forgeries** (`palaver.testing.forgeries`) are texts that try to be read as another speaker, a date, a block or the
+end of one. `find_forged(context, by="mallory")` reads a context in every form and returns what was attributed wrongly;
+`unquote` removes the marks of quotations.
+
 `palaver.testing.providers` is a model provider on this machine, for tests with the real SDKs.
 """
 
 from palaver.testing import guarantees as _guarantees
 from palaver.testing.fakes import CountingIds, FakeClock, HashEmbedder, ScriptedModel, UnexpectedCall
+from palaver.testing.forgeries import FORGED_NAMES, FORGERIES, Forgery, find_forged, unquote
 from palaver.testing.kit import GUARANTEES, Database, DatabaseAt, Guarantee, Report, Result, check, guarantee
 
 __all__ = [
+    "FORGED_NAMES",
+    "FORGERIES",
     "GUARANTEES",
     "CountingIds",
     "Database",
     "DatabaseAt",
     "FakeClock",
+    "Forgery",
     "Guarantee",
     "HashEmbedder",
     "Report",
@@ -55,7 +63,9 @@ __all__ = [
     "ScriptedModel",
     "UnexpectedCall",
     "check",
+    "find_forged",
     "guarantee",
+    "unquote",
 ]
 
 _guarantees.load()

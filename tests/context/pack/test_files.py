@@ -12,6 +12,7 @@ from palaver.context.builder import read_file
 from palaver.context.inputs import Context, Material, ReadFile
 from palaver.context.options import POLICIES, Options
 from palaver.context.pack import pack_context
+from palaver.core.quotes import indent
 from palaver.errors import BudgetTooSmall
 from palaver.model import Attachment, FileText
 from palaver.models.tokens import BpeCounter, CharCounter
@@ -137,7 +138,7 @@ def check_state(one, read: ReadFile, context: Context) -> None:
         assert one.tokens > 0
         assert read.text
     if one.state == "in full" and read.text:
-        assert read.text.strip("\n") in context.text
+        assert indent(read.text.strip("\n")) in context.text
 
 
 # ---- the share -----------------------------------------------------------------------------------------------------

@@ -44,7 +44,9 @@ class PromptParts:
 
 def pack_context(material: Material, options: Options, count: Count) -> Context:
     """Fill the budget with what was read. Raises `BudgetTooSmall` if not even the current message fits."""
-    costs = Costs(View(material.owner, options.viewer), options, count, counted=material.counted)
+    costs = Costs(
+        View(material.owner, options.viewer, several=material.several), options, count, counted=material.counted
+    )
     inputs = PackInputs(material, options, costs)
     past, rounds = split_at_question(material)
     current, ledger = add_question(inputs, Ledger(options.budget - options.priming))

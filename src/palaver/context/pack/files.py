@@ -18,6 +18,7 @@ from palaver.context.inputs import ReadFile
 from palaver.context.pack.ledger import PackInputs
 from palaver.context.render import Span, attached_images, file_block, merge_spans, not_shown
 from palaver.context.render.neutral import MAX_IMAGE
+from palaver.core.quotes import indent
 from palaver.model import Attachment, Image, Turn
 
 SHARE, MOST = 1 / 2, 3 / 4  # of what is left: always, and where the thread does not need the rest
@@ -174,7 +175,7 @@ class _Choice:
         if span in self.spans:
             return True
         is_next = any(span[0] == end for _, end in self.spans[-1:])
-        cost = self.inputs.count(self.file.text[slice(*span)]) + (1 if is_next else GAP_COST)
+        cost = self.inputs.count(indent(self.file.text[slice(*span)])) + (1 if is_next else GAP_COST)
         if cost > min(room, self.left):
             return False
         self.spans.append(span)
@@ -196,7 +197,7 @@ class _Choice:
         (start, high), low = span, 0
         while low < high and room >= LEAST_TEXT:
             middle = (low + high + 1) // 2
-            fits = self.inputs.count(self.file.text[start:middle]) + GAP_COST <= room
+            fits = self.inputs.count(indent(self.file.text[start:middle])) + GAP_COST <= room
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 

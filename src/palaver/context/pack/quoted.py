@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from palaver.context.explain import Omission
 from palaver.context.inputs import Material
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
-from palaver.context.render import turn_text
+from palaver.context.render import fence, quote, turn_labels
 from palaver.context.tool_rounds import Unit
 from palaver.model import Turn
+
+NOTE = "Quotations; indented lines are the speaker's above."
 
 
 def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[str, Ledger]:
@@ -17,9 +19,9 @@ def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) 
     options, material = inputs.options, inputs.material
     most = options.recent_turns or options.policy.recent_turns or len(past)
     turns = [turn for unit in past for turn in unit.turns][-most:]
-    while turns and inputs.count(_conversation_so_far(material, turns)) + inputs.overhead > ledger.left:
+    while turns and inputs.count(_conversation_so_far(inputs, turns)) + inputs.overhead > ledger.left:
         turns = turns[1:]
-    text = _conversation_so_far(material, turns) if turns else ""
+    text = _conversation_so_far(inputs, turns) if turns else ""
     if turns:
         cost = inputs.count(text) + inputs.overhead
         ledger = ledger.add(turns_block("recent", f"the {len(turns)} turns before the current one", cost, turns))
@@ -30,11 +32,19 @@ def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) 
     return text, ledger
 
 
-def _conversation_so_far(material: Material, turns: Sequence[Turn]) -> str:
+def _conversation_so_far(inputs: PackInputs, turns: Sequence[Turn]) -> str:
     lines = ["Conversation so far"]
-    if _count_before(material, len(turns)) > 0:
+    if _count_before(inputs.material, len(turns)) > 0:
         lines.append(f"(older messages omitted; showing last {len(turns)} messages)")
-    return "\n".join([*lines, *(f"{turn.role}: {turn_text(turn)}" for turn in turns)])
+    body = "\n".join(_quote_turn(inputs, turn) for turn in turns)
+    return "\n".join([*lines, fence("conversation", NOTE, body)])
+
+
+def _quote_turn(inputs: PackInputs, turn: Turn) -> str:
+    """Return a turn behind its role, and behind its speaker where the role does not tell who it is."""
+    prefix = inputs.costs.view.prefix(turn)
+    head = f"{turn.role}: {prefix}{quote(turn.text, is_named=bool(prefix))}"
+    return "\n".join([head.rstrip(), *map(quote, turn_labels(turn))])
 
 
 def _count_before(material: Material, shown: int) -> int:

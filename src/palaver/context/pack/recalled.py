@@ -6,13 +6,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from msgspec import structs
-
 from palaver.context.costs import LEAST_TEXT
 from palaver.context.explain import RecallScore
 from palaver.context.inputs import RecalledTurn
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
-from palaver.context.render import quote_file, quote_turn, recalled_block, turn_text
+from palaver.context.render import Quotation, quote_recalled, recalled_block
 
 HEADER_COST = 8  # tokens of a line with the date
 SMALLEST = 8  # tokens: nothing shorter is worth quoting
@@ -39,17 +37,17 @@ def add_recalled(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[Recalled
     """Add the best of the recalled turns that fit into `cap`."""
     material = inputs.material
     # A turn that is in the prompt is not quoted again, but what one of its files says is.
-    wanted = [_add_quote(one, ledger) for one in material.recalled if one.quote or one.turn.id not in ledger.shown]
+    wanted = [one for one in material.recalled if one.quote or one.turn.id not in ledger.shown]
     # Without a current message to stand at the head of, the block is a message of its own.
     own_message = inputs.overhead if material.current is None and material.message is None else 0
     cap -= own_message
     if not inputs.options.wants_recall or not wanted or cap < LEAST_TEXT:
         return None, ledger
-    chosen = _that_fit(inputs, wanted, cap)
+    chosen = _that_fit(inputs, ledger, wanted, cap)
     if not chosen:
         return None, ledger
     turns = [one.turn for one in chosen]
-    text = recalled_block(turns)
+    text = _block(ledger, chosen)
     cost = inputs.count(text) + SEPARATOR + own_message
     reason = f"the best of {len(wanted)} found for this message"
     ledger = ledger.add(turns_block("recalled", reason, cost, turns, tuple(_score(one) for one in chosen)))
@@ -57,13 +55,13 @@ def add_recalled(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[Recalled
     return RecalledBlock(text, here), ledger.show(turns, turns)
 
 
-def _add_quote(one: RecalledTurn, ledger: Ledger) -> RecalledTurn:
-    """Add what its file says to a turn; only that is left of a turn that is in the prompt already."""
-    if one.quote is None:
-        return one
-    own_words = [] if one.turn.id in ledger.shown else [turn_text(one.turn)]
-    text = "\n".join([*own_words, quote_file(one.quote)])
-    return replace(one, turn=structs.replace(one.turn, content=text, tool_calls=(), tool_results=(), attachments=()))
+def _quotation(ledger: Ledger, one: RecalledTurn) -> Quotation:
+    """Return what to quote of a turn; of one that is in the prompt already, only what its file says."""
+    return Quotation(one.turn, one.quote, has_words=one.turn.id not in ledger.shown)
+
+
+def _block(ledger: Ledger, chosen: Sequence[RecalledTurn]) -> str:
+    return recalled_block([_quotation(ledger, one) for one in chosen])
 
 
 def _score(one: RecalledTurn) -> RecallScore:
@@ -71,17 +69,17 @@ def _score(one: RecalledTurn) -> RecallScore:
     return {"turn": turn.id, "conversation": turn.conversation, "score": one.score, "parts": one.parts}
 
 
-def _that_fit(inputs: PackInputs, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:
+def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:
     picked = pick(
         [Candidate(one.turn.created.date(), one.standing) for one in wanted],
-        lambda index: inputs.count(quote_turn(wanted[index].turn)) + 1,
+        lambda index: inputs.count(quote_recalled(_quotation(ledger, wanted[index]))) + 1,
         cap - inputs.count(recalled_block([])) - SEPARATOR,
         standing_room=inputs.budget // STANDING_SHARE,
         most=inputs.options.recall_k,
     )
     chosen = [wanted[index] for index in picked]
     # Lines are counted one by one above; joined, they may cost a little more.
-    while chosen and inputs.count(recalled_block([one.turn for one in chosen])) + SEPARATOR > cap:
+    while chosen and inputs.count(_block(ledger, chosen)) + SEPARATOR > cap:
         chosen.pop()
     return chosen
 

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaver.core.identity import canonical_json
-from palaver.model import Attachment, Content, File, Image, Text, ToolResult, Turn
+from palaver.core.quotes import (
+    count_speakers,
+    has_lines,
+    imitates_block,
+    imitates_role,
+    imitates_speaker,
+    mark_speakers,
+    name_of,
+    one_line,
+    quote,
+    quote_all,
+)
+from palaver.model import Attachment, File, Image, Text, ToolResult, Turn
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -29,10 +41,14 @@ OPENING = "(The conversation starts here.)"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The participant for whom the thread is rendered: its own turns are the assistant's, all others are users'."""
+    """The participant for whom the thread is rendered: its own turns are the assistant's, all others are users'.
+
+    `several` says that other people than the owner take part.
+    """
 
     owner: str
     viewer: str | None = None
+    several: bool = False
 
     def role(self, turn: Turn) -> str:
         if self.viewer is None or turn.role in ("tool", "system"):
@@ -40,10 +56,24 @@ class View:
         return "assistant" if turn.actor == self.viewer else "user"
 
     def prefix(self, turn: Turn) -> str:
-        """Return the name of the speaker, where the role does not tell who it is."""
-        if self.role(turn) != "user" or turn.actor in ("user", self.owner) or not turn.actor:
+        """Return the name of the speaker, where the role does not tell who it is.
+
+        The owner is named only where others take part and the text could be read as theirs.
+        """
+        if self.role(turn) != "user" or not turn.actor:
             return ""
-        return f"{turn.actor}: "
+        is_owner = turn.actor in ("user", self.owner)
+        if is_owner and not (self.several and imitates_speaker(turn.text)):
+            return ""
+        return f"{name_of(turn.actor, turn.role)}: "
+
+    def marks(self, turn: Turn) -> bool:
+        """Return whether lines of the turn get marks that its stored count of tokens does not hold."""
+        if turn.role == "system":
+            return False
+        if turn.role == "tool":
+            return any(_imitates(turn, _as_json_text(one.content)) for one in turn.tool_results)
+        return _imitates(turn, turn.text) or (bool(self.prefix(turn)) and has_lines(turn.text))
 
 
 def turn_messages(turn: Turn, view: View, cut: Callable[[str], str] | None = None) -> list[Message]:
@@ -51,16 +81,33 @@ def turn_messages(turn: Turn, view: View, cut: Callable[[str], str] | None = Non
     cut = cut or _unchanged
     if turn.role == "tool":
         return [
-            {"role": "tool", "tool_call_id": one.id, "content": cut(_as_json_text(one.content)), **error_mark(one)}
+            {
+                "role": "tool",
+                "tool_call_id": one.id,
+                "content": _guard(turn, cut(_as_json_text(one.content))),
+                **error_mark(one),
+            }
             for one in turn.tool_results
         ]
-    content = _render_content(turn.content, view.prefix(turn), cut)
+    content = _render_content(turn, view.prefix(turn), cut)
     message: Message = {"role": view.role(turn), "content": _add_files(turn, content) if turn.attachments else content}
     if turn.tool_calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": _as_json_text(call.arguments)} for call in turn.tool_calls
         ]
     return [message]
+
+
+def _imitates(turn: Turn, text: str) -> bool:
+    """Return whether the text of a turn could be read as a block of ours, or as a message of another role."""
+    if turn.role == "system":  # the application's own words
+        return False
+    return imitates_block(text) or (turn.role != "assistant" and imitates_role(text))
+
+
+def _guard(turn: Turn, text: str) -> str:
+    """Mark the lines of a text that could be read as something else."""
+    return quote_all(text) if _imitates(turn, text) else text
 
 
 def error_mark(result: ToolResult) -> dict[str, bool]:
@@ -76,11 +123,11 @@ def _as_json_text(value: object) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) -> MessageContent:
-    if isinstance(content, str):
-        return prefix + cut(content)
+def _render_content(turn: Turn, prefix: str, cut: Callable[[str], str]) -> MessageContent:
+    if isinstance(turn.content, str):
+        return _say(turn, prefix, cut(turn.content))
     parts: list[Part] = []
-    for part in content:
+    for part in turn.content:
         if isinstance(part, Text):
             parts.append({"type": "text", "text": cut(part.text)})
         elif isinstance(part, Image):
@@ -88,8 +135,14 @@ def _render_content(content: Content, prefix: str, cut: Callable[[str], str]) ->
         elif isinstance(part, File):
             parts.append(_file_part(part))
     if all(part["type"] == "text" for part in parts):
-        return prefix + "\n".join(part["text"] for part in parts)
-    return [{"type": "text", "text": prefix}, *parts] if prefix else parts
+        return _say(turn, prefix, "\n".join(part["text"] for part in parts))
+    mark = quote_all if prefix or _imitates(turn, turn.text) else _unchanged
+    marked = [{**part, "text": mark(part["text"])} if part["type"] == "text" else part for part in parts]
+    return [{"type": "text", "text": prefix}, *marked] if prefix else marked
+
+
+def _say(turn: Turn, prefix: str, text: str) -> str:
+    return prefix + quote(text) if prefix else _guard(turn, text)
 
 
 def _file_part(part: File) -> Part:
@@ -126,7 +179,7 @@ def _attached_beside(turn: Turn, kinds: tuple[type[Image] | type[File], ...]) ->
 
 
 def _label(one: Attachment) -> str:
-    return f"[attached: {one.filename} ({one.media_type}, attachment {one.id})]"
+    return f"[attached: {one_line(one.filename)} ({one.media_type}, attachment {one.id})]"
 
 
 def _add_files(turn: Turn, content: MessageContent) -> MessageContent:
@@ -152,13 +205,16 @@ def turn_text(turn: Turn) -> str:
     """Return everything that a turn says as plain text, tool calls and the names of files included."""
     if isinstance(turn.content, str) and not (turn.tool_calls or turn.tool_results or turn.attachments):
         return turn.content  # most turns
-    pieces = [turn.text]
-    pieces += [f"[calls {call.name} {_as_json_text(call.arguments)}]" for call in turn.tool_calls]
-    pieces += [f"[result {_as_json_text(result.content)}]" for result in turn.tool_results]
+    return "\n".join(piece for piece in (turn.text, *turn_labels(turn)) if piece)
+
+
+def turn_labels(turn: Turn) -> list[str]:
+    """Return what a turn holds besides its text, one label each: tool calls, results, files."""
+    labels = [f"[calls {call.name} {_as_json_text(call.arguments)}]" for call in turn.tool_calls]
+    labels += [f"[result {_as_json_text(result.content)}]" for result in turn.tool_results]
     if not isinstance(turn.content, str):
-        pieces += [_name_part(part) for part in turn.content if isinstance(part, Image | File)]
-    pieces += [_label(one) for one in _attached_only(turn)]
-    return "\n".join(piece for piece in pieces if piece)
+        labels += [_name_part(part) for part in turn.content if isinstance(part, Image | File)]
+    return labels + [_label(one) for one in _attached_only(turn)]
 
 
 def _name_part(part: Image | File) -> str:
@@ -176,15 +232,26 @@ def message_text(message: Mapping[str, Any]) -> str:
 
 
 def messages_text(messages: Sequence[Message]) -> str:
-    """Return the context as one string."""
-    return "\n\n".join(f"{message['role']}: {message_text(message)}" for message in messages)
+    """Return the context as one string. A line inside a message that begins like another message is marked."""
+    return "\n\n".join(f"{message['role']}: {_marked_text(message)}" for message in messages)
+
+
+def _marked_text(message: Message) -> str:
+    text = message_text(message)
+    return text if message["role"] == "system" else mark_speakers(text)
+
+
+def text_marks(turn: Turn) -> int:
+    """Return how many lines of a turn `messages_text` marks, or a few more."""
+    results = sum(count_speakers(_as_json_text(one.content)) for one in turn.tool_results)
+    return results + (count_speakers(turn.text) if turn.role != "system" else 0)
 
 
 def part_text(part: Part) -> str:
     """Return a part as text: one that cannot be sent is named."""
     if part["type"] == "text":
         return str(part["text"]) or "[text]"
-    filename = f" {part['filename']}" if part.get("filename") else ""
+    filename = f" {one_line(part['filename'])}" if part.get("filename") else ""
     attachment = f" (attachment {part['attachment']})" if part.get("attachment") else ""
     return f"[{part['type']}{filename}{attachment}]"
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from palaver import model
-from palaver.context.render import turn_text
+from palaver.context.render import name_of, one_line, turn_text
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import counter_of, generation_of
 from palaver.conversations.store import Store
@@ -76,7 +76,10 @@ def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> To
     """Render the best hits that fit the budget."""
 
     def render(pieces: Sequence[schemas.Hit], tokens: int = budget) -> ToolAnswer:
-        lines = [f"[{_format_time(one.when)}] {one.who} ({one.conversation} {one.turn}): {one.text}" for one in pieces]
+        lines = [
+            f"[{_format_time(one.when)}] {name_of(one.who, one.role)} ({one.conversation} {one.turn}): {one.text}"
+            for one in pieces
+        ]
         value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
         return ToolAnswer(quote_lines(lines), value)
 
@@ -120,7 +123,7 @@ async def search_conversations(store: Store, given: schemas.SearchConversations)
 
     def render(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> ToolAnswer:
         lines = [
-            f"{one.title or one.key or ''} ({one.conversation}) [{_format_time(one.when)}] {_attribute(one)}"
+            f"{one_line(one.title or one.key or '')} ({one.conversation}) [{_format_time(one.when)}] {_attribute(one)}"
             for one in some
         ]
         value = schemas.Matches(found=list(some), tokens=tokens, left_out=len(matches) - len(some))
@@ -153,7 +156,7 @@ def _excerpt_around(text: str, words: Sequence[str]) -> str:
 
 
 def _attribute(one: schemas.Match) -> str:
-    return f"{one.who}: {one.text}" if one.who else one.text
+    return f"{name_of(one.who)}: {one.text}" if one.who else one.text
 
 
 async def history(store: Store, given: schemas.History) -> ToolAnswer:
@@ -184,7 +187,7 @@ def build_history_page(
     """Render a page, oldest first. If turns are left out, it says where to continue."""
     shown = list(reversed(newest_first))
     older = shown[0].turn if shown and len(shown) < known else None
-    lines = [f"[{_format_time(one.when)}] {one.who}: {one.text}" for one in shown]
+    lines = [f"[{_format_time(one.when)}] {name_of(one.who, one.role)}: {one.text}" for one in shown]
     lines += [f"(Earlier turns: before={older})"] if older else []
     value = schemas.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
     return ToolAnswer(quote_lines(lines), value)
