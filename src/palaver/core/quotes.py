@@ -21,7 +21,7 @@ _LINE = "(?:^|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
 # Letters and marks that look like those in our own lines. NFKC, which maps full-width forms, leaves them as they are.
 _LOOK_ALIKES = str.maketrans("‹〈⟨˂ᐸ❮❬⟦〔【᚜аеорсухѕіјһԁӏ∶ː꞉", "<<<<<<<[[[<aeopcyxsijhdl:::")
 _OPENER = re.compile("[<＜﹤‹〈\u2329⟨˂ᐸ❮❬᚜]")
-_BRACKET = re.compile("[[［⟦〔【]")
+_BRACKET = re.compile(r"[\[［⟦〔【]")
 _COLON = re.compile("[:：﹕︓∶ː꞉]")
 # Controls, invisible and bidirectional format characters, line and paragraph separators.
 _INVISIBLE = re.compile(
