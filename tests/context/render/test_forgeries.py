@@ -165,7 +165,8 @@ def test_in_summaries_that_a_model_wrote() -> None:
         lines = system.splitlines()
         inside = lines[1 : next(n for n, line in enumerate(lines) if line.startswith("</summaries"))]
         assert all(not line or line.startswith(" ") for line in inside)
-        assert unquote("\n".join(inside)).split() == unquote(text).split()
+        if len(text) < 1_000:  # a longer one is shortened to its share of the budget
+            assert unquote("\n".join(inside)).split() == unquote(text).split()
 
 
 @every_policy
