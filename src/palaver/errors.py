@@ -20,6 +20,8 @@
     │   ├── TurnSuperseded             the turn to replace was replaced already
     │   ├── StreamSealed               the stream was committed, aborted or taken over
     │   ├── StreamMoved                a commit that does not know the whole text
+    │   ├── ConversationBusy           another question is being answered, and a second one is refused
+    │   │   └── QueueTimeout           the answers ahead of a question took too long; the question is stored
     │   └── AlreadyImported            the conversation exists already and differs
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
@@ -200,6 +202,25 @@ class StreamMoved(Conflict):
     def __init__(self, turn: str) -> None:
         self.turn = turn
         super().__init__(f"the stream of turn {turn!r} has moved on: read it again, then commit")
+
+
+class ConversationBusy(Conflict):
+    """Another question of this conversation is being answered, and its settings refuse a second one."""
+
+    def __init__(self, conversation: str, problem: str = "") -> None:
+        self.conversation = conversation
+        super().__init__(
+            problem or "another question of this conversation is being answered; ask again when its answer is there"
+        )
+
+
+class QueueTimeout(ConversationBusy):
+    """A question waited `waited` seconds behind `ahead` others. It is stored: `generate(question=…)` asks it again."""
+
+    def __init__(self, conversation: str, *, waited: float, ahead: int) -> None:
+        self.waited, self.ahead = waited, ahead
+        answers = "1 answer" if ahead == 1 else f"{ahead} answers"
+        super().__init__(conversation, f"waited {waited:g} s, and {answers} must be made first; ask it again later")
 
 
 class AlreadyImported(Conflict):

@@ -57,15 +57,17 @@ class Bound:
     """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
 
     With `is_question`, the turn is the message to answer; otherwise the thread is answered as it was then.
+    `earlier` are turns that were stored later and yet come before it: the answers that a queued question waited for.
     """
 
     turn: Turn
     is_question: bool = True
     steps: frozenset[str] = frozenset()
+    earlier: frozenset[str] = frozenset()
 
     def excludes(self, turn: Turn) -> bool:
         """Return whether a turn came later. Another version at the position of this turn counts as later."""
-        if turn.id == self.turn.id or turn.id in self.steps:
+        if turn.id == self.turn.id or turn.id in self.steps or turn.id in self.earlier:
             return False
         if turn.conversation != self.turn.conversation:
             return turn.created > self.turn.created

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+
+from msgspec import structs
 
 from palaver.context.inputs import Bound
 from palaver.context.options import Options
@@ -86,6 +88,8 @@ def widen(budget: ReadBudget, later: Sequence[Turn]) -> ReadBudget:
 def cut_off(snapshot: ContextSnapshot, bound: Bound, current: Turn | None) -> ContextSnapshot:
     """Remove everything that came after the bound; `current` is the message to answer."""
     kept = tuple(turn for turn in snapshot.tail if not bound.excludes(turn))
+    kept = _answers_behind_questions(kept, bound, current)
+    current = next((turn for turn in kept if current is not None and turn.id == current.id), current)
     gone = frozenset(turn.id for turn in later_turns(snapshot, bound))
     return replace(
         snapshot,
@@ -100,6 +104,41 @@ def cut_off(snapshot: ContextSnapshot, bound: Bound, current: Turn | None) -> Co
         working_memory=_without_notes_of(snapshot.working_memory, gone),
         facts=tuple(fact for fact in snapshot.facts if fact.source_turn not in gone),
     )
+
+
+def _answers_behind_questions(kept: tuple[Turn, ...], bound: Bound, current: Turn | None) -> tuple[Turn, ...]:
+    """Put the answers that a queued question waited for behind their own questions, and so before this one.
+
+    The turns share their positions out in the new order.
+    """
+    if not any(turn.id in bound.earlier for turn in kept):
+        return kept
+    answers = _earlier_answers(kept, bound)
+    others = [turn for turn in kept if turn.id not in bound.earlier]
+    known = {turn.id for turn in others}
+    ordered = [turn for question, found in answers.items() if question not in known for turn in found]
+    if current is not None and current.id in known:
+        at = [turn.id for turn in others].index(current.id)
+        ordered = [*_interleave(others[:at], answers), *ordered, *others[at:]]
+    else:
+        ordered = [*_interleave(others, answers), *ordered]
+    positions = sorted(turn.position for turn in kept)
+    return tuple(structs.replace(turn, position=place) for turn, place in zip(ordered, positions, strict=True))
+
+
+def _earlier_answers(kept: Sequence[Turn], bound: Bound) -> dict[str, list[Turn]]:
+    """Return the answers by the question that they name; the results of tools follow their calls."""
+    answers: dict[str, list[Turn]] = {}
+    named = ""
+    for turn in kept:
+        if turn.id in bound.earlier:
+            named = str(turn.metadata.get("answers", named))
+            answers.setdefault(named, []).append(turn)
+    return answers
+
+
+def _interleave(turns: Sequence[Turn], answers: Mapping[str, Sequence[Turn]]) -> list[Turn]:
+    return [one for turn in turns for one in (turn, *answers.get(turn.id, ()))]
 
 
 def _count_through(snapshot: ContextSnapshot, kept: int) -> int:

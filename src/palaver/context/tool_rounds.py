@@ -55,6 +55,25 @@ def _round(turns: Sequence[Turn], start: int) -> Unit:
     return Unit(tuple(turns[start:end]), whole=is_whole)
 
 
+def earlier_answers(question: Turn, following: Sequence[Turn]) -> frozenset[str]:
+    """Return the ids of those turns after a question that answer earlier ones, with their tool rounds.
+
+    A turn that answers names its question. `following` holds every turn after `question`, so a question that is not
+    among them is an earlier one.
+    """
+    later = {question.id, *(turn.id for turn in following)}
+    found: list[str] = []
+    calls: set[str] = set()
+    for turn in following:
+        named = turn.metadata.get("answers")
+        if turn.role == "assistant" and isinstance(named, str) and named not in later:
+            found.append(turn.id)
+            calls.update(call.id for call in turn.tool_calls)
+        elif turn.role == "tool" and calls.issuperset(result.id for result in turn.tool_results):
+            found.append(turn.id)
+    return frozenset(found)
+
+
 def steps_of(question: Turn, following: Sequence[Turn]) -> frozenset[str]:
     """Return the ids of those turns after a question that are steps of its answer: calls, and their results.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from palaver.conversations.arguments import MAX_READ, optional_turn_id
 from palaver.conversations.handle import Handle
 from palaver.core.validation import clean_limit, optional_name
+from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions, parse_generate_options
 from palaver.generation.run import Generation
@@ -28,6 +29,13 @@ class Answers:
     ) -> AsyncGenerator[GenerateEvent]:
         self.handle.require(READ, WRITE)
         return Generation(thread, self.services, parse_generate_options(message, options)).events()
+
+    async def reserve(self) -> AnswerPlace:
+        """Take the place of an answer whose question is not stored yet. Raises ConversationBusy."""
+        self.handle.require(WRITE)
+        place = AnswerPlace(self.handle.info, self.services)
+        await place.reserve()
+        return place
 
     async def stop(self) -> int:
         self.handle.require(WRITE)

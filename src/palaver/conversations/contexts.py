@@ -9,7 +9,7 @@ from typing import Any
 from palaver.context.builder import ContextBuilder
 from palaver.context.inputs import Bound, Context
 from palaver.context.options import OPTIONS, ContextOptions, Options, parse_options
-from palaver.context.tool_rounds import steps_of
+from palaver.context.tool_rounds import earlier_answers, steps_of
 from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
 from palaver.generation.settings import GenerationContext
@@ -42,7 +42,7 @@ class Contexts:
         if question is not None:
             id = turn_id("turn", question)
             turn = await self.handle.engine.turn(self.handle.scope, self.handle.id, id)
-            bound = Bound(turn=turn, steps=await self.steps_of(turn))
+            bound = await self.bound_to(turn)
         call: dict[str, Any] = {"token_budget": token_budget, **options}
         parsed = parse_options(**self.generation.context_options(self.handle.info, call, agent=options.get("viewer")))
         return await self.build(await self._with_safe_budget(parsed), bound)
@@ -69,8 +69,9 @@ class Contexts:
         ratio = await self.generation.token_ratios.ratio(self.handle.scope, options.model)
         return replace(options, token_budget=max(1, int(options.token_budget / ratio)))
 
-    async def steps_of(self, question: Turn) -> frozenset[str]:
-        """Return the ids of the turns after `question` that are steps of its answer: tool calls and their results."""
+    async def bound_to(self, question: Turn, *, with_earlier: bool = False) -> Bound:
+        """Return the bound of contexts for `question`, with the steps of its answer so far."""
         query = HistoryQuery(limit=MAX_STEPS, after=question.id)
         following = await self.handle.engine.history(self.handle.scope, self.handle.id, query)
-        return steps_of(question, following)
+        earlier = earlier_answers(question, following) if with_earlier else frozenset()
+        return Bound(turn=question, steps=steps_of(question, following), earlier=earlier)

@@ -50,6 +50,7 @@ class ConversationServices:
             meter=parts.meter,
             contexts=self.contexts,
             search=Directory(parts.engine, handle.scope, parts.ids).search,
+            lease=parts.stream_lease,
             redact_content=self.redaction.redact_text,
             redact_record=parts.redact_record,
         )

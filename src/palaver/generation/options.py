@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from palaver.context.options import ContextOptions, SharedContextOptions, parse_options
 from palaver.core.validation import clean_actor
 from palaver.errors import InvalidInput
+from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.provider_thread import Continuity, clean_continuity
 from palaver.generation.tools import Tool, ToolSource
 from palaver.model import Attachment, Turn, warn_renamed
@@ -103,6 +104,7 @@ class GenerateArguments:
     answer_metadata: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
+    place: AnswerPlace | None = None  # reserved by the server, before it stored the question
 
 
 OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name not in ("message", "context"))

@@ -22,8 +22,7 @@ async def close_interrupted_tool_round(thread: Thread, now: datetime) -> Turn | 
 
     Returns the newest turn of the thread.
     """
-    newest = await thread.history(1)
-    latest = newest[0] if newest else None
+    latest = await newest_turn(thread)
     if latest is None or not latest.tool_calls or not is_abandoned(latest, now):
         return latest
     results = [ToolResult(call.id, INTERRUPTED, True) for call in server_calls(latest)]
@@ -32,6 +31,11 @@ async def close_interrupted_tool_round(thread: Thread, now: datetime) -> Turn | 
             "tool", "", tool_results=results, metadata={"interrupted": True}, expected_seq=latest.seq + 1
         )
     return latest
+
+
+async def newest_turn(thread: Thread) -> Turn | None:
+    newest = await thread.history(1)
+    return newest[0] if newest else None
 
 
 async def store_question(thread: Thread, options: GenerateArguments) -> Turn:
@@ -70,11 +74,17 @@ async def read_history(thread: Thread, options: GenerateArguments, question: Tur
     return read_client_history(options.history or (), current=question.text, known=known, most=limit)
 
 
-async def find_bound(contexts: ContextSource, question: Turn | None, latest: Turn | None) -> Bound | None:
-    """Return where the prompts of an answer end: at its question, or at the newest turn when there is none."""
+async def find_bound(
+    contexts: ContextSource, question: Turn | None, latest: Turn | None, *, waited: bool = False
+) -> Bound | None:
+    """Return where the prompts of an answer end: at its question, or at the newest turn when there is none.
+
+    A question that has `waited` comes behind the answers that it waited for.
+    """
     if question is None:
         return None if latest is None else Bound(turn=latest, is_question=False)
     # A question that was stored before, such as a retried one, may have tool rounds already.
     is_new = latest is None or latest.seq <= question.seq
-    steps = frozenset() if is_new else await contexts.steps_of(question)
-    return Bound(turn=question, steps=steps)
+    if is_new and not waited:
+        return Bound(turn=question)
+    return await contexts.bound_to(question, with_earlier=waited)

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 from palaver.context.client_history import ClientHistory
 from palaver.context.inputs import Context
+from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.continuation import continue_thread, remember_response
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted
 from palaver.generation.model_call import ModelCall
@@ -24,6 +25,7 @@ from palaver.generation.question import (
     close_interrupted_tool_round,
     find_bound,
     find_stored_answer,
+    newest_turn,
     read_history,
     store_question,
 )
@@ -77,15 +79,29 @@ class Generation:
                 if key is not None:
                     lock = plan.shared.lock(plan.services.scope.tenant, plan.thread.id, key)
                     await stack.enter_async_context(lock)
-                self._progress.emit(Answered(await self._answer()))
+                place = plan.options.place or AnswerPlace(plan.thread.info, plan.services)
+                stack.push_async_callback(place.leave)
+                turn = await self._answer(place)
+                await (
+                    place.leave()
+                )  # before the caller learns of the answer: the next question must find the place free
+                self._progress.emit(Answered(turn))
         finally:
             self._events.put_nowait(None)
 
-    async def _answer(self) -> Turn:
+    async def _answer(self, place: AnswerPlace) -> Turn:
         plan, progress = self._plan, self._progress
         latest = await close_interrupted_tool_round(plan.thread, plan.services.clock.now())
+        is_new = plan.options.message is not None or plan.options.place is not None
+        if is_new:
+            await place.reserve()
         history = await self._ask_question()
-        progress.bound = await find_bound(plan.services.contexts, progress.question, latest)
+        newest = progress.question or latest
+        await progress.stop.run(place.wait(newest.seq if newest is not None else 0))
+        waited = place.is_queued and (is_new or place.is_behind_others)
+        if waited and progress.question is None:
+            latest = await newest_turn(plan.thread)
+        progress.bound = await find_bound(plan.services.contexts, progress.question, latest, waited=waited)
         if plan.options.idempotency_key is not None and progress.question is not None:
             stored = await find_stored_answer(plan.thread, progress.question)
             if stored is not None:

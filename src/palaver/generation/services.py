@@ -26,4 +26,5 @@ class GenerationServices:
     contexts: ContextSource
     search: ConversationSearch
     redact_content: Callable[[str], str]  # for stored text: a no-op unless the conversation asks for redaction
+    lease: float  # seconds without a sign of life after which an answer's process counts as gone
     redact_record: Callable[[str], str]  # for the request log, which never holds secrets

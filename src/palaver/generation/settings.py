@@ -18,6 +18,7 @@ from palaver.context.settings import (
 from palaver.core.validation import clean_actor, clean_name, clean_text, optional_name
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
+from palaver.memory.settings import Simultaneous, check_simultaneous
 from palaver.model import ConversationInfo
 from palaver.models.registry import OFFLINE, ModelRegistry, Named
 from palaver.models.retry import RetryPolicy
@@ -73,6 +74,8 @@ class GenerateSettings:
     request_bodies: int | None = 1_000  # newest request bodies that are kept per conversation; None: all
     titles: bool = True
     offer_files: bool = True  # offer `read_attachment` where a conversation has files and nobody chose the tools
+    simultaneous: Simultaneous = "parallel"  # for conversations without this setting: parallel, queue or reject
+    queue_timeout: float = 120.0  # seconds that a queued question waits for the answers ahead of it
     context: ContextSettings = field(default_factory=ContextSettings)
 
     def __post_init__(self) -> None:
@@ -85,6 +88,9 @@ class GenerateSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InvalidInput(f"generate.{name}", "must be a whole number, 0 or more")
+        check_simultaneous("generate.simultaneous", self.simultaneous)
+        if not self.queue_timeout > 0:
+            raise InvalidInput("generate.queue_timeout", "must be a number of seconds above 0")
         if not self.tool_timeout > 0:
             raise InvalidInput("generate.tool_timeout", "must be a number of seconds above 0")
 

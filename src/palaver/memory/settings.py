@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from palaver.context.settings import CONTEXT_SETTINGS, ContextSettings, clean_context_settings
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
+
+Simultaneous = Literal["parallel", "queue", "reject"]
+SIMULTANEOUS: tuple[Simultaneous, ...] = get_args(Simultaneous)
 
 
 class CompactionSettings(TypedDict, total=False):
@@ -38,6 +41,8 @@ class ConversationSettings(TypedDict, total=False):
     - `retention`: `full`; `audit-only` keeps hashes of summarised turns; `ephemeral` keeps neither text nor hash.
     - `redact`: remove secrets and personal data before anything is stored.
     - `facts`: extract facts in the background.
+    - `simultaneous`: questions that are asked while another one is being answered: `parallel` answers each at once,
+      `queue` one after the other, `reject` refuses them with ConversationBusy.
     - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
     """
 
@@ -45,6 +50,7 @@ class ConversationSettings(TypedDict, total=False):
     retention: retention.Retention
     redact: bool
     facts: bool
+    simultaneous: Simultaneous
     context: ContextSettings
 
 
@@ -69,7 +75,15 @@ def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None
             )
     compaction.check_settings(settings)
     retention.check_settings(settings)
+    if "simultaneous" in settings:
+        check_simultaneous("settings.simultaneous", settings["simultaneous"])
     clean_context_settings("settings.context", settings.get("context"), is_stored=True)
+
+
+def check_simultaneous(field: str, value: object) -> None:
+    """Refuse a value that is not one of the modes."""
+    if value not in SIMULTANEOUS:
+        raise InvalidInput(field, f"must be one of {', '.join(SIMULTANEOUS)}")
 
 
 def _is_stored(name: str, settings: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
@@ -109,4 +123,6 @@ def _is_setting(name: str, value: object) -> bool:
         return isinstance(value, Mapping) and bool(value.keys() & set(CONTEXT_SETTINGS))
     if name == "retention":
         return value in retention.RETENTIONS
+    if name == "simultaneous":
+        return value in SIMULTANEOUS
     return isinstance(value, bool)

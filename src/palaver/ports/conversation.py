@@ -129,8 +129,11 @@ class ContextSource(Protocol):
 
     async def build(self, options: Options, bound: Bound | None = None) -> Context: ...
 
-    async def steps_of(self, question: Turn) -> frozenset[str]:
-        """Return the ids of the turns after `question` that are steps of its answer: tool calls and their results."""
+    async def bound_to(self, question: Turn, *, with_earlier: bool = False) -> Bound:
+        """Return the bound of contexts for `question`, with the steps of its answer so far.
+
+        With `with_earlier`, the answers to earlier questions that were stored after it come before it.
+        """
         ...
 
 

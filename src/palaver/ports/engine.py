@@ -31,6 +31,7 @@ from palaver.model import (
     TurnMatch,
     UsageLine,
 )
+from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.blobs import Blobs
 from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import (
@@ -119,6 +120,19 @@ class StreamStore(Protocol):
         ...
 
     async def next_lease_end(self) -> datetime | None: ...
+
+
+class AnswerPlaceStore(Protocol):
+    """The order of answers in conversations whose questions are queued or refused while another one is answered."""
+
+    async def take_answer_place(self, scope: Scope, conversation: str, wanted: PlaceRequest, lease: int) -> int:
+        """Take a place, or renew it. Returns how many answers come first; with 0 the answer may be made now.
+
+        A place that is not renewed for `lease` microseconds is free again.
+        """
+        ...
+
+    async def leave_answer_place(self, scope: Scope, conversation: str, place: str) -> None: ...
 
 
 class DeletionStore(Protocol):
@@ -396,6 +410,7 @@ class Engine(
     ConversationStore,
     TurnStore,
     StreamStore,
+    AnswerPlaceStore,
     DeletionStore,
     FileStore,
     LogStore,

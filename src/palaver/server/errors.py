@@ -32,6 +32,8 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.IdempotencyConflict: (409, "idempotency-conflict"),
     errors.TurnSuperseded: (409, "turn-superseded"),
     errors.StreamSealed: (409, "stream-sealed"),
+    errors.ConversationBusy: (409, "conversation-busy"),
+    errors.QueueTimeout: (503, "queue-timeout"),
     errors.PermissionDenied: (403, "permission-denied"),
     errors.VerificationFailed: (500, "verification-failed"),
     errors.MissingExtra: (501, "missing-extra"),
@@ -92,7 +94,7 @@ SLUGS: Mapping[int, str] = {
 }
 # Attributes of an error that are sent to clients. None of them is content.
 SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
-         "conversation", "attachment", "model", "row", "media_type")  # fmt: skip
+         "conversation", "attachment", "model", "row", "media_type", "waited", "ahead")  # fmt: skip
 TYPE = "urn:palaver:problem:"
 
 

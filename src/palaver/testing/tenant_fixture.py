@@ -42,6 +42,7 @@ ARGUMENTS = {
     "actors": "{$owner}",
     "after:bigint": "-1",
     "after:text": "$turn",
+    "alone": "false",
     "agent": "$agent",
     "among": "{$tid}",
     "argument": "1",
@@ -110,6 +111,7 @@ ARGUMENTS = {
     "pieces": """[["x", 1, "'$word':1"]]""",
     "place": "1000",
     "query": "'$word'",
+    "question": "0",
     "ratio": "1.5",
     "records": '[["conversation", {"id": "$conversation", "owner": "$owner", "key": "$key", "participants": "[]",'
     r' "turn_count": 0, "token_count": 0, "next_seq": 0, "next_n": 1, "tip_position": -1, "tip_hash": "\\x00",'

@@ -54,6 +54,7 @@ END $$;
 SELECT create_distributed_table('palaver.conversations', 'tenant', colocate_with => 'none');
 SELECT create_distributed_table('palaver.turns', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.streams', 'tenant', colocate_with => 'palaver.conversations');
+SELECT create_distributed_table('palaver.answer_places', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.attachments', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.file_passages', 'tenant', colocate_with => 'palaver.conversations');
 SELECT create_distributed_table('palaver.doomed_blobs', 'tenant', colocate_with => 'palaver.conversations');

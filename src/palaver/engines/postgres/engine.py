@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from palaver.core.concurrency import run_uncancelled
+from palaver.engines.postgres.answer_places import PostgresAnswerPlaces
 from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.conversations import PostgresConversations
 from palaver.engines.postgres.deletion import PostgresDeletion
@@ -53,6 +54,7 @@ class PostgresEngine(
     PostgresConversations,
     PostgresTurns,
     PostgresStreams,
+    PostgresAnswerPlaces,
     PostgresDeletion,
     PostgresFiles,
     PostgresLog,

@@ -16,8 +16,8 @@ PACKAGE = "palaver.engines.postgres"
 LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a time
 # In the order in which they depend on each other.
 FUNCTIONS = (
-    "core", "checks", "memory_invalidation", "conversations", "turns", "streams", "deletion", "files", "log",
-    "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "grants",
+    "core", "checks", "memory_invalidation", "conversations", "turns", "streams", "answer_places", "deletion", "files",
+    "log", "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 

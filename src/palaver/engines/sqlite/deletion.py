@@ -223,6 +223,7 @@ def delete_all_but_log(conv: OpenConversation, kind: str) -> None:
         Q.doom_blobs,
         Q.drop_attachments,
         Q.drop_streams,
+        Q.drop_places,
         Q.drop_turns,
         Q.drop_participants,
     ):

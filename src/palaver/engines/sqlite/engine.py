@@ -16,6 +16,7 @@ from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import micros, moment
 from palaver.engines.file_passages import split_into_passages
 from palaver.engines.sqlite import (
+    answer_places,
     conversations,
     deletion,
     details,
@@ -59,6 +60,7 @@ from palaver.model import (
     TurnMatch,
     UsageLine,
 )
+from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Signal
 from palaver.ports.jobs import JOB_KINDS, Health, Job
@@ -211,6 +213,12 @@ class SQLiteEngine:
 
     async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
         return await self.writer.submit(lambda tx: streams.abort(tx, scope, conversation, turn, tail))
+
+    async def take_answer_place(self, scope: Scope, conversation: str, wanted: PlaceRequest, lease: int) -> int:
+        return await self.writer.submit(lambda tx: answer_places.take(tx, scope, conversation, wanted, lease))
+
+    async def leave_answer_place(self, scope: Scope, conversation: str, place: str) -> None:
+        await self.writer.submit(lambda tx: answer_places.leave(tx, scope, conversation, place))
 
     async def abort_expired_streams(self) -> int:
         return await self.writer.submit(streams.abort_expired_streams)

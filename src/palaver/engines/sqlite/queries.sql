@@ -973,3 +973,25 @@ LIMIT :limit
 
 -- tenants: list the tenants that have conversations
 SELECT DISTINCT c.tenant FROM conversations c
+
+-- drop_expired_places: remove the places of askers that are gone
+DELETE FROM answer_places WHERE cid = :cid AND (lease_until <= :now OR lease_until > :farthest)
+
+-- answer_place: read the place of one asker
+SELECT seq, stored, started FROM answer_places WHERE cid = :cid AND id = :id
+
+-- places_ahead: count the answers that come before one. A question that is not stored yet may still get a lower number
+SELECT count(*) FROM answer_places WHERE cid = :cid AND id <> :id
+  AND (:alone OR started OR (stored AND (seq, id) < (:seq, :id)) OR (NOT stored AND seq <= :seq))
+
+-- take_place: take a place, or renew it
+INSERT INTO answer_places (cid, id, seq, stored, started, lease_until)
+VALUES (:cid, :id, :seq, :stored, :started, :lease_until)
+ON CONFLICT (cid, id) DO UPDATE SET seq = excluded.seq, stored = max(stored, excluded.stored),
+  started = max(started, excluded.started), lease_until = excluded.lease_until
+
+-- leave_place: remove the place of one asker
+DELETE FROM answer_places WHERE cid = :cid AND id = :id
+
+-- drop_places: remove all places of a conversation
+DELETE FROM answer_places WHERE cid = :cid

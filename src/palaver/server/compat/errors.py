@@ -21,6 +21,8 @@ ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
 # Clients do not know 410, 415 and 422, and would retry 409 and 421.
 STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
 PERMANENT = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
+# OpenAI's own error for a conversation that another request works on; its agents SDK waits and asks again.
+BUSY, LOCKED = http_errors.TYPE + "conversation-busy", "conversation_locked"
 OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("invalid_request_error", "invalid_api_key"),
@@ -63,6 +65,8 @@ def format_error(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, 
     if ANTHROPIC.match(path):
         kind = ANTHROPIC_TYPES.get(status, "api_error")
         return status, {"type": "error", "error": {"type": kind, "message": message}}
+    if details.get("type") == BUSY:
+        field, code = "conversation", LOCKED
     kind, default = OPENAI_TYPES.get(status, ("server_error", None))
     return status, {"error": {"message": message, "type": kind, "param": field, "code": code or default}}
 

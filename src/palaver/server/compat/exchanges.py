@@ -13,11 +13,12 @@ from datetime import timedelta
 
 from palaver.context.render import original_names
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import clock_of
+from palaver.conversations.internals import clock_of, services_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
+from palaver.generation.answer_place import AnswerPlace, simultaneous_of
 from palaver.model import READ, SYSTEM, WRITE, Turn
 from palaver.server.auth import Caller
 from palaver.server.compat.client_history import HistoryWriter, previous_error
@@ -108,8 +109,13 @@ class Exchanges:
             return self._pass_through(ask)
         if again and (tried := await self.find_first_attempt(talk, mark)):
             return await self.resume(ask, talk, tried)
-        input, plan = await HistoryWriter(self.store, self.services.history_locks).store_history(ask, talk, mark)
-        return await self._answer(ask, talk, input, plan.unknown)
+        place = await services_of(talk).answers.reserve()
+        try:
+            input, plan = await HistoryWriter(self.store, self.services.history_locks).store_history(ask, talk, mark)
+            return await self._answer(ask, talk, input, plan.unknown, place)
+        except BaseException:
+            await place.leave()
+            raise
 
     def _check_rights(self, ask: ClientRequest, is_named: bool) -> None:
         """Refuse before anything is stored: an answer needs the rights to read and to write."""
@@ -147,14 +153,22 @@ class Exchanges:
 
     def _exchange(self, ask: ClientRequest, talk: Conversation, input: Turn, answer: Answer | None = None) -> Exchange:
         created = int(input.created.timestamp())
-        seconds = self.services.start_seconds
+        settings = self.services.generate_settings
+        queued = simultaneous_of(talk.info, settings.simultaneous) == "queue"
+        seconds = self.services.start_seconds + (settings.queue_timeout if queued else 0)
         return Exchange(exchange_id(talk.id, input.id), ask, created, talk, input, answer, seconds)
 
     async def _answer(
-        self, ask: ClientRequest, talk: Conversation, input: Turn, unknown: Sequence[ClientMessage] = ()
+        self,
+        ask: ClientRequest,
+        talk: Conversation,
+        input: Turn,
+        unknown: Sequence[ClientMessage] = (),
+        place: AnswerPlace | None = None,
     ) -> Exchange:
         question = input if input.role == "user" else await _find_question(talk, input)
-        answer = self.services.answers.start(talk, None, self._options(ask, talk, question, input, unknown))
+        options = self._options(ask, talk, question, input, unknown)
+        answer = await self.services.answers.start(talk, None, options, place)
         return self._exchange(ask, talk, input, answer)
 
     async def _answer_again(self, exchange: Exchange) -> Answer:

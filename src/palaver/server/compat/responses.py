@@ -71,6 +71,8 @@ async def open_exchange(
     exchange = await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)
     if waits:
         await exchange.wait_for_output(services.settings.heartbeat)
+    elif exchange.answer is not None:
+        exchange.answer.is_background = True
     return exchange
 
 

@@ -9,21 +9,26 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppr
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import services_of
 from palaver.errors import PalaverError, StoreClosed
+from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.model import Content, Turn
 from palaver.models.response_accumulator import STOPPED
 from palaver.server.live.channel import ChannelHub, Closed
 from palaver.server.ops.metrics import Metrics
 
+RETURN_SECONDS = 5.0  # in which a listener may return to an answer that waits for others, before it is cancelled
 STOP_SECONDS = 2.0  # for a stopped answer to store its end
 
 
 class Answer:
     """One answer: its events so far, for any number of listeners."""
 
-    def __init__(self, talk: Conversation | None) -> None:
+    def __init__(self, talk: Conversation | None, place: AnswerPlace | None = None) -> None:
         self.talk = talk  # None: the answer is not stored
+        self._place = place
+        self.is_background = False  # nobody needs to listen to it
         self.events: list[GenerateEvent] = []
         self.task: asyncio.Task[None] | None = None
         self.began = time.monotonic()
@@ -69,6 +74,17 @@ class Answer:
                 await news.wait()
         finally:
             self._news.discard(news)
+            if self._is_unwanted():
+                asyncio.get_running_loop().call_later(RETURN_SECONDS, self._cancel_if_unwanted)
+
+    def _is_unwanted(self) -> bool:
+        """Return whether it still waits for other answers, and nobody listens to it."""
+        is_waiting = self._place is not None and self._place.is_waiting
+        return is_waiting and not self._news and not self.is_background
+
+    def _cancel_if_unwanted(self) -> None:
+        if self._is_unwanted() and self.task is not None:
+            self.task.cancel()
 
     async def turn(self) -> Turn:
         async for event in self.listen():
@@ -88,10 +104,22 @@ class Answers:
     def count(self) -> int:
         return len(self._running)
 
-    def start(self, talk: Conversation, message: Content | None, options: dict[str, Any]) -> Answer:
-        """Start an answer. Invalid options raise here."""
-        events = talk.generate_stream(message, **options)
-        return self._start_task(Answer(talk), events)
+    async def start(
+        self, talk: Conversation, message: Content | None, options: dict[str, Any], place: AnswerPlace | None = None
+    ) -> Answer:
+        """Start an answer. Invalid options raise here, and so does ConversationBusy, before anything is stored.
+
+        With an idempotency key the place is taken later: a repeated request must get the first one's answer.
+        """
+        if place is None and "idempotency_key" not in options:
+            place = await services_of(talk).answers.reserve()
+        try:
+            events = talk.generate_stream(message, **{**options, "place": place})
+        except BaseException:
+            if place is not None:
+                await place.leave()
+            raise
+        return self._start_task(Answer(talk, place), events)
 
     def relay(self, events: AsyncGenerator[GenerateEvent]) -> Answer:
         """Run an answer that is not stored. It continues even if its listener disconnects."""

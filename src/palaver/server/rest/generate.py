@@ -57,7 +57,7 @@ async def generate(
         options["idempotency_key"] = idempotency_key
     if "attachments" in options:
         options["attachments"] = await find_attachments(talk, options["attachments"], body.replaces)
-    return await _answer_reply(request, services, talk, body, services.answers.start(talk, message, options))
+    return await _answer_reply(request, services, talk, body, await services.answers.start(talk, message, options))
 
 
 async def regenerate(
@@ -74,7 +74,7 @@ async def regenerate(
     options = _options(services, store, talk, body)
     options |= {"replaces": question, "actor": question.actor, "metadata": question.metadata or None}
     message, options["attachments"] = await copy_content(talk, question.content, question.attachments)
-    answer = services.answers.start(talk, message, options)
+    answer = await services.answers.start(talk, message, options)
     return await _answer_reply(request, services, talk, body, answer)
 
 

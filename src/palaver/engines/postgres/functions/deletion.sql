@@ -246,6 +246,7 @@ BEGIN
   PERFORM doom(c.tenant, c.cid, NULL);
   DELETE FROM passages o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM streams o WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  DELETE FROM answer_places o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   PERFORM unquote(c.cid);
   c.updated := tick(me, c);
