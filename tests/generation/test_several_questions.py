@@ -160,3 +160,42 @@ async def test_a_chain_goes_on_only_where_the_provider_has_heard_everything(
         assert {f"question-{n}" for n in (0, 1, 2, 3, 9)} <= set(QUESTION.findall(str(last)))
         await talk.generate("question-10")
         assert "previous_response_id" in provider.bodies[-1], "nobody spoke in between"
+
+
+@pytest.mark.costly
+async def test_a_question_far_back_has_the_turns_before_it(opened: Opener) -> None:
+    """More than ten thousand turns follow it: what is read stays bounded, and is what came before the question."""
+    async with opened() as store:
+        talk = await store.conversation("k", settings={"compaction": {"strategy": "never"}})
+        await talk.append_many({"role": "user", "content": f"Early line {n}."} for n in range(300))
+        question = await talk.append("user", "Where does the zebra live?")
+        calls = {"role": "assistant", "tool_calls": [ToolCall("c", "look", {})], "metadata": {"answers": question.id}}
+        await talk.append_many([calls, {"role": "tool", "tool_results": [{"id": "c", "content": "In Berlin."}]}])
+        for first in range(0, 11_000, 1_000):
+            await talk.append_many({"role": "user", "content": f"Late line {n}."} for n in range(first, first + 1_000))
+        for budget in ({"token_budget": 2_000}, {"char_budget": 8_000}):
+            context = await talk.build_context(question=question, semantic_recall=False, **budget)
+            assert "Late" not in context.text
+            assert "Early line 299." in context.text
+            assert context.explanation.turns_verbatim > 50
+            assert context.explanation.turns_total == 303
+            assert [one["role"] for one in context.messages[-3:]] == ["user", "assistant", "tool"]
+            assert context.messages[-3]["content"] == "Where does the zebra live?"
+
+
+async def test_notes_and_facts_of_later_turns_are_not_in_a_context_far_back(opened: Opener) -> None:
+    async with opened() as store:
+        talk = await store.conversation("k", settings={"facts": True})
+        await talk.append("user", "I live in Berlin. Our goal is a zebra in Berlin.")
+        question = await talk.append("user", "Where do I live?")
+        for n in range(120):
+            await talk.append("user", FILLER.format(n=n))
+        await talk.append("user", "I live in Rome. Our goal is a zebra in Rome. From now on always say Rome.")
+        for n in range(120):
+            await talk.append("user", FILLER.format(n=n))
+        await store.settle()
+        await talk.extract_facts()
+        context = await talk.build_context(600, question=question)
+        assert "Rome" not in context.text
+        assert "Something else" not in context.text
+        assert "Berlin" in context.text

@@ -15,14 +15,17 @@ from palaver.context.options import Options
 from palaver.context.pack import pack_context
 from palaver.context.prefix import fingerprint, identical_prefix
 from palaver.context.snapshot import (
+    at_bound,
     count_turns,
     cut_off,
+    is_far_back,
     is_whole,
     later_turns,
     memory_lines,
     newest_message,
     read_budget,
     tokens_before,
+    turn_size,
     widen,
 )
 from palaver.core.bounded_dict import BoundedDict
@@ -37,6 +40,7 @@ from palaver.ports.conversation import FileTexts
 from palaver.ports.engine import Engine
 from palaver.ports.memory import ContextSnapshot, ReadBudget
 from palaver.ports.models import Counter
+from palaver.ports.queries import HistoryQuery
 from palaver.ports.recall import RecallScope
 from palaver.recall.passages import passage_ends, rank_passages
 from palaver.recall.service import RecallService
@@ -47,6 +51,7 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
 
 CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
 STANDING = 20  # standing instructions that it offers in addition
+PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
 
@@ -203,12 +208,32 @@ class ContextBuilder:
         snapshot = await self.engine.context_snapshot(scope, conversation, budget)
         if bound is None:
             return snapshot
+        if is_far_back(snapshot, bound):
+            snapshot = await self._read_back_there(scope, conversation, budget, snapshot, bound)
         later, known = later_turns(snapshot, bound), 0
         while len(later) > known and not is_whole(snapshot):  # later turns took the room of earlier ones
             known = len(later)
             snapshot = await self.engine.context_snapshot(scope, conversation, widen(budget, later))
             later = later_turns(snapshot, bound)
         return cut_off(snapshot, bound, await self._find_current(scope, conversation, budget.viewer, snapshot, bound))
+
+    async def _read_back_there(
+        self, scope: Scope, conversation: str, budget: ReadBudget, snapshot: ContextSnapshot, bound: Bound
+    ) -> ContextSnapshot:
+        """Read the turns up to the bound, page by page, in place of those at the end of the thread."""
+        size = turn_size(in_characters=budget.in_characters)
+        found: list[Turn] = []
+        left, cursor, is_more = budget.budget, bound.turn.id, True
+        while is_more and left >= 0 and len(found) < MOST_BACK:
+            page = await self.engine.history(scope, conversation, HistoryQuery(limit=PAGE, before=cursor))
+            for turn in reversed(page):
+                found.append(turn)
+                left -= size(turn)
+            is_more = len(page) == PAGE
+            cursor = page[0].id if page else cursor
+        query = HistoryQuery(limit=PAGE, after=bound.turn.id)
+        following = await self.engine.history(scope, conversation, query)
+        return at_bound(snapshot, bound, found[::-1], following)
 
     async def _find_current(
         self, scope: Scope, conversation: str, viewer: str | None, snapshot: ContextSnapshot, bound: Bound

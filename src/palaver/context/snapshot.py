@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -11,6 +11,7 @@ from msgspec import structs
 from palaver.context.inputs import Bound
 from palaver.context.options import Options
 from palaver.context.pack import WITHOUT_RECALL, covering_summaries
+from palaver.core.identity import stamped_seq
 from palaver.memory import working_memory
 from palaver.memory.retention import retention_of
 from palaver.model import Turn
@@ -76,6 +77,60 @@ def is_whole(snapshot: ContextSnapshot) -> bool:
 def tokens_before(snapshot: ContextSnapshot) -> int:
     """Return the tokens of the thread before the first turn that was read."""
     return max(0, snapshot.info.token_count - sum(turn.token_count for turn in snapshot.tail))
+
+
+def is_far_back(snapshot: ContextSnapshot, bound: Bound) -> bool:
+    """Return whether every turn that was read came after the bound, so that none before it is known."""
+    return not is_whole(snapshot) and bool(snapshot.tail) and snapshot.tail[0].position > bound.turn.position
+
+
+def turn_size(*, in_characters: bool) -> Callable[[Turn], int]:
+    """Return what counts the size of a turn, as engines do when they read up to a budget."""
+    return _characters if in_characters else _tokens
+
+
+def _characters(turn: Turn) -> int:
+    return 1 + len(turn.text)
+
+
+def _tokens(turn: Turn) -> int:
+    return 1 + turn.token_count
+
+
+def at_bound(
+    snapshot: ContextSnapshot, bound: Bound, before: Sequence[Turn], following: Sequence[Turn]
+) -> ContextSnapshot:
+    """Return the snapshot as it was at a bound far back: with the turns before it, and what was made from them."""
+    own = [bound.turn] if bound.turn.active else []
+    own += [turn for turn in following if not bound.excludes(turn)]
+    tail = tuple(turn for turn in (*before, *own) if turn.status == "complete")
+    count = min(snapshot.info.turn_count, bound.turn.position + len(own))
+    # Nothing has counted the tokens of the thread up to here: the turns that were read stand for the others.
+    tokens = sum(turn.token_count for turn in tail) * max(count, len(tail)) // max(1, len(tail))
+    return replace(
+        snapshot,
+        info=replace(snapshot.info, turn_count=count, token_count=tokens),
+        tail=tail,
+        summaries=tuple(one for one in snapshot.summaries if one.through_seq <= bound.turn.position),
+        working_memory=_without_later_notes(snapshot.working_memory, bound),
+        facts=tuple(fact for fact in snapshot.facts if not _is_later(fact.source_turn, bound)),
+    )
+
+
+def _is_later(turn: str | None, bound: Bound) -> bool:
+    """Return whether a turn of this id was stored after the bound. Ids end in the sequence number."""
+    seq = None if turn is None else stamped_seq(turn)
+    return seq is not None and seq > bound.turn.seq
+
+
+def _without_later_notes(memory: str | None, bound: Bound) -> str | None:
+    if memory is None:
+        return None
+    notes = working_memory.from_json(memory)
+    later = frozenset(id for id in working_memory.turns_of(notes) if _is_later(id, bound))
+    # Its summary may hold words of any turn that was read for it.
+    kept = working_memory.to_json(replace(notes, summary="")) if notes.through_seq > bound.turn.position else memory
+    return _without_notes_of(kept, later)
 
 
 def widen(budget: ReadBudget, later: Sequence[Turn]) -> ReadBudget:

@@ -12,6 +12,7 @@ from palaver.context.options import OPTIONS, ContextOptions, Options, parse_opti
 from palaver.context.tool_rounds import earlier_answers, steps_of
 from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
+from palaver.errors import InvalidInput
 from palaver.generation.settings import GenerationContext
 from palaver.model import READ, Turn
 from palaver.ports.conversation import FileTexts
@@ -40,6 +41,8 @@ class Contexts:
         check_keywords(options, OPTIONS, "an option of build_context")
         bound = None
         if question is not None:
+            if options.get("message") is not None:
+                raise InvalidInput("question", "is a stored message: pass either that or a new message")
             id = turn_id("turn", question)
             turn = await self.handle.engine.turn(self.handle.scope, self.handle.id, id)
             bound = await self.bound_to(turn)

@@ -338,6 +338,12 @@ def drop(memory: WorkingMemory, list_name: str, index: int) -> WorkingMemory:
     return _with(memory, list_name, notes)
 
 
+def turns_of(memory: WorkingMemory) -> frozenset[str]:
+    """Return the ids of the turns that notes came from."""
+    notes = (note for name in MEMORY_LISTS for note in getattr(memory, name))
+    return frozenset(note.turn for note in notes if note.turn is not None)
+
+
 def without_turn(memory: WorkingMemory, turn_id: str) -> WorkingMemory:
     """Drop every note from a forgotten turn, and the summary, which may contain its text."""
     for name in MEMORY_LISTS:

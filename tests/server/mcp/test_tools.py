@@ -175,6 +175,13 @@ async def test_a_context_is_inside_its_budget_and_one_too_small_says_how_much_it
     assert "budget" in await refusal(client, "build_context", conversation="a", token_budget=1)
 
 
+async def test_a_context_may_be_for_an_earlier_question(client: Calls) -> None:
+    asked = await call(client, "append", conversation="a", role="user", text="Where is the zebra?")
+    await call(client, "append", conversation="a", role="user", text="And the giraffe?")
+    built = await call(client, "build_context", conversation="a", question=asked["turn"])
+    assert [one["content"] for one in built["messages"]] == ["Where is the zebra?"]
+
+
 async def test_summaries_are_written_and_no_turn_is_lost(client: Calls) -> None:
     for n in range(12):
         await call(client, "append", conversation="a", role="user", text=f"We decided to buy {n} boats. " * 20)

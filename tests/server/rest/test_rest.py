@@ -446,3 +446,13 @@ def test_summaries_through_a_turn_and_a_policy_of_one_call(client: httpx.Client,
         assert client.post(f"{talk}/{path}", json={"through": "no such turn"}).status_code == 404
     refused = client.post(f"{talk}/compact", json={"policy": {"triggerTurns": 10}})
     assert (refused.status_code, refused.json()["field"]) == (422, "policy.triggerTurns")
+
+
+def test_a_context_may_be_for_an_earlier_question(client: httpx.Client, talk: str) -> None:
+    asked = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "Where is the zebra?"}))
+    ok(client.post(f"{talk}/turns", json={"role": "user", "content": "And the giraffe?"}))
+    context = ok(client.post(f"{talk}/context", json={"question": asked["id"]}))
+    assert [one["content"] for one in context["messages"]] == ["Where is the zebra?"]
+    assert client.post(f"{talk}/context", json={"question": "0" * 26}).status_code == 404
+    both = client.post(f"{talk}/context", json={"question": asked["id"], "message": "x"})
+    assert (both.status_code, both.json()["field"]) == (422, "question")

@@ -91,6 +91,9 @@ class BuildContext(Arguments):
         None, max_length=100_000, description="The query for recall; default: the latest question."
     )
     message: str | None = Field(None, max_length=5_000_000, description="A new message that is not stored yet.")
+    question: Name | None = Field(
+        None, description="The id of a stored message to answer, instead of the latest one: nothing later is shown."
+    )
 
 
 class OfConversation(Arguments):

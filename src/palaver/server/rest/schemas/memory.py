@@ -74,6 +74,7 @@ class ContextQuery(ContextOptions):
     model_config = ConfigDict(**examples({"token_budget": 4000, "query": "What can I eat?"}), extra="forbid")
     query: str | None = None
     message: Content | None = None
+    question: Name | None = Field(None, description="The id of a stored message to answer; nothing later is shown.")
     viewer: Name | None = None
     filter_participants: list[Name] | None = None
     preview: bool = Field(False, description="Read only: do not schedule compaction, whatever the budget.")
