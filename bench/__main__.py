@@ -64,6 +64,11 @@ def main() -> None:
 
         recall.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["spending"]:  # a table of its own, without a baseline
+        from bench import spending
+
+        spending.main(sys.argv[2:])
+        return
     chosen = arguments()
     RESULTS.mkdir(exist_ok=True)
     # The files to measure are made beside the results: /tmp is often memory, where an fsync costs nothing.

@@ -273,7 +273,7 @@ def _slide(turns: Sequence[palaver.Turn]) -> list[dict[str, Any]]:
 
 
 def _mean(prompts: Sequence[list[dict[str, Any]]], count: BpeCounter) -> float:
-    shares = [_cached_share(old, new, count) for old, new in pairwise(prompts)]
+    shares = [cached_share(old, new, count) for old, new in pairwise(prompts)]
     return statistics.mean(shares)
 
 
@@ -283,11 +283,11 @@ def _mean_ahead(contexts: Sequence[palaver.Context], count: BpeCounter) -> float
     for old, new in pairwise(contexts):
         ahead = new.messages[: max(0, new.stable - 2)]
         if ahead:
-            shares.append(_cached_share(old.messages[: old.stable], ahead, count))
+            shares.append(cached_share(old.messages[: old.stable], ahead, count))
     return statistics.mean(shares) if shares else 0.0
 
 
-def _cached_share(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]], count: BpeCounter) -> float:
+def cached_share(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]], count: BpeCounter) -> float:
     """The share of the prompt's tokens that are the same, from its start, as in the prompt before.
 
     A provider's cache goes by tokens: the beginning of the first message that differs counts as well.

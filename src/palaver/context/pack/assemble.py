@@ -14,7 +14,14 @@ from palaver.context.costs import LEAST_TEXT, Costs, Count
 from palaver.context.explain import Explanation, Omission
 from palaver.context.inputs import Context, Material
 from palaver.context.options import Options
-from palaver.context.pack.budget import WindowShare, added_budget, recall_share, summaries_share, window_share
+from palaver.context.pack.budget import (
+    WindowShare,
+    added_budget,
+    few_turns_share,
+    recall_share,
+    summaries_share,
+    window_share,
+)
 from palaver.context.pack.coverage import mark_summarised, measure, tokens_to_keep
 from palaver.context.pack.ledger import Ledger, PackInputs
 from palaver.context.pack.memory import add_memory
@@ -107,7 +114,7 @@ def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit])
     """Keep a few recent turns, and give recall all that is left; the window gets what recall cannot use."""
     policy = inputs.options.policy
     memory, ledger = add_memory(inputs, ledger, inputs.share(policy.memory))
-    few = WindowShare.of(min(ledger.left - summaries_share(inputs), inputs.share(policy.recent)))
+    few = WindowShare.of(min(ledger.left - summaries_share(inputs), few_turns_share(inputs)))
     parts, packed = _fill_around_recall(inputs, ledger, past, few, policy.recent_turns)
     if packed.left > LEAST_TEXT and _quotes_everything(inputs, packed):
         more = WindowShare.of(ledger.left - summaries_share(inputs) - packed.spent_on("recalled"))

@@ -9,6 +9,7 @@ from palaver.context.pack.ledger import Ledger, PackInputs
 NOTE_COST = 26  # tokens of the note on omissions
 SHORT_SUMMARY = 140  # tokens: in a small budget the summaries may take this much instead of their share,
 SHORTEST_SUMMARY = 100  # or a tenth of the budget if that is less, or this much, but never more than a quarter
+FEW_TURNS = 120  # tokens of recent turns, where recall comes first
 STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
 STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
 WITHOUT_RECALL = (0.6, 0.9)  # the least and the most that the window holds when nothing is recalled
@@ -39,6 +40,12 @@ def recall_share(inputs: PackInputs, ledger: Ledger) -> int:
     if not inputs.options.wants_recall:
         return 0
     return int((inputs.budget - ledger.spent_on("instructions")) * inputs.options.policy.recall)
+
+
+def few_turns_share(inputs: PackInputs) -> int:
+    """Return the share of the window where recall comes first; in a small budget enough for a few short turns."""
+    unit = 1 if inputs.options.char_budget is None else CHARACTERS
+    return max(inputs.share(inputs.options.policy.recent), min(FEW_TURNS * unit, inputs.budget // 8))
 
 
 def summaries_share(inputs: PackInputs) -> int:
