@@ -36,6 +36,16 @@ def test_explain_shows_each_block_its_cost_and_what_was_left_out(ok, talk):
     assert "Recall: by words" in shown
 
 
+def test_explain_lists_the_files_of_the_message(ok, store):
+    talk = store.conversation("support/42")
+    file = talk.attach(b"The gate opens at nine.", filename="note.txt")
+    talk.append("user", "Summarise this.", attachments=[file])
+    shown = ok("explain", "support/42", "--budget", "400")
+    line = next(line for line in shown.splitlines() if line.startswith("note.txt"))
+    assert "in full" in line
+    assert "its whole text" in line
+
+
 def test_explain_quotes_the_recalled_turns_with_their_scores(ok, talk):
     shown = ok("explain", "support/42", "--budget", "400").splitlines()
     place = shown.index("    I'm allergic to peanuts.")

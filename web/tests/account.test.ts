@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Block, Explanation, Json, ModelRequest } from "../src/api/types";
-import { figuresOf, marksOf, money, seconds, spanOf, wordsOf } from "../src/inspector/account";
+import { figuresOf, filesOf, marksOf, money, seconds, spanOf, wordsOf } from "../src/inspector/account";
 
 const block = (kind: string, tokens: number): Block =>
   ({ kind, tokens, reason: "", turn_ids: [], from_seq: null, through_seq: null, scores: [] });
@@ -76,4 +76,21 @@ describe("an account", () => {
     expect(spanOf(4, 5)).toBe("turn 5");
     expect(spanOf(null, null)).toBe("");
   });
+});
+
+describe("files of the message", () => {
+  const explanation = { unit: "tokens", blocks: [] } as unknown as Explanation;
+
+  it("are listed with their state, the reason and the cost", () => {
+    const files: Explanation["files"] = [
+      { name: "lease.txt", attachment: "1", state: "in full", reason: "its whole text", tokens: 1_071 },
+      { name: "x.zip", attachment: "2", state: "not sent", reason: "no text found", tokens: 0 },
+    ];
+    expect(filesOf({ ...explanation, files })).toEqual([
+      { id: "1", name: "lease.txt", about: "in full: its whole text (1,071 tokens)" },
+      { id: "2", name: "x.zip", about: "not sent: no text found" },
+    ]);
+  });
+
+  it("are none in the records of earlier versions", () => expect(filesOf(explanation)).toEqual([]));
 });

@@ -18,7 +18,7 @@ from palaver.errors import TurnGone, TurnNotFound
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from palaver.context.explain import Block, Explanation, Omission
+    from palaver.context.explain import Block, ContextFile, Explanation, Omission
     from palaver.context.inputs import Context
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
@@ -131,6 +131,9 @@ def show_explanation(
     if explanation.left_out:
         say("")
         table(("left out", "span", "why"), [_omission_row(one) for one in explanation.left_out], wide="why")
+    if explanation.files:
+        say("")
+        table(("file", "state", unit, "why"), [_file_row(one) for one in explanation.files], wide="why")
     say("", f"{_verbatim(explanation)}.", f"Recall: {explanation.recall}.")
     if explanation.identical_prefix is not None:
         say(f"Identical prefix: {explanation.identical_prefix:.0%} of the prompt {prefix}.")
@@ -164,6 +167,10 @@ def _legend(explanation: Explanation) -> Text:
 def _block_row(block: Block) -> list[str]:
     turns = str(len(block.turn_ids) or "")
     return [block.kind, f"{block.tokens:,}", turns, _span(block.from_seq, block.through_seq), block.reason]
+
+
+def _file_row(one: ContextFile) -> list[str]:
+    return [one.name, one.state, f"{one.tokens:,}", one.reason]
 
 
 def _omission_row(one: Omission) -> list[str]:

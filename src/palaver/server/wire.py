@@ -130,5 +130,6 @@ def explanation_summary(explanation: Explanation | Mapping[str, Any] | None) -> 
     return {
         **{name: full[name] for name in kept},
         "blocks": blocks,
+        "files": full.get("files", []),  # none in a record of an earlier version
         "left_out": sum(o["turns"] for o in full["left_out"]),
     }

@@ -395,6 +395,22 @@ def test_an_image_is_kept_as_a_file_and_recognised_by_its_bytes(
     assert len(rest) == 3
 
 
+@on_each_engine
+def test_a_file_is_read_and_recognised_by_its_bytes(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    data = f"data:text/plain;base64,{base64.b64encode(b'The lease ends in March.').decode()}"
+    document = {"type": "file", "file": {"filename": "lease.txt", "file_data": data}}
+    history: list[Any] = [user([{"type": "text", "text": "Summarise this."}, document])]
+    gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound("file"))
+    sent = provider.bodies[-1]
+    assert "The lease ends in March." in json.dumps(sent["messages"][-1])
+    assert [one["function"]["name"] for one in sent["tools"]] == ["read_attachment"]
+    history += [bot("Yes."), user("Sure?")]
+    gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound("file"))
+    assert len(turns_of(server, "file", include_superseded=True)) == 4
+
+
 # ---- errors --------------------------------------------------------------------------------------------------------
 
 

@@ -191,6 +191,24 @@ def assert_is_copy(client: httpx.Client, talk: str, turn: dict[str, Any], file: 
     assert client.get(f"{talk}/attachments/{copy['id']}/content").content == PNG
 
 
+def test_a_question_is_sent_with_what_its_file_says(settings: Callable[..., ServerSettings]) -> None:
+    with LoopbackProvider() as provider:
+        models = {"model": "chat", "models": provider.models(), "generate": {"titles": False}}
+        with running(settings(**models)) as server, server.client() as client:
+            talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
+            file = upload(client, talk, b"The lease ends in March.", "lease.txt")
+            archive = upload(client, talk, zipped({"a": b"b"}), "x.zip")
+            body = {"message": "Summarise this file for me.", "attachments": [file["id"], archive["id"]]}
+            answer = ok(client.post(f"{talk}/generate", json=body))
+            sent = provider.bodies[-1]
+            assert "The lease ends in March." in sent["messages"][-1]["content"]
+            assert [one["function"]["name"] for one in sent["tools"]] == ["read_attachment"]
+            states = {"lease.txt": ("in full", "its whole text"), "x.zip": ("not sent", "no text found")}
+            context = ok(client.post(f"{talk}/context", json={"preview": True}))
+            for explanation in (answer["explanation"], context["explanation"]):
+                assert {one["name"]: (one["state"], one["reason"]) for one in explanation["files"]} == states
+
+
 def test_a_file_is_put_to_its_own_address_and_then_completed(guarded: Running) -> None:
     with guarded.client(guarded.key()) as client, guarded.client() as nobody:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"

@@ -141,8 +141,19 @@ export interface Block {
   [name: string]: Json;
 }
 
+/** A file of the message to answer: whether the model gets it, and why or why not. */
+export interface ContextFile {
+  name: string;
+  attachment: string;
+  state: "in full" | "in part" | "not sent";
+  reason: string;
+  tokens: number;
+}
+
 export interface Explanation {
   blocks: Block[];
+  /** Missing in records of earlier versions. */
+  files?: ContextFile[];
   budget: number;
   tokens: number;
   unit: string;

@@ -32,6 +32,21 @@ export function spanOf(from: number | null, through: number | null): string {
   return through - from > 1 ? `turns ${count(from + 1)}–${count(through)}` : `turn ${count(from + 1)}`;
 }
 
+// ---- files
+
+export interface FileLine {
+  id: string;
+  name: string;
+  about: string;
+}
+
+/** One line per file of the message: in full, in part or not sent, why, and what it costs. */
+export function filesOf({ files = [], unit }: Explanation): FileLine[] {
+  return files.map(({ attachment, name, state, reason, tokens }) => ({
+    id: attachment, name, about: `${state}: ${reason}${tokens > 0 ? ` (${count(tokens)} ${unit})` : ""}`,
+  }));
+}
+
 // ---- the text of a block
 
 const TAGS: { [kind: string]: string } = { memory: "memory", summaries: "summary", recalled: "recalled" };

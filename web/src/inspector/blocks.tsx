@@ -5,7 +5,7 @@ import type { Block, Explanation, Json } from "../api/types";
 import { Scores } from "../memory/scores";
 import { Turns } from "../memory/turns";
 import { Icon } from "../shell/icons";
-import { count, counted, KINDS, marksOf, nameOf, percent, scoresOf, slugOf, spanOf, wordsOf } from "./account";
+import { count, counted, type FileLine, filesOf, KINDS, marksOf, nameOf, percent, scoresOf, slugOf, spanOf, wordsOf } from "./account";
 
 export interface AccountProps {
   explanation: Explanation;
@@ -27,6 +27,7 @@ export function Account(props: AccountProps) {
         {explanation.blocks.map((block, at) => <li key={at}><OneBlock {...props} block={block} /></li>)}
         <Marks tokens={marksOf(explanation)} />
       </ul>
+      <Files files={filesOf(explanation)} />
       <LeftOut explanation={explanation} />
       {explanation.notes.map((note) => <p key={note} className="hint">{note}</p>)}
     </>
@@ -92,6 +93,18 @@ function Marks({ tokens }: { tokens: number }) {
       <span className="block-name">Marks between messages</span>
       <span className="figure">{count(tokens)}</span>
     </li>
+  );
+}
+
+function Files({ files }: { files: FileLine[] }) {
+  if (files.length === 0) return null;
+  return (
+    <section aria-labelledby="prompt-files">
+      <h3 id="prompt-files">Files of the message</h3>
+      <ul className="left-out">
+        {files.map((file) => <li key={file.id}><strong dir="auto">{file.name}</strong> {file.about}</li>)}
+      </ul>
+    </section>
   );
 }
 

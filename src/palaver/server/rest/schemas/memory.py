@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from palaver import model
+from palaver.context.explain import ContextFile as ContextFileValue
 from palaver.server.rest.schemas.base import (
     Content,
     Count,
@@ -81,11 +82,36 @@ class ContextQuery(ContextOptions):
     format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
 
 
+@mirrors(ContextFileValue)
+class ContextFile(ResponseBody):
+    """A file of the message to answer: whether the model gets it, and why or why not."""
+
+    state: Literal["in full", "in part", "not sent"]
+
+
+class Explanation(ResponseBody):
+    """Why each block is in the prompt, what became of the files of the message, and which turns were left out."""
+
+    model_config = ConfigDict(extra="allow")
+    budget: int
+    tokens: int
+    unit: Literal["tokens", "characters"]
+    counter: str
+    policy: str
+    turns: Json
+    blocks: list[Json]
+    left_out: list[Json]
+    files: list[ContextFile]
+    recall: str
+    identical_prefix: float | None
+    notes: list[str]
+
+
 class Context(ResponseBody):
     messages: list[Json] | Json
     tokens: int
     turn_ids: list[str]
-    explanation: Json
+    explanation: Explanation
 
 
 @mirrors(model.Summary)
