@@ -8,18 +8,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import palaver.sync
 from palaver.cli import app
 
 COMMAND = [sys.executable, "-m", "palaver.cli"]
+BUILT = cache(get_command)  # most of a call's time goes into building all commands
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def cli() -> Callable[..., Result]:
+def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """`cli("ls", "--json")`, whatever the exit code."""
+    monkeypatch.setattr("typer.testing._get_command", BUILT)
 
     def run(*args: str, input: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(app, list(args), input=input)
