@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -360,26 +360,35 @@ async def _digest(admin: Any, tenant: str, cid: str) -> str:
 # ---- the whole of it -----------------------------------------------------------------------------------------------
 
 
-async def attack(url: str, *, say: Callable[[str], object] | None = None) -> Report:
-    """Attack a migrated database, and report what was reached. Nothing of it stays there."""
+async def attack(
+    url: str, *, only: Collection[str] | None = None, say: Callable[[str], object] | None = None
+) -> Report:
+    """Attack a migrated database, and report what was reached. Nothing of it stays there.
+
+    `only` names the functions and tables to attack; without it, all are. `say` gets a line for each stranger.
+    """
     run = secrets.token_hex(6)
     tenant, elsewhere = f"victim-{run}", f"elsewhere-{run}"
     async with open_connection(url) as admin:
         if not await admin.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
             raise InvalidInput("url", "must be an administrator's, who sees past the policies")
         try:
-            return await _attack(Siege(admin, tenant, elsewhere), url, run, say)
+            return await _attack(Siege(admin, tenant, elsewhere), url, run, only, say)
         finally:
             await admin.execute("RESET ROLE")
             await remove(admin, tenant, elsewhere)
 
 
-async def _attack(siege: Siege, url: str, run: str, say: Callable[[str], object] | None) -> Report:
+async def _attack(
+    siege: Siege, url: str, run: str, only: Collection[str] | None, say: Callable[[str], object] | None
+) -> Report:
     admin = siege.admin
     roles = {row[0] for row in await admin.fetch("SELECT rolname FROM pg_roles")}
     everybody = strangers(siege.tenant, siege.elsewhere, run)
     here = [one for one in everybody if one.role in roles]
     functions, names = await verbs(admin), await tables(admin)
+    if only is not None:
+        functions, names = [one for one in functions if one.name in only], [one for one in names if one in only]
     calls = [(verb, form) for verb in functions for form in verb.forms()]
     nobody = made_up(siege.tenant, run)
     before = {  # verb by verb, so that a statement is made ready once
