@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 _HEADER = re.compile(r"^-- ([a-z_]+): .+$", re.MULTILINE)
 _INCLUDE = re.compile(r"\{([a-z_]+)\}")
@@ -22,13 +23,12 @@ class Queries:
         if len(set(names)) < len(names):  # the later one would silently replace the first
             raise ValueError(f"{file} has two queries of one name: {sorted({n for n in names if names.count(n) > 1})}")
         raw = {name: body.strip().removesuffix(";") for name, body in zip(names, pieces[1::2], strict=True)}
-        self._statements = {name: _expand(body, raw | fragments) for name, body in raw.items()}
+        for name, body in raw.items():
+            setattr(self, name, _expand(body, raw | fragments))
 
-    def __getattr__(self, name: str) -> str:
-        try:
-            return self._statements[name]
-        except KeyError:
-            raise AttributeError(f"no query {name!r}") from None
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> str: ...
 
 
 def _expand(body: str, raw: dict[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from palaver.conversations.internals import engine_of
 from palaver.engines.sqlite import connection
 from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.engines.sqlite.readers import BRIEF_SECONDS, Readers
-from palaver.engines.sqlite.transaction import Tx, Work
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import DatabaseCorrupt, EngineError, StoreClosed
 
 
@@ -135,9 +135,9 @@ async def test_a_page_needs_no_thread_and_what_may_look_far_does(
     in_threads: list[object] = []
     run = readers.run
 
-    async def counted(work: Work[Any]) -> Any:
+    async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
         in_threads.append(work)
-        return await run(work)
+        return await run(work, *arguments)
 
     monkeypatch.setattr(readers, "run", counted)
     assert [turn.seq for turn in await talk.history()] == list(range(80, 130))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -36,7 +36,7 @@ from palaver.engines.sqlite import (
 )
 from palaver.engines.sqlite.connection import SQLiteAddress, translate_errors
 from palaver.engines.sqlite.readers import DedicatedReader, Readers
-from palaver.engines.sqlite.transaction import Tx, Work
+from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.watch import FileWatcher
 from palaver.engines.sqlite.writer import DEFAULT_TUNING, Writer, WriterTuning
 from palaver.errors import EngineUnavailable
@@ -89,6 +89,7 @@ from palaver.ports.queries import (
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Up to these sizes, an operation is brief: a write takes less time than its commit, a read looks at few rows.
@@ -146,24 +147,24 @@ class SQLiteEngine:
     # ---- conversations
 
     async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
-        return await self.writer.submit(lambda tx: conversations.get_or_create(tx, scope, spec))
+        return await self.writer.submit(conversations.get_or_create, scope, spec)
 
     async def conversation(self, scope: Scope, id: str) -> ConversationInfo:
-        return await self.readers.run_brief(lambda tx: conversations.get(tx, scope, id))
+        return await self.readers.run_brief(conversations.get, scope, id)
 
     async def find_conversation(self, scope: Scope, owner: str, key: str) -> ConversationInfo:
-        return await self.readers.run_brief(lambda tx: conversations.find_by_key(tx, scope, owner, key))
+        return await self.readers.run_brief(conversations.find_by_key, scope, owner, key)
 
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
-        return await self.readers.run(lambda tx: conversations.conversations(tx, scope, listing))
+        return await self.readers.run(conversations.conversations, scope, listing)
 
     async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         await self.index_all()
-        return await self.readers.run(lambda tx: conversations.search(tx, scope, search))
+        return await self.readers.run(conversations.search, scope, search)
 
     async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
         await self.index_all()
-        return await self.readers.run(lambda tx: conversations.matches(tx, scope, search))
+        return await self.readers.run(conversations.matches, scope, search)
 
     async def index_all(self) -> None:
         """Index every stored turn, so that a search sees everything that was stored before it."""
@@ -172,47 +173,50 @@ class SQLiteEngine:
             more = await self.writer.submit_chores() == text_index.BATCH
 
     async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
-        return await self.writer.submit(lambda tx: details.update(tx, scope, id, changes))
+        return await self.writer.submit(details.update, scope, id, changes)
 
     # ---- turns
 
     async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
         self._last_append = time.monotonic()
-        return await self._submit(batch, lambda tx: turns.append(tx, scope, conversation, batch))
+        return await self._submit(batch, turns.append, scope, conversation, batch)
 
-    def _submit(self, batch: AppendBatch, work: Work[T]) -> Awaitable[T]:
-        return self.writer.submit_brief(work) if _is_brief(batch) else self.writer.submit(work)
+    def _submit(
+        self, batch: AppendBatch, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> Awaitable[T]:
+        submit = self.writer.submit_brief if _is_brief(batch) else self.writer.submit
+        return submit(work, *arguments, **options)
 
     async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
         run = self.readers.run_brief if _is_brief_history(query) else self.readers.run
-        return await run(lambda tx: turns.history(tx, scope, conversation, query))
+        return await run(turns.history, scope, conversation, query)
 
     async def turn(self, scope: Scope, conversation: str, id: str) -> Turn:
-        return await self.readers.run_brief(lambda tx: turns.turn(tx, scope, conversation, id))
+        return await self.readers.run_brief(turns.turn, scope, conversation, id)
 
     async def branches(self, scope: Scope, conversation: str, turn: str | None) -> list[Branch]:
-        return await self.readers.run(lambda tx: turns.branches(tx, scope, conversation, turn))
+        return await self.readers.run(turns.branches, scope, conversation, turn)
 
     async def switch(self, scope: Scope, conversation: str, turn: str) -> None:
-        await self.writer.submit(lambda tx: turns.switch(tx, scope, conversation, turn))
+        await self.writer.submit(turns.switch, scope, conversation, turn)
 
     # ---- streams
 
     async def stream_open(self, scope: Scope, conversation: str, batch: AppendBatch, lease: int) -> Turn:
-        return await self._submit(batch, lambda tx: streams.open_stream(tx, scope, conversation, batch, lease))
+        return await self._submit(batch, streams.open_stream, scope, conversation, batch, lease)
 
     async def stream_chunk(self, scope: Scope, conversation: str, turn: str, chunk: StreamChunk, lease: int) -> int:
         self._last_append = time.monotonic()
-        return await self.writer.submit(lambda tx: streams.chunk(tx, scope, conversation, turn, chunk, lease))
+        return await self.writer.submit(streams.chunk, scope, conversation, turn, chunk, lease)
 
     async def stream_renew(self, scope: Scope, conversation: str, turn: str, lease: int) -> None:
-        await self.writer.submit(lambda tx: streams.renew(tx, scope, conversation, turn, lease))
+        await self.writer.submit(streams.renew, scope, conversation, turn, lease)
 
     async def stream_commit(self, scope: Scope, conversation: str, turn: str, end: StreamEnd) -> Turn:
-        return await self.writer.submit(lambda tx: streams.commit(tx, scope, conversation, turn, end))
+        return await self.writer.submit(streams.commit, scope, conversation, turn, end)
 
     async def stream_abort(self, scope: Scope, conversation: str, turn: str, tail: StreamChunk | None) -> Turn:
-        return await self.writer.submit(lambda tx: streams.abort(tx, scope, conversation, turn, tail))
+        return await self.writer.submit(streams.abort, scope, conversation, turn, tail)
 
     async def take_answer_place(self, scope: Scope, conversation: str, wanted: PlaceRequest, lease: int) -> int:
         return await self.writer.submit(lambda tx: answer_places.take(tx, scope, conversation, wanted, lease))
@@ -230,68 +234,70 @@ class SQLiteEngine:
     # ---- forgetting
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
-        return await self._delete(lambda tx: deletion.forget_turn(tx, scope, conversation, turn))
+        return await self._delete(deletion.forget_turn, scope, conversation, turn)
 
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._delete(lambda tx: deletion.reset(tx, scope, conversation))
+        return await self._delete(deletion.reset, scope, conversation)
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._delete(lambda tx: deletion.forget_conversation(tx, scope, conversation))
+        return await self._delete(deletion.forget_conversation, scope, conversation)
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
-        return await self._delete(lambda tx: deletion.retire(tx, scope, conversation, position, keep_salt))
+        return await self._delete(deletion.retire, scope, conversation, position, keep_salt)
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
-        return await self._delete(lambda tx: deletion.forget_older(tx, scope, before))
+        return await self._delete(deletion.forget_older, scope, before)
 
     async def expire(self, scope: Scope) -> Deletion:
-        return await self._delete(lambda tx: deletion.expire(tx, scope))
+        return await self._delete(deletion.expire, scope)
 
-    async def _delete(self, work: Work[Deletion]) -> Deletion:
-        removed = await self.writer.submit(work)
+    async def _delete(
+        self, work: Callable[Concatenate[Tx, P], Deletion], *arguments: P.args, **options: P.kwargs
+    ) -> Deletion:
+        removed = await self.writer.submit(work, *arguments, **options)
         return replace(removed, scrubbed=not self.writer.unscrubbed)
 
     async def scrub(self) -> bool:
         """Try again to remove old bytes from the WAL. True when none are left."""
         if self.writer.unscrubbed:
-            await self.writer.submit(lambda tx: setattr(tx, "scrub", True))
+            await self.writer.submit(setattr, "scrub", True)
         return not self.writer.unscrubbed
 
     async def blobs_to_delete(self, limit: int) -> list[str]:
-        return await self.readers.run(lambda tx: deletion.blobs_to_delete(tx, limit))
+        return await self.readers.run(deletion.blobs_to_delete, limit)
 
     async def blobs_deleted(self, paths: Sequence[str]) -> None:
-        await self.writer.submit(lambda tx: deletion.blobs_deleted(tx, paths))
+        await self.writer.submit(deletion.blobs_deleted, paths)
 
     # ---- attachments
 
     async def attach(self, scope: Scope, conversation: str, attachment: Attachment) -> Attachment:
-        return await self.writer.submit(lambda tx: files.attach(tx, scope, conversation, attachment))
+        return await self.writer.submit(files.attach, scope, conversation, attachment)
 
     async def attachment(self, scope: Scope, conversation: str, id: str) -> Attachment:
-        return await self.readers.run(lambda tx: files.attachment(tx, scope, conversation, id))
+        return await self.readers.run(files.attachment, scope, conversation, id)
 
     async def attachments(self, scope: Scope, conversation: str, before: str | None, limit: int) -> list[Attachment]:
-        return await self.readers.run(lambda tx: files.attachments(tx, scope, conversation, before, limit))
+        return await self.readers.run(files.attachments, scope, conversation, before, limit)
 
     async def drop_loose_files(self, scope: Scope, before: int) -> int:
-        return await self.writer.submit(lambda tx: files.drop_loose_files(tx, scope, before))
+        return await self.writer.submit(files.drop_loose_files, scope, before)
 
     async def orphans(self, scope: Scope, paths: Sequence[str]) -> list[str]:
-        return await self.readers.run(lambda tx: files.orphans(tx, scope, paths))
+        return await self.readers.run(files.orphans, scope, paths)
 
     async def unread_files(self, scope: Scope, conversation: str, limit: int) -> list[Attachment]:
-        return await self.readers.run(lambda tx: files.unread_files(tx, scope, conversation, limit))
+        return await self.readers.run(files.unread_files, scope, conversation, limit)
 
     async def put_file_text(self, scope: Scope, conversation: str, text: FileText) -> bool:
         pieces = await asyncio.to_thread(split_into_passages, text.text)
-        return await self.writer.submit(lambda tx: files.put_file_text(tx, scope, conversation, text, pieces))
+        return await self.writer.submit(files.put_file_text, scope, conversation, text, pieces)
 
     async def file_text(self, scope: Scope, conversation: str, id: str) -> FileText | None:
-        return await self.readers.run(lambda tx: files.file_text(tx, scope, conversation, id))
+        return await self.readers.run(files.file_text, scope, conversation, id)
 
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
-        return await self.readers.run(lambda tx: files.file_quotes(tx, scope, tids, stems))
+        return await self.readers.run(files.file_quotes, scope, tids, stems)
 
     async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         return None
@@ -299,7 +305,7 @@ class SQLiteEngine:
     # ---- the log
 
     async def events(self, scope: Scope, conversation: str, query: EventQuery) -> list[Event]:
-        return await self.readers.run(lambda tx: log.events(tx, scope, conversation, query))
+        return await self.readers.run(log.events, scope, conversation, query)
 
     def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]:
         return self.hub.watch(conversation)
@@ -320,64 +326,64 @@ class SQLiteEngine:
             await reader.close()
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
-        return await self.writer.submit(lambda tx: export_rows.restore(tx, scope, records_))
+        return await self.writer.submit(export_rows.restore, scope, records_)
 
     # ---- memory
 
     async def context_snapshot(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         run = self.readers.run_brief if limits.budget <= BRIEF_CONTEXT_TOKENS else self.readers.run
-        return await run(lambda tx: memory.context_snapshot(tx, scope, conversation, limits))
+        return await run(memory.context_snapshot, scope, conversation, limits)
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
-        return await self.readers.run(lambda tx: memory.unsummarised(tx, scope, conversation, tokens))
+        return await self.readers.run(memory.unsummarised, scope, conversation, tokens)
 
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
-        return await self.readers.run(lambda tx: memory.span(tx, scope, conversation, from_seq, through_seq))
+        return await self.readers.run(memory.span, scope, conversation, from_seq, through_seq)
 
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
-        return await self.readers.run(lambda tx: memory.summaries(tx, scope, conversation, level))
+        return await self.readers.run(memory.summaries, scope, conversation, level)
 
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
-        return await self.readers.run(lambda tx: memory.uncovered(tx, scope, conversation, level))
+        return await self.readers.run(memory.uncovered, scope, conversation, level)
 
     async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
-        return await self.writer.submit(lambda tx: memory.put_summary(tx, scope, conversation, draft))
+        return await self.writer.submit(memory.put_summary, scope, conversation, draft)
 
     async def drop_summary(self, scope: Scope, conversation: str, summary: Summary) -> None:
-        await self.writer.submit(lambda tx: memory.drop_summary(tx, scope, conversation, summary))
+        await self.writer.submit(memory.drop_summary, scope, conversation, summary)
 
     async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
-        return await self.writer.submit(lambda tx: memory.put_working_memory(tx, scope, conversation, draft))
+        return await self.writer.submit(memory.put_working_memory, scope, conversation, draft)
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
-        return await self.readers.run(lambda tx: memory.facts(tx, scope, conversation, include_invalidated))
+        return await self.readers.run(memory.facts, scope, conversation, include_invalidated)
 
     async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
-        return await self.writer.submit(lambda tx: memory.put_facts(tx, scope, conversation, draft))
+        return await self.writer.submit(memory.put_facts, scope, conversation, draft)
 
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
-        return await self.readers.run(lambda tx: memory.facts_where(tx, scope, where))
+        return await self.readers.run(memory.facts_where, scope, where)
 
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
-        return await self.readers.run(lambda tx: memory.fact_vectors(tx, scope, where, model))
+        return await self.readers.run(memory.fact_vectors, scope, where, model)
 
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
-        return await self.writer.submit(lambda tx: memory.drop_fact(tx, scope, conversation, id))
+        return await self.writer.submit(memory.drop_fact, scope, conversation, id)
 
     # ---- recall
 
     async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         await self.index_all()  # the rarity of a word is counted in the index
-        return await self.readers.run(lambda tx: recall.profile(tx, scope, where, known, after))
+        return await self.readers.run(recall.profile, scope, where, known, after)
 
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         await self.index_all()
-        return await self.readers.run(lambda tx: recall.postings(tx, scope, where, stems, limit))
+        return await self.readers.run(recall.postings, scope, where, stems, limit)
 
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
-        return await self.readers.run(lambda tx: recall.vectors(tx, scope, where, model, known))
+        return await self.readers.run(recall.vectors, scope, where, model, known)
 
     async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
         return None  # the vectors are on this machine: recall reads all of them
@@ -386,70 +392,70 @@ class SQLiteEngine:
         raise NotImplementedError("some_vectors returned None: read all vectors")
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
-        return await self.readers.run(lambda tx: recall.turns_by_number(tx, scope, tids))
+        return await self.readers.run(recall.turns_by_number, scope, tids)
 
     # ---- requests
 
     async def put_request(self, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
-        await self.writer.submit(lambda tx: requests.put(tx, scope, conversation, request, bodies))
+        await self.writer.submit(requests.put, scope, conversation, request, bodies)
 
     async def requests(
         self, scope: Scope, conversation: str, turn: str | None, before: str | None, limit: int
     ) -> list[Request]:
-        return await self.readers.run(lambda tx: requests.requests(tx, scope, conversation, turn, before, limit))
+        return await self.readers.run(requests.requests, scope, conversation, turn, before, limit)
 
     async def count_calls(self, scope: Scope, conversation: str, since: int) -> CallCount:
-        return await self.readers.run(lambda tx: requests.count_calls(tx, scope, conversation, since))
+        return await self.readers.run(requests.count_calls, scope, conversation, since)
 
     async def counter_bound(self, scope: Scope, model: str) -> CounterBound | None:
-        return await self.readers.run_brief(lambda tx: requests.counter_bound(tx, scope, model))
+        return await self.readers.run_brief(requests.counter_bound, scope, model)
 
     async def put_counter_bound(self, scope: Scope, bound: CounterBound) -> None:
-        await self.writer.submit(lambda tx: requests.put_counter_bound(tx, scope, bound))
+        await self.writer.submit(requests.put_counter_bound, scope, bound)
 
     # ---- the server's callers
 
     async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None:
-        await self.writer.submit(lambda tx: keys.put_key(tx, scope, key, hash))
+        await self.writer.submit(keys.put_key, scope, key, hash)
 
     async def api_key(self, tenant: str, hash: bytes) -> ApiKey | None:
-        return await self.readers.run_brief(lambda tx: keys.api_key(tx, tenant, hash))
+        return await self.readers.run_brief(keys.api_key, tenant, hash)
 
     async def api_keys(self, scope: Scope) -> list[ApiKey]:
-        return await self.readers.run(lambda tx: keys.api_keys(tx, scope))
+        return await self.readers.run(keys.api_keys, scope)
 
     async def revoke_key(self, scope: Scope, id: str) -> ApiKey | None:
-        return await self.writer.submit(lambda tx: keys.revoke_key(tx, scope, id))
+        return await self.writer.submit(keys.revoke_key, scope, id)
 
     async def has_key(self) -> bool:
         return await self.readers.run_brief(keys.has_key)
 
     async def log_key(self, scope: Scope, kind: str, key: str, payload: Mapping[str, object] | None) -> None:
-        await self.writer.submit(lambda tx: keys.log_key(tx, scope, kind, key, payload))
+        await self.writer.submit(keys.log_key, scope, kind, key, payload)
 
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]:
-        return await self.readers.run(lambda tx: keys.key_events(tx, scope, after, limit))
+        return await self.readers.run(keys.key_events, scope, after, limit)
 
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
-        return await self.writer.submit(lambda tx: log.announce(tx, scope, conversation, kind, turn))
+        return await self.writer.submit(log.announce, scope, conversation, kind, turn)
 
     async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
-        return await self.readers.run(lambda tx: stats.usage(tx, scope, since, until, limit))
+        return await self.readers.run(stats.usage, scope, since, until, limit)
 
     async def tenants(self) -> list[str]:
         return await self.readers.run(log.tenants)
 
     async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: log.tips(tx, scope, after, limit))
+        return await self.readers.run(log.tips, scope, after, limit)
 
     async def unsealed(self, tenant: str, limit: int) -> list[Tip]:
-        return await self.readers.run(lambda tx: log.unsealed(tx, tenant, limit))
+        return await self.readers.run(log.unsealed, tenant, limit)
 
     async def put_seals(self, tenant: str, seals: Sequence[LogSeal]) -> None:
-        await self.writer.submit(lambda tx: log.put_seals(tx, tenant, seals))
+        await self.writer.submit(log.put_seals, tenant, seals)
 
     async def seals(self, scope: Scope, conversation: str) -> list[LogSeal]:
-        return await self.readers.run(lambda tx: log.seals(tx, scope, conversation))
+        return await self.readers.run(log.seals, scope, conversation)
 
     # ---- the outbox
 
@@ -457,60 +463,60 @@ class SQLiteEngine:
         return time.monotonic() - self._last_append
 
     async def add_job(self, scope: Scope, conversation: str, kind: str, argument: int | None) -> None:
-        await self.writer.submit(lambda tx: jobs.add_job(tx, scope, conversation, kind, argument))
+        await self.writer.submit(jobs.add_job, scope, conversation, kind, argument)
 
     async def claim_job(self, lease: int, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> Job | None:
-        return await self.writer.submit(lambda tx: jobs.claim(tx, lease, kinds))
+        return await self.writer.submit(jobs.claim, lease, kinds)
 
     async def renew_job(self, job: Job, lease: int) -> None:
-        await self.writer.submit(lambda tx: jobs.renew(tx, job, lease))
+        await self.writer.submit(jobs.renew, job, lease)
 
     async def release_job(self, job: Job) -> None:
-        await self.writer.submit(lambda tx: jobs.release(tx, job))
+        await self.writer.submit(jobs.release, job)
 
     async def finish_job(self, job: Job) -> None:
-        await self.writer.submit(lambda tx: jobs.finish(tx, job))
+        await self.writer.submit(jobs.finish, job)
 
     async def retry_job(self, job: Job, delay: int, error: str, dead: bool) -> None:
-        await self.writer.submit(lambda tx: jobs.retry(tx, job, delay, error, dead))
+        await self.writer.submit(jobs.retry, job, delay, error, dead)
 
     async def next_job(self, tenant: str | None = None, kinds: Sequence[str] = JOB_KINDS) -> datetime | None:
-        due = await self.readers.run_brief(lambda tx: jobs.next_due(tx, kinds))
+        due = await self.readers.run_brief(jobs.next_due, kinds)
         return None if due is None else moment(due)
 
     async def health(self) -> Health:
         return await self.readers.run(stats.health)
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
-        return await self.readers.run(lambda tx: embeddings.to_embed(tx, model, limit))
+        return await self.readers.run(embeddings.to_embed, model, limit)
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
-        await self.writer.submit(lambda tx: embeddings.put_embedded(tx, model, embedded))
+        await self.writer.submit(embeddings.put_embedded, model, embedded)
 
     async def facts_to_embed(self, model: str, limit: int, job: Job | None = None) -> list[FactToEmbed]:
-        return await self.readers.run(lambda tx: embeddings.facts_to_embed(tx, model, limit))
+        return await self.readers.run(embeddings.facts_to_embed, model, limit)
 
     async def put_fact_vectors(self, model: str, vectors: Sequence[tuple[FactToEmbed, bytes]]) -> None:
-        await self.writer.submit(lambda tx: embeddings.put_fact_vectors(tx, model, vectors))
+        await self.writer.submit(embeddings.put_fact_vectors, model, vectors)
 
     async def drop_other_vectors(self, model: str, tenant: str | None = None) -> None:
-        while await self.writer.submit(lambda tx: embeddings.drop_other_vectors(tx, model)):
+        while await self.writer.submit(embeddings.drop_other_vectors, model):
             pass
 
     async def enqueue_embedding(self, models: Sequence[str], tenant: str | None = None) -> None:
-        if await self.readers.run_brief(lambda tx: embeddings.has_vectors_of(tx, models)):
+        if await self.readers.run_brief(embeddings.has_vectors_of, models):
             await self.writer.submit(jobs.enqueue_embed_job)
 
     async def drop_vectors(self, models: Sequence[str], job: Job) -> None:
-        if await self.readers.run_brief(lambda tx: embeddings.has_vectors_of(tx, models)):
-            while await self.writer.submit(lambda tx: embeddings.drop_vectors(tx, models)):
+        if await self.readers.run_brief(embeddings.has_vectors_of, models):
+            while await self.writer.submit(embeddings.drop_vectors, models):
                 pass
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
-        return await self.readers.run(lambda tx: embeddings.embedding_backlog(tx, model))
+        return await self.readers.run(embeddings.embedding_backlog, model)
 
     async def stats(self, scope: Scope) -> Stats:
-        found = await self.readers.run(lambda tx: stats.stats(tx, scope))
+        found = await self.readers.run(stats.stats, scope)
         try:
             return replace(found, storage={**self.storage(), **found.storage})
         except OSError:

@@ -6,9 +6,10 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -17,9 +18,10 @@ from palaver import errors
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import micros
 from palaver.engines.sqlite.connection import UNREADABLE, SQLiteAddress, connect, translate_errors
-from palaver.engines.sqlite.transaction import Tx, Work
+from palaver.engines.sqlite.transaction import Tx
 from palaver.ports.clock import Clock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS = 4  # threads
@@ -48,6 +50,15 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
+
+
+@dataclass(slots=True)
+class _Read(Generic[T]):
+    """A read on its way: called with a transaction and the arguments."""
+
+    work: Callable[..., T]
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
 
 
 class DedicatedReader:
@@ -94,14 +105,14 @@ class Readers(ForkGuard):
         db.set_busy_timeout(0)
         self._brief_db = db
 
-    async def run(self, work: Work[T]) -> T:
-        """Run one read in one snapshot, in a thread."""
+    async def run(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Run one read in one snapshot, in a thread: `work` with a transaction and these arguments."""
         if self._closed:
             raise errors.StoreClosed
         self._loop.check()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, _Read(work, arguments, options))
 
-    async def run_brief(self, work: Work[T]) -> T:
+    async def run_brief(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Run a read of a few rows, without a thread if the disk is fast."""
         if self._closed:  # before the loop is checked: the child of a fork has another loop, too
             raise errors.StoreClosed
@@ -111,30 +122,30 @@ class Readers(ForkGuard):
             self._left -= 1
         elif self._brief_db is not None and not self._closed and self._in_use.acquire(blocking=False):
             try:
-                return self._read_here(self._brief_db, work)
+                return self._read_here(self._brief_db, _Read(work, arguments, options))
             except (apsw.Error, *UNREADABLE):
                 pass  # the same read in a thread meets the same error, and reports it
             finally:
                 self._in_use.release()
-        return await self.run(work)
+        return await self.run(work, *arguments, **options)
 
-    def _read_here(self, db: apsw.Connection, work: Work[T]) -> T:
+    def _read_here(self, db: apsw.Connection, read: _Read[T]) -> T:
         start = time.perf_counter()
         try:
-            return self._in_snapshot(db, work)
+            return self._in_snapshot(db, read)
         finally:
             self.average_seconds += (time.perf_counter() - start - self.average_seconds) * AVERAGE_WEIGHT
             if self.average_seconds > BRIEF_SECONDS:
                 self.average_seconds, self._left = 0.0, self.left_to_threads
 
-    def _read(self, work: Work[T]) -> T:
+    def _read(self, read: _Read[T]) -> T:
         with translate_errors(self.address.path):
-            return self._in_snapshot(self._connection(), work)
+            return self._in_snapshot(self._connection(), read)
 
-    def _in_snapshot(self, db: apsw.Connection, work: Work[T]) -> T:
+    def _in_snapshot(self, db: apsw.Connection, read: _Read[T]) -> T:
         db.execute("BEGIN")
         try:
-            return work(Tx(db, micros(self.clock.now())))
+            return read.work(Tx(db, micros(self.clock.now())), *read.arguments, **read.options)
         finally:
             db.execute("ROLLBACK")
 

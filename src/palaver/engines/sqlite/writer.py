@@ -7,13 +7,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -25,6 +25,7 @@ from palaver.engines.sqlite.readers import AVERAGE_WEIGHT, BRIEF_SECONDS, ForkGu
 from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.ports.clock import Clock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SCRUB_RETRY_SECONDS = 1.0
@@ -56,7 +57,9 @@ DEFAULT_TUNING = WriterTuning()
 class _Write:
     """One write on its way. `was_brief`: it ran in the thread of the event loop."""
 
-    work: Work[Any]
+    work: Callable[..., Any]  # called with a transaction and the arguments
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
     loop: asyncio.AbstractEventLoop
     asked: float
     future: asyncio.Future[Any] = field(init=False)  # set when the thread gets it
@@ -65,8 +68,8 @@ class _Write:
     was_brief: bool = False
 
 
-def _new_write(work: Work[Any]) -> _Write:
-    return _Write(work, asyncio.get_running_loop(), time.perf_counter())
+def _new_write(work: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> _Write:
+    return _Write(work, arguments, options, asyncio.get_running_loop(), time.perf_counter())
 
 
 class _Wake(Enum):
@@ -119,8 +122,11 @@ class Writer(ForkGuard):
         self._thread = threading.Thread(target=self._run, name="palaver-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        write = _new_write(work)
+    def submit(
+        self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Queue a write: `work` with a transaction and these arguments."""
+        write = _new_write(work, arguments, options)
         with self._gate:
             self._check_open()
             self._enqueue([*self._brief.pop(write.loop, ()), write])  # writes keep the order of the calls
@@ -134,11 +140,11 @@ class Writer(ForkGuard):
         self._chores_due = 0
         return self.chores(tx)
 
-    async def submit_brief(self, work: Work[T]) -> T:
+    async def submit_brief(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Submit a write that takes less time than its commit."""
         if self.average_seconds > BRIEF_SECONDS:
-            return await self.submit(work)
-        write = _new_write(work)
+            return await self.submit(work, *arguments, **options)
+        write = _new_write(work, arguments, options)
         with self._gate:
             self._check_open()
             self._brief.setdefault(write.loop, []).append(write)
@@ -383,7 +389,7 @@ class Writer(ForkGuard):
         for write in writes:
             before = self.db.total_changes()
             try:
-                write.result = write.work(tx)
+                write.result = write.work(tx, *write.arguments, **write.options)
             except Exception as problem:  # its caller gets it; the other writes continue
                 if len(writes) == 1 or not self.db.in_transaction:
                     raise
@@ -398,7 +404,7 @@ class Writer(ForkGuard):
         self.db.execute("SAVEPOINT one")
         try:
             with translate_errors(self.address.path):
-                write.result = write.work(tx)
+                write.result = write.work(tx, *write.arguments, **write.options)
         except Exception as problem:  # its caller gets it; the other writes continue
             if not self.db.in_transaction:
                 raise  # the error ended the transaction of the whole group, as a full disk does
