@@ -196,6 +196,7 @@ class ConversationInfo:
     settings: Mapping[str, Any] = field(default_factory=dict)
     turn_count: int = 0
     token_count: int = 0
+    summarized_through: int = 0  # summaries cover the turns at positions below it; 0: none yet
     next_seq: int = 0
     last_event: int = 0  # the number that a reader of all this subscribes after
     ttl: float | None = None

@@ -102,3 +102,18 @@ async def test_a_wrong_policy_is_named(store: Store, policy: Any, field: str, wo
     with pytest.raises(InvalidInput, match=words) as refusal:
         await talk.compact(policy=policy)
     assert refusal.value.field == field
+
+
+async def test_a_conversation_says_how_far_it_is_summarised(store: Store) -> None:
+    talk = await talk_of(store, 20)
+    assert (await talk.refresh()).summarized_through == 0
+    turns = await talk.history(20)
+    await talk.summarize(through=turns[7])
+    assert (await talk.refresh()).summarized_through == covered(await talk.summaries()) == 8
+    (listed,) = (await store.conversations()).items
+    found = await store.find("k")
+    assert listed.summarized_through == found.info.summarized_through == 8
+    await talk.summarize(through=turns[19])
+    assert (await talk.append("user", "more")).position == (await talk.refresh()).summarized_through == 20
+    await talk.reset()
+    assert (await talk.refresh()).summarized_through == 0

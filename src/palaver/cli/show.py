@@ -66,5 +66,7 @@ async def show(
         show_turn(turn)
     if not turns:
         say("No turns.")
-    elif len(turns) == limit and turns[0].position > 0:
+    elif talk.info.summarized_through:
+        note(f"Summarised: the turns before #{talk.info.summarized_through}. palaver summaries {conversation}")
+    if len(turns) == limit and turns[0].position > 0:
         note(f"Earlier turns: palaver show {conversation} --before {turns[0].id}")

@@ -33,7 +33,8 @@ from palaver.core.turn_draft import decode_content, encode_content, referenced_a
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import Compaction
 from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
-from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Scope, Turn
+from palaver.memory.retention import retention_of
+from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Scope, Summary, Turn
 from palaver.models.offline.condenser import RuleCondenser
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.conversation import FileTexts
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
 CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
+CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
 
@@ -97,6 +99,7 @@ class ContextBuilder:
     _asked: BoundedDict[Hashable, tuple[date, frozenset[str]]] = field(
         default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
     )
+    _speakers: BoundedDict[str, frozenset[str]] = field(default_factory=lambda: BoundedDict(CACHED_SPEAKERS))
     _counters: dict[str, CachedCounter] = field(default_factory=dict)
     _condensers: dict[str, RuleCondenser] = field(default_factory=dict)
 
@@ -115,8 +118,10 @@ class ContextBuilder:
         question = _Question.of(scope, options, snapshot, message)
         recall = await self._recall(scope, options, snapshot, question, bound)
         material = self._material(options, snapshot, message, recall, count)
+        hidden = await self._summaries_of_others(scope, options, snapshot)
+        material = replace(material, summaries=tuple(one for one in snapshot.summaries if one not in hidden))
         context = pack_context(await self._add_files(material, question, files), options, count)
-        context = _note_postponed(context, snapshot)
+        context = _note_hidden(_note_postponed(context, snapshot), hidden)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
         self._freeze(question, recall, context)
@@ -172,6 +177,22 @@ class ContextBuilder:
         read = await asyncio.to_thread(_rank_all, current.attachments, texts, question.text)
         room = self._file_rooms.get(question.key) if question.is_rebuild else None
         return replace(material, files=tuple(read), file_room=room)
+
+    async def _summaries_of_others(self, scope: Scope, options: Options, snapshot: ContextSnapshot) -> list[Summary]:
+        """Return the summaries of spans in which a participant spoke who is filtered out: they may quote it."""
+        wanted = options.filter_participants
+        if wanted is None:
+            return []
+        # A summary never changes: one that is written again has another id.
+        unknown = [one for one in snapshot.summaries if one.id not in self._speakers]
+        spans = [(one.from_seq, one.through_seq) for one in unknown]
+        retired = retention_of(snapshot.info.settings) != "full"
+        found = await self.engine.speakers(scope, snapshot.info.id, spans, retired) if spans else []
+        known = {one.id: actors for one, actors in zip(unknown, found, strict=True)}
+        known |= {one.id: self._speakers[one.id] for one in snapshot.summaries if one.id in self._speakers}
+        for id, actors in known.items():
+            self._speakers[id] = actors
+        return [one for one in snapshot.summaries if not known[one.id] <= wanted]
 
     async def _request_compaction(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
         compacts = Compaction.of(snapshot.info.settings).strategy != "never"
@@ -327,6 +348,17 @@ def _note_postponed(context: Context, snapshot: ContextSnapshot) -> Context:
     why = ", ".join(sorted(set(reasons)))
     note = f"{len(reasons)} of the summaries were written by rules ({why}): a model may write them again later"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
+
+
+def _note_hidden(context: Context, hidden: Sequence[Summary]) -> Context:
+    """Let the explanation say which summaries are left out. Their turns are summarised: nothing has to be compacted."""
+    if not hidden:
+        return context
+    which = "1 summary" if len(hidden) == 1 else f"{len(hidden)} summaries"
+    start, end = min(one.from_seq for one in hidden), max(one.through_seq for one in hidden)
+    note = f"{which} of turns {start} to {end - 1} left out: participants spoke there who are filtered out"
+    explanation = replace(context.explanation, notes=(*context.explanation.notes, note))
+    return replace(context, explanation=explanation, outgrown=None)
 
 
 def recall_scope_for(kind: str, info: ConversationInfo) -> RecallScope:

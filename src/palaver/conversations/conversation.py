@@ -211,8 +211,8 @@ class Conversation:
 
         Cursors are turns or their ids. `since` is inclusive, `until` is not. An empty list of participants or roles
         matches nothing. With `include_superseded`, return everything that was ever said, in order of arrival. With
-        `include_summaries`, each summary stands before the first turn of the span that it covers; only the widest
-        summaries are included.
+        `include_summaries`, the summaries of what came before the first turn stand first, and each other one before the
+        first turn of the span that it covers; only the widest summaries are included.
         """
         return await self._services.thread.history(
             limit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from palaver.context.pack import covering_summaries
 from palaver.conversations.arguments import (
@@ -64,12 +64,10 @@ class ThreadReader:
         return await self._with_summaries(turns, query) if include_summaries and turns else turns
 
     async def _with_summaries(self, turns: list[Turn], query: HistoryQuery) -> list[Turn | Summary]:
-        """Place each summary before the first turn at or after its start. Earlier ones belong to earlier pages."""
-        engine, scope, id = self.handle.engine, self.handle.scope, self.handle.id
-        previous = await engine.history(scope, id, replace(query, limit=1, before=turns[0].id, after=None))
-        start = previous[0].position if previous else -1
-        widest = covering_summaries(await engine.summaries(scope, id, None), MAX_POSITION)
-        waiting = [one for one in widest if one.from_seq > start]
+        """Begin with the summaries of what came before, then place each one before the first turn at or after its
+        start."""
+        summaries = await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
+        waiting = covering_summaries(summaries, MAX_POSITION)
         page: list[Turn | Summary] = []
         for turn in turns:
             page += [one for one in waiting if one.from_seq <= turn.position]

@@ -61,7 +61,7 @@ def is_current_message(turn: Turn, viewer: str | None) -> bool:
 
 def conversation_info(row: Row) -> ConversationInfo:
     (id, tenant, owner, key, workspace, agent, model, title, preview, participants, metadata, settings, *rest) = row
-    turn_count, token_count, next_seq, last_event, ttl, expires_at, created, updated = rest
+    turn_count, token_count, summarized_through, next_seq, last_event, ttl, expires_at, created, updated = rest
     try:
         return ConversationInfo(
             id=id,
@@ -78,6 +78,7 @@ def conversation_info(row: Row) -> ConversationInfo:
             settings=_mapping(settings) if settings else {},
             turn_count=turn_count,
             token_count=token_count,
+            summarized_through=summarized_through,
             next_seq=next_seq,
             last_event=last_event,
             ttl=None if ttl is None else ttl / 1_000_000,

@@ -246,6 +246,15 @@ class MemoryStore(Protocol):
         ...
 
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]: ...
+    async def speakers(
+        self, scope: Scope, conversation: str, spans: Sequence[tuple[int, int]], retired: bool
+    ) -> list[frozenset[str]]:
+        """Return the actors of the turns in each span [from, through) of positions. Tool results are not counted.
+
+        With `retired`, turns count whose words retention has removed: a summary may still contain them.
+        """
+        ...
+
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]: ...
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
         """List the summaries of a level that no summary of the next level covers."""

@@ -135,6 +135,8 @@ ARGUMENTS = {
     "tail_n": "1",
     "through_seq": "1000",
     "tids": "{$tid}",
+    "starts:bigint[]": "{0}",
+    "ends:bigint[]": "{1000000}",
     "tokens": "10000",
     "trouble": "x",
     "turn": "$turn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from palaver.core.identity import from_json, micros, moment
@@ -56,6 +57,16 @@ class PostgresMemory(EnginePart):
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
         rows = await self.read("span", scope, conversation=conversation, from_seq=from_seq, through_seq=through_seq)
         return [read_turn(row, conversation) for row in rows]
+
+    async def speakers(
+        self, scope: Scope, conversation: str, spans: Sequence[tuple[int, int]], retired: bool
+    ) -> list[frozenset[str]]:
+        ends = {"starts": [start for start, _ in spans], "ends": [end for _, end in spans]}
+        rows = await self.read("speakers", scope, conversation=conversation, **ends, retired=retired)
+        found: list[set[str]] = [set() for _ in spans]
+        for row in rows:
+            found[row["span"] - 1].add(row["actor"])
+        return [frozenset(actors) for actors in found]
 
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
         rows = await self.read("summaries", scope, conversation=conversation, level=level)

@@ -16,7 +16,8 @@ from palaver.recall.terms import passages, title_terms
 
 INFO = (
     "id", "tenant", "owner", "key", "workspace", "agent", "model", "title", "preview", "participants", "metadata",
-    "settings", "turn_count", "token_count", "next_seq", "next_n", "ttl", "expires_at", "created", "updated",
+    "settings", "turn_count", "token_count", "summarized_position", "next_seq", "next_n", "ttl", "expires_at",
+    "created", "updated",
 )  # fmt: skip
 TURN = TurnRow.__struct_fields__
 EVENT = ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash")

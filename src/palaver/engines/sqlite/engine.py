@@ -343,6 +343,11 @@ class SQLiteEngine:
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
         return await self.readers.run(memory.summaries, scope, conversation, level)
 
+    async def speakers(
+        self, scope: Scope, conversation: str, spans: Sequence[tuple[int, int]], retired: bool
+    ) -> list[frozenset[str]]:
+        return await self.readers.run(lambda tx: memory.speakers(tx, scope, conversation, spans, retired))
+
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
         return await self.readers.run(memory.uncovered, scope, conversation, level)
 

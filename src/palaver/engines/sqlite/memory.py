@@ -152,6 +152,14 @@ def span(tx: Tx, scope: Scope, conversation: str, from_seq: int, through_seq: in
     return [row.turn(conversation) for row in rows if row.status == "complete"]
 
 
+def speakers(
+    tx: Tx, scope: Scope, conversation: str, spans: Sequence[tuple[int, int]], retired: bool
+) -> list[frozenset[str]]:
+    cid = require_cid(tx, scope, conversation)
+    params = [{"from": start, "through": end, "retired": int(retired)} for start, end in spans]
+    return [frozenset(actor for (actor,) in tx.all(Q.speakers, cid=cid, **one)) for one in params]
+
+
 def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
     cid = require_cid(tx, scope, conversation)
     if level is None:

@@ -14,7 +14,8 @@ c.tenant = :tenant AND (
 
 -- conversation_columns: the columns of a ConversationInfo
 c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
-c.settings, c.turn_count, c.token_count, c.next_seq, c.next_n - 1, c.ttl, c.expires_at, c.created, c.updated
+c.settings, c.turn_count, c.token_count, c.summarized_position, c.next_seq, c.next_n - 1, c.ttl, c.expires_at,
+c.created, c.updated
 
 -- node_columns: the place of a turn in the tree, without its content
 t.id, t.seq, t.position, t.parent, coalesce(t.slot, t.id), t.active, t.superseded_by, t.status
@@ -590,6 +591,14 @@ UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summariz
 -- span: read the turns of the view in a span
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position >= :from AND t.position < :through ORDER BY t.position
+
+-- speakers: find who spoke in a span of the view, or of turns whose words retention has removed; tools do not speak
+SELECT t.actor FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.position >= :from AND t.position < :through AND t.role != 'tool'
+UNION
+SELECT t.actor FROM turns t
+WHERE :retired AND t.cid = :cid AND t.active = 0 AND t.position >= :from AND t.position < :through AND t.role != 'tool'
+  AND t.status = 'forgotten' AND t.superseded_by IS NULL
 
 -- working_memory: read the working memory
 SELECT memory, through_seq FROM working_memory WHERE cid = :cid

@@ -77,6 +77,7 @@ async def _page(talk: Conversation, address: ResourceAddress, tokens: int) -> di
     return {
         "conversation": {
             "id": info.id, "key": info.key, "title": info.title, "owner": info.owner, "turns": info.turn_count,
+            "summarized_through": info.summarized_through,
             "created": info.created, "updated": info.updated,
         },
         "messages": [message_of_turn(turn) for turn in shown],

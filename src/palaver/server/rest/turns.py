@@ -110,7 +110,8 @@ async def list_turns(
     if more:
         surplus = turns[-1] if after is not None else turns[0]
         place = found.index(surplus)
-        found = found[:place] if after is not None else found[place + 1 :]
+        # Summaries before the surplus turn stay: they are of what came before this page.
+        found = found[:place] if after is not None else [*found[:place], *found[place + 1 :]]
         turns.remove(surplus)
     older = page_path(request, before=turns[0].id, after=None) if turns and (more or after) else None
     newer = page_path(request, after=turns[-1].id, before=None) if turns and ((more and after) or before) else None

@@ -10,8 +10,8 @@ CREATE OR REPLACE FUNCTION palaver.turn_json(t palaver.turns) RETURNS json LANGU
 -- info_json: the fields of a ConversationInfo
 CREATE OR REPLACE FUNCTION palaver.info_json(c palaver.conversations) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((c).id, (c).tenant, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title,
-    (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count, (c).next_seq,
-    (c).next_n - 1, (c).ttl, (c).expires_at, (c).created, (c).updated);
+    (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count,
+    (c).summarized_position, (c).next_seq, (c).next_n - 1, (c).ttl, (c).expires_at, (c).created, (c).updated);
 
 CREATE OR REPLACE FUNCTION palaver.summary_json(s palaver.summaries) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((s).id, (s).level, (s).from_seq, (s).through_seq, (s).text, (s).model, (s).token_count,
@@ -167,6 +167,25 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT * FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1
     AND t.position >= from_seq AND t.position < through_seq AND t.status = 'complete' ORDER BY t.position;
+END $$;
+
+-- speakers: who spoke in each span of the view, or of turns whose words retention has removed; tools do not speak
+CREATE OR REPLACE FUNCTION palaver_api.speakers(who jsonb, conversation text, starts bigint[], ends bigint[],
+  retired boolean)
+RETURNS TABLE (span bigint, actor text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'read');
+  c palaver.conversations := find(me, conversation);
+BEGIN
+  RETURN QUERY SELECT s.n, t.actor FROM unnest(starts, ends) WITH ORDINALITY AS s (first, behind, n)
+    CROSS JOIN LATERAL (
+      SELECT o.actor FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.active = 1
+        AND o.position >= s.first AND o.position < s.behind AND o.role <> 'tool'
+      UNION
+      SELECT o.actor FROM turns o WHERE retired AND o.tenant = c.tenant AND o.cid = c.cid AND o.active = 0
+        AND o.position >= s.first AND o.position < s.behind AND o.role <> 'tool' AND o.status = 'forgotten'
+        AND o.superseded_by IS NULL) AS t;
 END $$;
 
 -- summaries: the valid summaries, of one level or of all

@@ -25,6 +25,7 @@ CONVERSATION: Json = {
     "settings": {},
     "turn_count": 2,
     "token_count": 41,
+    "summarized_through": 0,
     "next_seq": 2,
     "last_event": 3,
     "ttl": None,
@@ -39,6 +40,7 @@ class Conversation(ResponseBody):
     model_config = examples(CONVERSATION)
     owner: str = Field(description="Empty if the application itself is the owner.")
     key: str | None = Field(description="The application's own name for the conversation.")
+    summarized_through: int = Field(description="Summaries cover the turns at positions below this; 0: none yet.")
     next_seq: int = Field(description="The value of `expected_seq` for the next append.")
     last_event: int = Field(description="Subscribe to live events with `?after=` this number to miss nothing.")
 

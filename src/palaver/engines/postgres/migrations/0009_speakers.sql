@@ -1,0 +1,2 @@
+-- No table changes. A database with schema 8 gets the current functions: one more finds who spoke in a span of turns, and
+-- a conversation says how far it is summarised.
