@@ -135,6 +135,7 @@ ARGUMENTS = {
     "tail_n": "1",
     "through_seq": "1000",
     "tids": "{$tid}",
+    "retired": "true",
     "starts:bigint[]": "{0}",
     "ends:bigint[]": "{1000000}",
     "tokens": "10000",

@@ -23,10 +23,10 @@ DEEP = "[" * 101 + "1" + "]" * 101
 READING = frozenset(
     """
     attachment attachment_records attachments branches conversation conversations count_calls counter_bound
-    embedding_backlog event_records events fact_records fact_vectors facts facts_to_embed facts_where file_quotes file_text
-    find_conversation health history matches nearest next_job postings profile reading requests seals search signed_in
-    some_vectors span speakers stats summaries tips to_embed turn turn_records turns_numbered uncovered unread_files
-    unsummarised usage vectors waiting_here whole working_memory_records
+    embedding_backlog event_records events fact_records fact_vectors facts facts_to_embed facts_where file_quotes
+    file_text find_conversation health history matches nearest next_job postings profile reading requests seals search
+    signed_in some_vectors span speakers stats summaries tips to_embed turn turn_records turns_numbered uncovered
+    unread_files unsummarised usage vectors waiting_here whole working_memory_records
     """.split()
 )
 # Called by a worker for all tenants, which sees no content: see `enter_worker`.
