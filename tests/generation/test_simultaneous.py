@@ -69,6 +69,24 @@ async def test_queued_questions_are_answered_one_after_the_other_in_their_order(
         await talk.verify()
 
 
+async def test_two_stores_on_one_database_share_the_queue(opened: Opener) -> None:
+    """As two processes do: each has an engine of its own."""
+    model = Gated()
+    model.gate.set()
+    settings = {"simultaneous": "queue"}
+    async with (
+        opened(models={"m": model}, model="m", generate=settings) as one,
+        opened(models={"m": model}, model="m", generate=settings) as two,
+    ):
+        talks = [await one.conversation("k"), await two.conversation("k")]
+        answers = await asyncio.gather(*(talks[n % 2].generate(f"question-{n}") for n in range(8)))
+        assert [one.text for one in answers] == [f"about question-{n}" for n in range(8)]
+        assert model.most == 1
+        order = [one.text for one in await talks[0].history(100) if one.role == "user"]
+        await check_queued_prompts(model, order)
+        await talks[0].verify()
+
+
 async def check_queued_prompts(model: Echo, order: list[str]) -> None:
     """Every prompt is the thread as if each question had been asked after the answer before it."""
     for number, request in enumerate(model.requests):

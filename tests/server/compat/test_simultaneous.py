@@ -148,6 +148,27 @@ def test_a_question_that_waits_too_long_is_an_error_that_says_so(
         assert first.result().status_code == 200
 
 
+def test_a_question_whose_client_has_gone_while_it_waits_is_not_answered(
+    server: Running, provider: LoopbackProvider
+) -> None:
+    server.app.state.services.answers.return_seconds = 0.05
+    held = threading.Event()
+    provider.script(Say("about question-1", hold=held))
+    provider.otherwise = model = EchoingModel()
+    with server.client() as client, ThreadPoolExecutor(1) as pool:
+        talk = new_talk(client, "queue")
+        first = pool.submit(rest, client, talk, "question-1")
+        wait_until(lambda: provider.bodies, "the first question")
+        path = f"/api/conversations/{talk}/generate"
+        with client.stream("POST", path, json={"message": "question-2", "stream": True}) as going:
+            next(line for line in going.iter_lines() if "question-2" in line)
+        wait_until(lambda: server.app.state.services.answers.count == 1, "the end of the second answer")
+        held.set()
+        assert first.result().status_code == 200
+        assert "about question-3" in said_in(rest(client, talk, "question-3"))
+    assert [one[-1] for one in model.prompts] == ["question-3"]
+
+
 # ---- two processes -------------------------------------------------------------------------------------------------
 
 
@@ -190,3 +211,26 @@ def test_a_question_is_refused_while_the_other_process_answers_one(
         held.set()
         assert first.result().status_code == 200
     assert "about question-3" in said_in(rest(other, talk, "question-3"))
+
+
+def test_a_process_that_is_killed_blocks_the_queue_until_its_lease_has_ended(
+    postgres_url: str, tmp_path: Path, provider: LoopbackProvider
+) -> None:
+    never = threading.Event()
+    provider.script(Say("about question-1", hold=never))
+    provider.otherwise = EchoingModel()
+    with (
+        serving(postgres_url, tmp_path, provider=provider, stream_lease=2) as dying,
+        serving(postgres_url, tmp_path, provider=provider, stream_lease=2) as living,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        client = living.client()
+        talk = new_talk(client, "queue")
+        pool.submit(rest, dying.client(), talk, "question-1")
+        wait_until(lambda: provider.bodies, "the first question")
+        second = pool.submit(rest, client, talk, "question-2")
+        wait_until(lambda: len(questions_of(client, talk)) == 2, "the second question")
+        assert not second.done()
+        dying.child.kill()
+        assert "about question-2" in said_in(second.result())
+    never.set()

@@ -29,6 +29,7 @@ class Answer:
         self.talk = talk  # None: the answer is not stored
         self._place = place
         self.is_background = False  # nobody needs to listen to it
+        self.return_seconds = RETURN_SECONDS
         self.events: list[GenerateEvent] = []
         self.task: asyncio.Task[None] | None = None
         self.began = time.monotonic()
@@ -75,7 +76,7 @@ class Answer:
         finally:
             self._news.discard(news)
             if self._is_unwanted():
-                asyncio.get_running_loop().call_later(RETURN_SECONDS, self._cancel_if_unwanted)
+                asyncio.get_running_loop().call_later(self.return_seconds, self._cancel_if_unwanted)
 
     def _is_unwanted(self) -> bool:
         """Return whether it still waits for other answers, and nobody listens to it."""
@@ -98,6 +99,7 @@ class Answers:
 
     def __init__(self, hub: ChannelHub, metrics: Metrics) -> None:
         self._hub, self._metrics = hub, metrics
+        self.return_seconds = RETURN_SECONDS
         self._running: set[Answer] = set()
 
     @property
@@ -119,7 +121,9 @@ class Answers:
             if place is not None:
                 await place.leave()
             raise
-        return self._start_task(Answer(talk, place), events)
+        answer = Answer(talk, place)
+        answer.return_seconds = self.return_seconds
+        return self._start_task(answer, events)
 
     def relay(self, events: AsyncGenerator[GenerateEvent]) -> Answer:
         """Run an answer that is not stored. It continues even if its listener disconnects."""

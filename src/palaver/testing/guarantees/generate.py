@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaver.conversations.internals import engine_of
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import engine_of, services_of
+from palaver.conversations.store import Store
 from palaver.errors import ConversationNotFound, ModelUnavailable, PermissionDenied
-from palaver.model import ToolCall, Turn
+from palaver.model import READ, Scope, ToolCall, Turn
+from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.models import CounterBound
-from palaver.testing.fakes import ScriptedModel
+from palaver.testing.fakes import FakeClock, ScriptedModel
 from palaver.testing.kit import Database, guarantee, refused
 
 
@@ -96,8 +99,6 @@ async def a_quotation_goes_with_its_turn(db: Database) -> None:
 @guarantee
 async def a_quotation_goes_whoever_forgets(db: Database) -> None:
     """The same when the caller cannot see the conversation that quotes the turn; nothing else of it goes."""
-    from palaver.model import Scope
-
     async with db.open(**answering("One.", "Two.")) as store:
         shared = await store.conversation("shared", participants=["bob"])
         turn = await shared.append("user", "The word is zanzibar.")
@@ -115,8 +116,6 @@ async def a_quotation_goes_whoever_forgets(db: Database) -> None:
 @guarantee
 async def requests_are_for_the_owner(db: Database) -> None:
     """Participants see the thread but not the requests to models; strangers see nothing."""
-    from palaver.model import Scope
-
     async with db.open(**answering("One.")) as store:
         talk = await store.conversation("k", participants=["bob"])
         await talk.generate("Food?")
@@ -130,8 +129,6 @@ async def requests_are_for_the_owner(db: Database) -> None:
 @guarantee
 async def what_is_learned_of_a_counter_is_kept_per_tenant(db: Database) -> None:
     """The bound of a model's counter is stored, replaced, and nobody else's."""
-    from palaver.model import Scope
-
     async with db.open() as store:
         for ratio, samples in ((1.25, 1), (1.5, 2)):
             bound = CounterBound(model="m", ratio=ratio, samples=samples)
@@ -156,3 +153,68 @@ async def a_title_of_a_job_gives_way(db: Database) -> None:
         await store.settle()
         assert (await mine.refresh()).title == "Mine"
         await talk.verify()
+
+
+# ---- simultaneous questions ----------------------------------------------------------------------------------------
+
+LEASE = 30_000_000  # microseconds
+
+
+async def _take(store: Store, talk: Conversation, place: str, question: int | None = None, alone: bool = False) -> int:
+    wanted = PlaceRequest(id=place, question=question, alone=alone)
+    return await engine_of(store).take_answer_place(store.scope, talk.id, wanted, LEASE)
+
+
+@guarantee
+async def answers_have_the_order_of_their_questions(db: Database) -> None:
+    """A place that was taken before its question was stored counts until it is known where that question stands."""
+    async with db.open() as one, db.open() as two:
+        talk, other = await one.conversation("k"), await two.conversation("k")
+        assert await _take(one, talk, "a") == 0
+        await _take(two, other, "b")
+        second = await other.append("user", "Asked by b.")
+        assert await _take(two, other, "b", second.seq) == 1
+        third = await talk.append("user", "Asked by a.")
+        assert await _take(one, talk, "a", third.seq) == 1
+        assert await _take(two, other, "b", second.seq) == 0
+        assert await _take(one, talk, "a", third.seq) == 1
+        await engine_of(two).leave_answer_place(two.scope, other.id, "b")
+        assert await _take(one, talk, "a", third.seq) == 0
+
+
+@guarantee
+async def an_answer_alone_takes_no_place_behind_others(db: Database) -> None:
+    """A place that must be alone is refused while another one is taken, and taken once that one is left."""
+    async with db.open() as store:
+        talk = await store.conversation("k")
+        assert await _take(store, talk, "a", alone=True) == 0
+        assert await _take(store, talk, "b", alone=True) == 1
+        assert await _take(store, talk, "a", 0, alone=True) == 0
+        await engine_of(store).leave_answer_place(store.scope, talk.id, "a")
+        assert await _take(store, talk, "b", alone=True) == 0
+
+
+@guarantee
+async def a_place_is_free_when_its_lease_has_ended(db: Database) -> None:
+    """A process that died keeps nobody waiting for longer than the lease."""
+    clock = FakeClock()
+    async with db.open(clock=clock) as store:
+        talk = await store.conversation("k")
+        assert await _take(store, talk, "gone", 0) == 0
+        assert await _take(store, talk, "next", 1) == 1
+        clock.advance(20)
+        assert await _take(store, talk, "next", 1) == 1
+        clock.advance(20)
+        assert await _take(store, talk, "next", 1) == 0
+
+
+@guarantee
+async def places_are_for_those_who_may_write(db: Database) -> None:
+    """A scope that may only read takes no place, and a stranger learns nothing of the conversation."""
+    async with db.open(user="ada") as store:
+        talk = await store.conversation("k", participants=["bob"])
+        reader = store.scoped(Scope(store.scope.tenant, "bob", frozenset({READ})))
+        async with refused(PermissionDenied):
+            await services_of(await reader.get(talk.id)).answers.reserve()
+        async with refused(ConversationNotFound):
+            await _take(store.scoped(Scope.of(store.scope.tenant, "eve")), talk, "a")
