@@ -76,7 +76,7 @@ class HistoryWriter:
         stored: list[Turn] = await talk.history(len(ask.said) + MARGIN)
         if len(stored) >= len(ask.said) + MARGIN and not is_at_the_end(stored, ask.said):
             stored = await talk.history(MAX_TURNS)
-        said = [redact_message(talk, self.store, one) for one in ask.said]
+        said = [redact_message(talk, one) for one in ask.said]
         forgotten = await _count_forgotten(talk, stored)
         return stored, plan_history(stored, said, whole=ask.whole, forgotten=forgotten)
 

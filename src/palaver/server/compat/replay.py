@@ -131,7 +131,6 @@ class AnswerTotals:
     completion: int = 0
     turns: list[Turn] = field(default_factory=list)
     prompted: Prompted | None = None
-    interrupted: bool = False
     ended: bool = False
 
     def add(self, event: AnswerEvent) -> None:
@@ -141,7 +140,7 @@ class AnswerTotals:
             self.reasoning.append(event.text)
         elif isinstance(event, ToolsPlanned | Answered | Interrupted):
             self._count(event.turn)
-            self.interrupted, self.ended = isinstance(event, Interrupted), isinstance(event, Answered)
+            self.ended = isinstance(event, Answered)
         elif isinstance(event, Prompted):
             self.prompted = event
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import services_of
-from palaver.conversations.store import Store
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
@@ -44,7 +43,7 @@ async def draft_message(talk: Conversation, said: ClientMessage) -> dict[str, An
     return draft
 
 
-def redact_message(talk: Conversation, store: Store, said: ClientMessage) -> ClientMessage:
+def redact_message(talk: Conversation, said: ClientMessage) -> ClientMessage:
     """Redact a message as the stored turn was redacted. Otherwise it would look like an edit of that turn."""
     redaction = services_of(talk).redaction
     if not redaction.is_on:

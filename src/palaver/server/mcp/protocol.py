@@ -344,7 +344,7 @@ async def _find_readable(store: Store, uris: list[str]) -> dict[str, Any]:
 
 def _unknown_resource(ctx: SdkContext, uri: str) -> MCPError:
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return MCPError(types.INVALID_PARAMS if modern else NOT_FOUND, str(resources.unknown_uri_error(uri)), {"uri": uri})
+    return MCPError(types.INVALID_PARAMS if modern else NOT_FOUND, str(resources.unknown_uri_error()), {"uri": uri})
 
 
 def _plain(value: BaseModel) -> dict[str, Any]:

@@ -107,6 +107,6 @@ async def complete_name(store: Store, argument: str, start: str) -> tuple[list[s
     return fitting[:SUGGESTIONS], len(fitting) > SUGGESTIONS or page.cursor is not None
 
 
-def unknown_uri_error(uri: str) -> InvalidInput:
+def unknown_uri_error() -> InvalidInput:
     """Return the error for an unknown URI. The URI is not repeated: it may contain anything."""
     return InvalidInput("uri", f"must be one of {', '.join(TEMPLATES)}")

@@ -36,7 +36,7 @@ async def create_message(request: Request, services: ServicesDep, store: StoreDe
     )
 
 
-async def count_message_tokens(request: Request, services: ServicesDep, store: StoreDep) -> Response:
+async def count_message_tokens(request: Request, store: StoreDep) -> Response:
     """Count the tokens of a prompt with Palaver's own counter; in a conversation, with the context that it adds."""
     body, _ = await responses.read_body(request)
     ask = parse_request(body)
