@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         marks.note_processes(config.stash.setdefault(STARTED, []))
     if not hasattr(config, "workerinput"):
         postgres_server.open_home()
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end still stops the server
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is terminated still stops the server
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -92,7 +92,7 @@ def test_a_subscription_is_a_plain_iterator_that_can_be_left(store: Any) -> None
     for event in talk.subscribe():
         seen.append(event.kind)
         if len(seen) == 2:
-            talk.append("user", "two")  # the loop goes on with what happens meanwhile
+            talk.append("user", "two")  # the loop goes on with other work
         if len(seen) == 3:
             break
     assert seen == ["create", "append", "append"]

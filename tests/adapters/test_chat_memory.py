@@ -25,7 +25,7 @@ SECRET = "allergic to peanuts"
 
 
 class Service:
-    """What a PostgREST service would answer, and what it was asked."""
+    """Responses of a PostgREST service, and the requests it got."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Seals: what somebody who can write to the database can still not do unnoticed."""
+"""Seals: changes that an attacker with write access to the database cannot hide."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def sealed_talk(path: Path) -> str:
 
 
 def rewrite_the_log(path: Path, id: str) -> None:
-    """What the chain alone cannot show: another actor in an event, and every hash after it computed anew."""
+    """Forge what the chain alone cannot show: change the actor of an event, and recompute every hash after it."""
     db = apsw.Connection(str(path))
     previous = genesis(id)
     rows = db.execute("SELECT cid, n, kind, turn, actor, at, payload, content_hash FROM events ORDER BY n").fetchall()

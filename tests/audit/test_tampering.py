@@ -102,7 +102,7 @@ def copied(original: tuple[Path, str], tmp_path: Path, name: str = "copy") -> Pa
 
 
 async def verdict(folder: Path, id: str) -> palaver.VerificationFailed | None:
-    """What the application finds. It need not be able to read the conversation's own row to ask."""
+    """Return what `verify` finds. It need not be able to read the conversation's own row to ask."""
     async with opened(folder) as store:
         info = palaver.ConversationInfo(
             id=id, tenant="acme", owner="ada", created=datetime.now(UTC), updated=datetime.now(UTC)
@@ -115,7 +115,7 @@ async def verdict(folder: Path, id: str) -> palaver.VerificationFailed | None:
 
 
 async def tampered(original: tuple[Path, str], tmp_path: Path, change: Callable[[apsw.Connection], Any]) -> str:
-    """What `verify` says of a copy after `change`; empty when it says nothing."""
+    """Return the message of `verify` on a copy after `change`; empty when it finds nothing."""
     folder = copied(original, tmp_path)
     db = writing(folder)
     change(db)

@@ -85,7 +85,7 @@ def store(folder: Path) -> Iterator[Any]:
 
 
 def raw(path: str = "chat.db") -> apsw.Connection:
-    """The file without the library, for what no command does. A store may be open beside it, so it waits its turn."""
+    """The file without the library, for what no command does. A store may be open too, so it waits its turn."""
     db = apsw.Connection(path)
     db.set_busy_timeout(10_000)
     return db

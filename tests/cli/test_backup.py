@@ -113,7 +113,7 @@ def has_grown(done: list[int], before: int) -> bool:
 
 @contextmanager
 def writers(store: palaver.sync.Store) -> Iterator[list[int]]:
-    """Three threads that append, attach and forget until the block ends. Answers what was acknowledged."""
+    """Three threads that append, attach and forget until the block ends. Returns the acknowledged turns."""
     over, acknowledged = threading.Event(), [0]
 
     def write(name: str) -> None:
@@ -244,7 +244,7 @@ def test_a_backup_that_was_changed_takes_no_place(cli, ok, filled, what):
 
 
 def rehash(folder: str) -> None:
-    """As somebody would who wants to hide a change."""
+    """As an attacker would who wants to hide a change."""
     import hashlib
 
     page = json.loads(Path(folder, "backup.json").read_text())

@@ -1,4 +1,4 @@
-"""What holds for every command: the options, the exit codes, and errors without a traceback."""
+"""Rules for every command: the options, the exit codes, and errors without a traceback."""
 
 from __future__ import annotations
 

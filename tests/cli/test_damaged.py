@@ -1,4 +1,4 @@
-"""What every command says of a row that somebody damaged: one line that names it, never a traceback."""
+"""Every command reports a damaged row in one line that names it, never with a traceback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def damage(ok: Callable[..., str]) -> Callable[[str, str, str], tuple[str, str]]
 
 
 def fails(cli: Callable[..., Any], *args: str) -> dict[str, str]:
-    """What it says on stderr, having failed."""
+    """Return what a failed command prints to stderr."""
     result = cli(*args, "--json")
     assert result.exit_code == 1, result.output
     assert "secret" not in result.output

@@ -1,4 +1,4 @@
-"""palaver forget and reset: for good, and only when somebody said yes."""
+"""palaver forget and reset: for good, and only after a confirmation."""
 
 from __future__ import annotations
 

@@ -382,7 +382,7 @@ async def test_summaries_stand_in_the_context_also_for_turns_that_lost_their_wor
 
 
 def accounted(ctx: Any) -> int:
-    """How many turns `explain` tells of: those that are in, and those that are left out."""
+    """Count the turns that `explain` lists: those that are in, and those that are left out."""
     inside = {id for block in ctx.explain().blocks for id in block.turn_ids}
     return len(inside) + sum(one.turns for one in ctx.explain().left_out)
 
@@ -440,7 +440,7 @@ async def test_a_preview_changes_nothing(store: Store) -> None:
 
 
 async def test_files_are_named_shown_and_quoted_and_no_budget_is_exceeded() -> None:
-    """What naming, showing and quoting files costs is counted, whatever the budget."""
+    """The cost of naming, showing and quoting files is counted, with any budget."""
     count, png = BpeCounter(), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
     async with palaver.open("memory:", user="ada", worker=False) as store:
         talk = await store.conversation("k")

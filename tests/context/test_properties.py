@@ -1,4 +1,4 @@
-"""Whatever the history: never over budget, pairs whole, roles valid, the current message in, every turn accounted for.
+"""For any history: never over budget, pairs whole, roles valid, the current message in, every turn accounted for.
 
 The long form runs ten thousand histories, and ten thousand more inside long tool loops: `make properties`.
 """

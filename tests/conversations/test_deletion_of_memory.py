@@ -32,7 +32,7 @@ async def say_it(talk: Conversation) -> list[Turn]:
 
 
 async def everywhere(talk: Conversation) -> dict[str, bool]:
-    """Where the word is, as far as the verbs tell."""
+    """Return where the word is, as far as the methods show it."""
     facts = await talk.facts(include_invalidated=True)
     held = {
         "summaries": [one.text for one in await talk.summaries()],

@@ -1,4 +1,4 @@
-"""What is missing and what was deleted: one `except` for both, and a way out in the message."""
+"""Missing and deleted things: one `except` for both, and a way out in the message."""
 
 from __future__ import annotations
 

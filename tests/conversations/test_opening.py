@@ -49,7 +49,7 @@ async def test_cancelling_while_a_file_is_opened_leaves_nothing_open(tmp_path: P
 
 
 async def closed_in_a_hurry(url: str, steps: int, **options: Any) -> None:
-    """Cancelled so many turns of the loop after the store began to close."""
+    """Cancel a store `steps` iterations of the loop after it began to close."""
     leaving = asyncio.Event()
 
     async def use() -> None:

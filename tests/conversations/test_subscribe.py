@@ -218,7 +218,7 @@ async def test_it_ends_with_the_tombstone(store: Store, talk: Conversation) -> N
 async def test_one_who_saw_it_by_its_details_is_cut_off_when_those_are_deleted(
     store: Store, talk: Conversation, reader: str
 ) -> None:
-    """Who took part, and in which workspace, is forgotten too: so is their right to see even the tombstone."""
+    """Participants and workspace are forgotten too: so is the right to see even the tombstone."""
     await talk.update(participants=["bob"], workspace="w")
     scopes = {
         "participant": Scope("acme", "bob"),

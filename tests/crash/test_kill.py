@@ -26,11 +26,11 @@ LONGEST_READ = 100_000
 
 @dataclass(slots=True)
 class Promises:
-    """What the writers of one conversation said that is stored."""
+    """The turns that the writers of one conversation reported as stored."""
 
     turns: dict[str, tuple[int, str]] = field(default_factory=dict)  # complete: id → seq, text
     aborted: dict[str, str] = field(default_factory=dict)  # sealed by the writer itself: id → text
-    streams: dict[str, str] = field(default_factory=dict)  # open when last heard of: id → text that was flushed
+    streams: dict[str, str] = field(default_factory=dict)  # open at the last report: id → text that was flushed
     lines: int = 0
 
     def hear(self, line: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_w
     """No acknowledged turn lost, no gap in `seq` or in the log, every cut stream sealed, `verify` clean."""
 
     async def quiet() -> None:
-        """The writer was the only one who wrote."""
+        """No other process wrote."""
 
     promised = await kill_and_check(f"sqlite:///{tmp_path / 'crash.db'}", kills, seed, quiet)
     check_file(tmp_path / "crash.db")

@@ -28,7 +28,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackProvider]:
 
 
 async def kill_when(folder: Path, provider: LoopbackProvider, seen: Callable[[list[str]], bool]) -> list[str]:
-    """Let the talker run until it has said enough, and kill it. Answers what it said."""
+    """Let the talker run until it has said enough, and kill it. Returns its output."""
     arguments = (f"sqlite:///{folder}/chat.db", provider.url, str(folder / "marks"))
     child = await asyncio.create_subprocess_exec(
         sys.executable, str(TALKER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

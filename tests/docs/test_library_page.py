@@ -31,7 +31,7 @@ CODE = re.compile(r"`([^`]+)`")
 
 
 def section(title: str) -> str:
-    """What stands under a heading, up to the next one."""
+    """Return the text under a heading, up to the next one."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert found, title
     return found[1]

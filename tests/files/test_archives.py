@@ -89,7 +89,7 @@ def test_streams_are_weighed_to_the_byte(pack: Callable[[bytes], bytes]) -> None
 
 
 def test_a_large_stream_is_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not its rest again with every piece: that takes so long that an honest file would be refused."""
+    """And not its rest again with every piece: an honest file would take too long and be refused."""
     handed: list[int] = []
 
     class Counting:

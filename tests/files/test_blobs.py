@@ -117,7 +117,7 @@ async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(
             (await browser.put(upload.url, content=PNG)).raise_for_status()
             file = await talk.complete_upload(upload)
             assert (file.bytes, file.media_type) == (len(PNG), "image/png")
-            # Whoever still has the address changes nothing that was looked at.
+            # A client that still has the address cannot change what was checked.
             (await browser.put(upload.url, content=b"another cat")).raise_for_status()
             assert await talk.read_attachment(file) == PNG
             liar = await talk.open_upload("cat.png")

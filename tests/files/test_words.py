@@ -1,4 +1,4 @@
-"""What files say, read in a process of its own; and what becomes of a process that reads too long or too much."""
+"""The text of files, read in a separate process, which is stopped if it takes too much time or memory."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_process_has_little_memory_little_time_and_writes_nothing(tmp_path: 
 
 
 async def test_so_many_processes_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may take a gigabyte: whoever sends a hundred archives at once must not get a hundred of them."""
+    """Each may take a gigabyte: a client that sends a hundred archives at once must not get a hundred processes."""
     now, most = 0, 0
 
     async def asked(*_: object) -> dict[str, str]:

@@ -9,7 +9,7 @@ server = MCPServer("weather", version="1")
 
 @server.tool()
 def weather(city: str) -> str:
-    """What the weather is like in a city."""
+    """The weather in a city."""
     return f"Sunny in {city}."
 
 

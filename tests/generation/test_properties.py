@@ -29,7 +29,7 @@ MESSAGES = AnthropicMessages("claude", api_key="none")
 
 
 def say(words: int, fail: bool = False) -> str:
-    """Says so many words, or fails."""
+    """Says a number of words, or fails."""
     if fail:
         raise RuntimeError("as asked")
     return "lorem ipsum " * words

@@ -34,7 +34,7 @@ async def test_the_next_message_goes_on_from_the_last_answer_and_sends_only_what
         assert second["instructions"] == "Be brief."  # the service does not carry them over
         requests = await talk.requests()
         assert [request.previous_response_id for request in requests] == [None, "resp_1"]
-        assert "previous_response_id" in (requests[1].body or {})  # told by the body, not by a flag
+        assert "previous_response_id" in (requests[1].body or {})  # seen in the body, not in a flag
 
 
 async def test_a_message_is_sent_without_one_that_came_right_behind_it(

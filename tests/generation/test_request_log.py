@@ -1,4 +1,4 @@
-"""What was really sent: on record, redacted, and gone with the words that it held."""
+"""Requests as they were sent: on record, redacted, and deleted with the words that they held."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_call_that_is_under_way_is_on_record(opened: Opener, provider: L
 
 @pytest.mark.parametrize("ticks", [1, 2, 3])
 async def test_a_stop_is_not_lost_in_the_record(ticks: int) -> None:
-    """Whoever is cancelled while the record is being written is cancelled; the row is there all the same."""
+    """A caller that is cancelled while the record is being written is cancelled; the row is written all the same."""
     rows = []
 
     class Engine:

@@ -93,7 +93,7 @@ async def test_answering_the_thread_as_it_stands_ends_where_it_stood(opened: Ope
         talk = await store.conversation("k")
 
         async def interrupt(question: str) -> str:
-            """Somebody speaks meanwhile."""
+            """Another user speaks while it runs."""
             await talk.append("user", "question-2 came later")
             return "done"
 

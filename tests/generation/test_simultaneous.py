@@ -23,7 +23,7 @@ LEASE = 30_000_000  # microseconds
 
 
 class Gated(Echo):
-    """Answers only while its gate is open, and counts how many answers it makes at the same time."""
+    """A model that answers only while its gate is open, and counts its simultaneous answers."""
 
     def __init__(self, call: str | None = None) -> None:
         super().__init__(call)
@@ -32,7 +32,7 @@ class Gated(Echo):
         self.running = self.most = 0
 
     async def until_started(self, answers: int = 1) -> None:
-        """Wait for so many more answers to begin."""
+        """Wait for this number of further answers to begin."""
         for _ in range(answers):
             await self.starts.get()
 
@@ -228,7 +228,7 @@ async def test_a_process_that_died_blocks_nobody_once_its_lease_has_ended(opened
 
 
 async def test_the_order_is_that_of_the_questions_even_if_a_later_one_asks_first(opened: Opener) -> None:
-    """Whoever has a place, and no stored question yet, may still get a lower number."""
+    """A caller that has a place, and no stored question yet, may still get a lower number."""
     async with opened() as store:
         talk = await store.conversation("k")
         engine, scope = components_of(store).engine, store.scope

@@ -282,7 +282,7 @@ async def test_every_failure_of_a_tool_is_a_clear_result() -> None:
         await asyncio.sleep(60)
 
     def odd() -> object:
-        """Gives what is no JSON."""
+        """Returns something that is not JSON."""
         return object()
 
     async def impatient() -> None:
@@ -394,7 +394,7 @@ async def test_somebody_who_speaks_meanwhile_does_not_come_between_call_and_resu
         talk = await store.conversation("x")
 
         async def interrupted() -> str:
-            """Somebody speaks while it runs."""
+            """Another user speaks while it runs."""
             await talk.append("user", "I say something", actor="bob")
             return "the result"
 

@@ -147,7 +147,7 @@ async def test_a_row_without_a_field_or_with_a_wrong_one_is_refused(
 
 
 def summed(lines: list[str]) -> list[str]:
-    """The lines as somebody writes them who knows how: the end fits what comes before it."""
+    """The lines as a careful forger writes them: the end fits what comes before it."""
     records = [Record(**json.loads(line)) for line in lines[:-1] if json.loads(line)["kind"] != "file"]
     return [*lines[:-1], changed(changed(lines[-1], "remembered", _hash(records)), "rows", len(records))]
 

@@ -1,6 +1,6 @@
-"""What counts as a standing instruction or preference, and what is only a story that sounds like one.
+"""Standing instructions and preferences, and stories that only sound like one.
 
-The two tables were written before the rules. What the rules still get wrong is listed by name, so that the figures in
+The two tables were written before the rules. The mistakes of the rules are listed by name, so that the figures in
 the documentation are the figures of these tables.
 """
 

@@ -1,4 +1,4 @@
-"""The offline summary: the telling sentences, word for word, and never more than there is room for."""
+"""The offline summary: the significant sentences, word for word, and never more than there is room for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read from a question before anything is searched."""
+"""Parsing a question before anything is searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a turn rank higher, one reason at a time."""
+"""Reasons for a turn to rank higher, one at a time."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_aiming_takes_away_what_everything_has_in_common() -> None:
     assert aim(query, mean, 10**6) == pytest.approx([0.3, 0.8], abs=1e-3)
     assert aim(query, mean, 0).tolist() == query.tolist()
     assert aim(query, np.zeros(2, np.float32), 5).tolist() == query.tolist()
-    assert aim(query, mean, 1)[0] == pytest.approx(0.6, abs=0.02)  # one turn is no common ground
+    assert aim(query, mean, 1)[0] == pytest.approx(0.6, abs=0.02)  # one turn has nothing in common with others
 
 
 # ---- choosing ------------------------------------------------------------------------------------------------------

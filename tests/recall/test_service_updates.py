@@ -1,4 +1,4 @@
-"""What a long-lived store knows for its recall, after whatever happened, is what a new one would read."""
+"""After any changes, a long-lived store recalls from the same data that a new one would read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def known(recaller: RecallService, store: Store, where: RecallScope) -> li
 
 
 class Life:
-    """One who does this and that in some conversations."""
+    """A user who does this and that in some conversations."""
 
     def __init__(self, store: Store, talks: list[Conversation], seed: int) -> None:
         self.store, self.talks, self.random = store, talks, random.Random(seed)

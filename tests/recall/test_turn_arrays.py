@@ -55,7 +55,7 @@ MOMENTS = st.tuples(st.integers(0, 2), st.integers(0, 3 * HOUR), st.sampled_from
 
 @given(st.lists(MOMENTS, max_size=30), st.lists(st.integers(0, 30), max_size=3), st.booleans())
 def test_extending_is_the_same_as_building(moments: list[tuple[int, int, str]], cuts: list[int], late: bool) -> None:
-    """Also when the newer turns belong to an earlier conversation of the scope, or in between."""
+    """Even when the newer turns belong to an earlier conversation of the scope, or in between."""
     rows = [
         row(n, talk, -n if late and n % 5 == 4 else n, created, role, role != "tool")
         for n, (talk, created, role) in enumerate(moments)

@@ -1,4 +1,4 @@
-"""What was forgotten is gone: from every row, index and file, and from every byte of them, while the store is open."""
+"""Forgotten text is gone: from every row, index and file, and from every byte of them, while the store is open."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ async def forget_all(store: Store, said: list[tuple[Conversation, Turn, str]]) -
 async def test_the_text_index_keeps_no_signpost_made_of_a_forgotten_word(tmp_path: Path) -> None:
     """FTS5 remembers the beginning of each leaf's first term; words that share one need nearly all of it."""
     rng = random.Random(13)
-    async with palaver.open(url(tmp_path), worker=False) as store:  # who reads beside it may hold old bytes back
+    async with palaver.open(url(tmp_path), worker=False) as store:  # another reader may keep old bytes in the WAL
         talk = await store.conversation("k")
         words = ["zqwrtpsdfg" + "".join(end) for end in product(CONSONANTS, repeat=3)][:6_000]
         rng.shuffle(words)
@@ -441,7 +441,7 @@ async def test_a_reader_in_another_process_makes_it_pending_and_settle_finishes_
 
 @asynccontextmanager
 async def other_reader(path: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Another process in the middle of a read, until told to let go."""
+    """Another process in the middle of a read, until it is released."""
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, path, **pipes)
     assert process.stdin is not None

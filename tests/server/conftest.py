@@ -159,7 +159,7 @@ class Sent:
 
 
 def events(response: httpx.Response) -> Iterator[Sent]:
-    """What a stream sends, as a browser would read it."""
+    """The events of a stream, as a browser would read them."""
     fields: dict[str, str] = {}
     for line in response.iter_lines():
         if line.startswith(":"):

@@ -1,4 +1,4 @@
-"""Who may call: keys, JWTs, tickets, and nobody at all."""
+"""Authentication: by key, JWT or ticket, and without any."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def answered(body: bytes) -> bytes:
 def test_published_keys_that_cannot_be_read_are_nobodys_fault(
     settings: Callable[..., ServerSettings],
 ) -> None:
-    """Whatever stands there: not a fault of ours, not the caller's, and asked for again."""
+    """Any content: not an error of ours, not the caller's, and fetched again."""
     curve = ec.generate_private_key(ec.SECP256R1())
     public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key())), "kid": "one"}
     broken = [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 500 Oh\r\n\r\n", b"HTTP/1.0 302 Go\r\nLocation: http://[\r\n\r\n"]

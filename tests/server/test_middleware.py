@@ -1,4 +1,4 @@
-"""What stands before every request: names, origins, sizes, pace, time, and what answers never show."""
+"""Checks before every request: names, origins, sizes, rate, time, and what responses never show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def address(server: Running) -> tuple[str, int]:
 
 
 def raw(server: Running, data: bytes, *, more: bytes | None = None) -> bytes:
-    """What the server says to bytes that no client would send."""
+    """Return the server's response to bytes that no client would send."""
     with socket.create_connection(address(server), timeout=PATIENCE) as line:
         line.sendall(data)
         if more is not None:

@@ -39,7 +39,7 @@ def figure(client: httpx.Client, name: str) -> float:
 
 
 def test_two_workers_are_one_server(server: Process, provider: LoopbackProvider) -> None:
-    """What one writes the other tells, a stop reaches the one that makes the answer, and one may die."""
+    """The other sends what one writes, a stop reaches the one that makes the answer, and one may die."""
     never = threading.Event()
     held = Say(WORDS, hold_after=(30, never))
     provider.script(Say(WORDS), held, held, Say("Again: all of it."))
@@ -49,14 +49,14 @@ def test_two_workers_are_one_server(server: Process, provider: LoopbackProvider)
     with first[0].stream("GET", f"{talk}/events") as here, second[0].stream("GET", f"{talk}/events") as there:
         streams = events(here), events(there)
 
-        # Both tell everything, whoever has done it.
+        # Both send every event, of either process.
         ok(second[1].post(f"{talk}/turns", json={"role": "user", "content": "by the second"}))
         ok(first[1].post(f"{talk}/generate", json={"message": "by the first"}))
         heard = [until(stream, "commit") for stream in streams]
         assert [[frame.id for frame in told if frame.kind == "append"] for told in heard] == [["2", "3"]] * 2
         assert [text_of(told) for told in heard] == [WHOLE] * 2
 
-        # A stop that one is told is obeyed by the other.
+        # A stop that one receives is obeyed by the other.
         asking = threading.Thread(target=first[1].post, args=(f"{talk}/generate",), kwargs={"json": {"message": "?"}})
         asking.start()
         told = _half(streams[1])
@@ -67,7 +67,7 @@ def test_two_workers_are_one_server(server: Process, provider: LoopbackProvider)
         assert text_of(told) == told[-1].data["turn"]["content"]
         assert WHOLE.startswith(text_of(told))
 
-        # One is killed in the middle of an answer: the other seals it, and what was told stays as it was told.
+        # One is killed in the middle of an answer: the other seals it, and what was sent stays as it was sent.
         assert figure(client, "palaver_live_readers") == 2
         asking = threading.Thread(target=_ask, args=(first[1], talk))
         asking.start()
@@ -90,7 +90,7 @@ def test_two_workers_are_one_server(server: Process, provider: LoopbackProvider)
 
 
 def _half(stream: Iterator[Sent]) -> list[Sent]:
-    """The first half of an answer, as far as it is told from the log of another process."""
+    """The first half of an answer, as far as it is sent from the log of another process."""
     told: list[Sent] = []
     while text_of(told) != HALF:
         told.append(next(stream))

@@ -17,6 +17,6 @@ def load_profiles() -> None:
 
 
 def examples(few: int) -> settings:
-    """So many examples, for a test that needs more or fewer than others; and the long form as many times more."""
+    """The number of examples, for a test that needs more or fewer than others; and the long form as many times more."""
     times = TIMES if settings.get_current_profile_name() == MANY else 1
     return settings(max_examples=few * times)

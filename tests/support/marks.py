@@ -79,7 +79,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _used(code: CodeType, names: list[str], known: dict[str, Any]) -> Iterator[Any]:
-    """What the names in some code stand for, one step into the helper modules of the tests."""
+    """Return what the names in some code refer to, one step into the helper modules of the tests."""
     found = [known[name] for name in names if name in known]
     yield from found
     if any(_is_helper(one) for one in found):

@@ -1,4 +1,4 @@
-"""What the tests of the memory service share: a thread to talk in, and summarisers that can be watched."""
+"""Helpers for the tests of memory: a thread to talk in, and summarisers that can be watched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def url(folder: Path) -> str:
 
 
 async def talk_on(talk: Conversation, turns: int, text: str = "Turn {n} goes on and on.") -> list[Turn]:
-    """So many turns more, by a user and an assistant in turns."""
+    """Append turns, by a user and an assistant alternately."""
     start = (await talk.refresh()).next_seq
     stored: list[Turn] = []
     for first in range(start, start + turns, BATCH):
@@ -103,7 +103,7 @@ class Stuck:
 
 
 class Gate:
-    """A summariser that waits until it is let through, so that something else can happen meanwhile."""
+    """A summariser that waits until it is let through, so that something else can happen before it."""
 
     name = "gate"
 

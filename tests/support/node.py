@@ -58,7 +58,7 @@ def _install(folder: Path, packages: tuple[str, ...]) -> None:
 
 
 def run(folder: Path, script: Path, **environment: Any) -> str:
-    """Run a script beside the packages that it imports, and return what it prints."""
+    """Run a script next to the packages that it imports, and return what it prints."""
     copy = folder / f"{os.getpid()}-{script.name}"
     copy.write_text(script.read_text())
     try:

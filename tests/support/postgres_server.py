@@ -31,7 +31,7 @@ EXTERNAL = "PALAVER_TEST_POSTGRES_URL"
 HOME = "PALAVER_TEST_POSTGRES_HOME"  # where the processes of one test run find the server that they share
 UNPRIVILEGED = ("postgres", "nobody")
 START_SECONDS = 60
-# What an application signs in as. The server is reached by this machine only, and by whoever knows its superuser.
+# The login of an application. The server is reached by this machine only, and by those who know its superuser.
 APPLICATION, APPLICATION_PASSWORD = "palaver_tester", "not a secret"
 LOGIN = f"""
 DO $$ BEGIN
@@ -40,7 +40,7 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$
 """
 
-# A test database may be lost with the machine. What has to survive says so itself (`settings=DURABLE`).
+# A test database may be lost with the machine. A test whose data has to survive says so itself (`settings=DURABLE`).
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 ALWAYS = {
@@ -63,7 +63,7 @@ class NoPostgres(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server. `pid` and `data` are None when it is somebody else's."""
+    """A running server. `pid` and `data` are None for a server that was given."""
 
     url: str  # of the superuser, at the database `postgres`
     pid: int | None = None

@@ -1,5 +1,5 @@
 // Starts @supabase/lite on databases of ours: PostgREST-compatible, not PostgREST. Run by tests/supabase_server.py, which
-// copies it beside the packages that it imports; what it needs to know comes by environment. The first folder of a request's
+// copies it next to the packages that it imports; what it needs to know comes by environment. The first folder of a request's
 // path names the database, so that one process serves all tests.
 //
 // Four things are set right here, where 0.10 differs from PostgREST: an argument of type jsonb arrives as the value that was

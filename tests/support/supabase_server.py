@@ -25,7 +25,7 @@ from tests.support.postgres_server import free_port
 PACKAGES = ("@supabase/lite@0.10.0", "@hono/node-server@1.19.18", "postgres@3.4.9")
 LAUNCHER = Path(__file__).with_name("supabase_lite.mjs")
 INSTALL_SECONDS, START_SECONDS = 240, 60
-# What a project's database has before anything of ours.
+# A project's database before our schema.
 ROLES = [
     f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
     for role in (
@@ -92,7 +92,7 @@ class Lite:
         return f"supabase+{self.address}/{database}"
 
     def token(self, user: str, tenant: str | None = "acme", *, lasts: int = 3600, **claims: Any) -> str:
-        """What a user of that name holds after signing in; `claims` are put into app_metadata."""
+        """Return the token of a user of that name after signing in; `claims` are put into app_metadata."""
         known = {key: value for key, value in {"tenant": tenant, **claims}.items() if value is not None}
         return self.signed({"sub": user_id(user), "app_metadata": known}, lasts)
 

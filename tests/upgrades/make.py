@@ -79,7 +79,7 @@ def make_sqlite() -> list[str]:
 
 
 async def postgres_rows(admin: Any) -> list[str]:
-    """The same for a database of Postgres; `admin` is a connection of somebody who sees past the policies."""
+    """The same for a database of Postgres; `admin` is a connection of a role that bypasses the policies."""
     lines = ["SET session_replication_role = replica;"]  # in any order
     found = await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver' ORDER BY 1")
     for (table,) in found:

@@ -45,7 +45,7 @@ def earlier(steps: list[Migration]) -> list[int]:
 
 
 async def everything_is_there(url: str) -> None:
-    """What make.py wrote, through the verbs of today."""
+    """The rows that make.py wrote, through the methods of today."""
     async with palaver.open(url, tenant="acme", user=OWNER) as store:
         talk = await store.find(KEY)
         await talk.verify()
@@ -249,7 +249,7 @@ async def test_a_worker_for_all_tenants_replaces_them_in_each(empty_database: st
 
 
 async def test_rows_of_this_release_can_be_kept_for_later_ones(postgres_database: str, empty_database: str) -> None:
-    """What make.py prints of a database of today fills an empty one: a fixture for the next release can be written."""
+    """The output of make.py for a database of today fills an empty one, as a fixture for the next release."""
     rows = await make_postgres(postgres_database)
     async with transports.open_connection(empty_database) as connection:
         await migrate.migrate(connection)

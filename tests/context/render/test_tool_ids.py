@@ -1,4 +1,4 @@
-"""Whatever ids, names and parts are stored, the prompt of each provider keeps that provider's rules."""
+"""With any ids, names and parts that are stored, the prompt of each provider keeps that provider's rules."""
 
 from __future__ import annotations
 

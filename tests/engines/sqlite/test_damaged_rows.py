@@ -67,7 +67,7 @@ async def reading(folder: Path, id: str) -> AsyncIterator[tuple[Store, Conversat
 
 
 async def told(read: Awaitable[Any]) -> PalaverError | None:
-    """What a read says. Anything but our own errors passes through, and fails the test."""
+    """Return the message of a failed read. Anything but our own errors passes through, and fails the test."""
     try:
         await read
     except StopAsyncIteration:

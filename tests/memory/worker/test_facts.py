@@ -127,7 +127,7 @@ async def test_only_a_participant_states_facts(store: Store) -> None:
 
 
 class Meaning:
-    """An embedder that knows two subjects: where somebody lives, and everything else."""
+    """An embedder that knows two subjects: where a person lives, and everything else."""
 
     def __init__(self, name: str = "meaning") -> None:
         self.name, self.dimensions, self.asked = name, 2, [""]

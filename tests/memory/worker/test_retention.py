@@ -188,7 +188,7 @@ async def test_a_conversation_ends_with_its_time_to_live(tmp_path: Path, clock: 
         clock.advance(601)
         with pytest.raises(ConversationGone):
             await talk.summaries()
-        await store.settle()  # a job of a conversation past its time is no trouble
+        await store.settle()  # a job of an expired conversation does no harm
         assert (await store.sweep()).conversations == (talk.id,)
         await store.settle()
         assert traces(tmp_path, "Quetzal") == []

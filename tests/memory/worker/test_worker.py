@@ -32,7 +32,7 @@ async def outbox(store: Store) -> list[dict[str, Any]]:
 
 
 class Failing(HashEmbedder):
-    """An embedder that fails so many times, and quotes what it was given when it does."""
+    """An embedder that fails `times` times, and quotes what it was given when it does."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ async def test_the_worker_pauses_in_the_background_alone(tmp_path: Path) -> None
 
 
 def full_once(store: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """The engine's method fails once. The event tells when it did."""
+    """The engine's method fails once. The event says when it did."""
     method, failed = getattr(engine_of(store), name), asyncio.Event()
 
     async def fail_once(*arguments: Any) -> Any:
@@ -457,7 +457,7 @@ async def test_sweeping_goes_on_after_the_disk_was_full(tmp_path: Path, monkeypa
 async def test_a_store_closes_while_the_disk_is_full(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error comes instead of the cancellation, and must not be taken for one that passes."""
+    """The error comes instead of the cancellation, and must not be treated as a temporary one."""
     asked, closing, gate = asyncio.Event(), asyncio.Event(), Gate()
 
     async def fail(*_arguments: Any) -> Any:

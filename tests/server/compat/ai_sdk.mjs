@@ -40,7 +40,7 @@ const scenes = {
     return { called, answer: await read(await send(chatId, thread, { body: { tools } })) };
   },
 
-  // Hang up in the middle, come back, and hear all of it.
+  // Hang up in the middle, come back, and receive all of it.
   async resume(chatId) {
     const idle = await transport.reconnectToStream({ chatId });
     const stream = await send(chatId, [said("u1", "Go on")]);
@@ -56,7 +56,7 @@ const scenes = {
     return { idle, answer, after: await transport.reconnectToStream({ chatId }) };
   },
 
-  // Listens to an answer that somebody else asked for.
+  // Listens to an answer that another client asked for.
   async listen(chatId) {
     return { answer: await read(await transport.reconnectToStream({ chatId })) };
   },

@@ -18,7 +18,7 @@ from tests.server.conftest import Running, running
 FAST = {"titles": False, "retry_pause": 0.001}
 
 
-# What is about storage runs on each engine; what is about a shape, on the one that starts faster.
+# Tests of storage run on each engine; tests of a protocol, on the one that starts faster.
 on_each_engine = pytest.mark.parametrize("server_url", ["sqlite", "postgres"], indirect=True)
 
 

@@ -68,7 +68,7 @@ def test_whoever_hangs_up_comes_back_to_all_of_it(
 
 @pytest.fixture
 def switch() -> Iterator[tuple[str, threading.Event]]:
-    """An address; whoever calls it, lets the model go on."""
+    """An address; a request to it lets the model go on."""
     called = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -179,7 +179,7 @@ def test_refusals_and_failures(server: Running, provider: LoopbackProvider) -> N
 
 
 def test_another_process_tells_an_answer_from_the_log(server: Running, provider: LoopbackProvider) -> None:
-    """What this one has in memory is cleared, as if it had never been here."""
+    """Clear the memory of this server, as if the answer had never been here."""
     held = threading.Event()
     words = [f"word{n} " for n in range(20)]
     provider.script(Say(words, hold_after=(10, held)))

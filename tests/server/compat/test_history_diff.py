@@ -1,4 +1,4 @@
-"""Whatever histories clients send, in whatever order: the thread stays whole, and says what the last of them said."""
+"""Clients may send any histories in any order: the thread stays whole, and says what the last of them said."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Client:
     calls: int = 0
 
     def step(self, data: st.DataObject) -> list[ClientMessage]:
-        """What it sends next. A thread that ends with calls goes on with their results."""
+        """Return its next request. A thread that ends with calls goes on with their results."""
         move = data.draw(st.sampled_from(["grow", "grow", "grow", "edit", "cut", "again", "window"]))
         last = self.said[-1] if self.said else None
         if last is not None and last.calls:
@@ -189,7 +189,7 @@ def test_what_is_said_behind_the_last_answer_is_new() -> None:
 async def test_any_histories_leave_a_stored_thread_that_verifies(
     database_url: str, tmp_path: Any, retries: bool
 ) -> None:
-    """Also when a retry of an earlier request comes late, or twice."""
+    """Even when a retry of an earlier request comes late, or twice."""
     async with palaver.open(database_url, user="ada", worker=False, embedder="none", files=tmp_path / "f") as store:
         exchanges = Exchanges(SimpleNamespace(), store, None)  # type: ignore[arg-type]
         for round_ in range(3):

@@ -1,4 +1,4 @@
-"""What clients send that is odd, and what is wrong: each is answered, or refused by its field, and never a fault."""
+"""Odd and invalid requests of clients: each is answered, or refused by its field, and never a fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def given(*parts: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": list(parts)}]}
 
 
-# What is changed in a request that is right, and the field that the refusal names.
+# A change to a valid request, and the field that the refusal names.
 REFUSED: dict[str, tuple[Any, list[tuple[dict[str, Any], str]]]] = {
     "/v1/chat/completions": (
         SAYS,
@@ -220,7 +220,7 @@ def test_no_body_is_a_fault(server: Running) -> None:
 
 
 def test_what_somebody_wrote_into_a_turn_is_no_fault_either(server: Running) -> None:
-    """The marks of an exchange are metadata, and metadata is whoever's stores the turn."""
+    """The marks of an exchange are metadata, and every client that stores a turn can set metadata."""
     with server.client() as client:
         talk = client.post("/api/conversations", json={}).json()["id"]
         for mark in ({"own": "x"}, {"own": -3}, {"own": 10**9}, {"response": "x"}, {"shape": 3, "mark": []}, "x", []):

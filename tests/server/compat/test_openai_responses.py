@@ -107,7 +107,7 @@ def test_a_stream_can_be_resumed_after_any_event(
 def test_another_process_tells_the_rest_from_the_log(
     server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
 ) -> None:
-    """The pieces are others there: whoever was in the middle of the text gets all of it at its end."""
+    """The pieces differ there: a reader in the middle of the text gets all of it at its end."""
     provider.script(Say("One two three four five."))
     events = list(gpt.responses.create(model="chat", input="Count", stream=True))
     server.app.state.services.recent_exchanges.clear()  # what a restart leaves
@@ -177,7 +177,7 @@ def test_a_response_that_failed_in_the_background_says_why(gpt: openai.OpenAI, p
 
 
 def test_one_that_nobody_began_to_answer_has_failed(server: Running, gpt: openai.OpenAI) -> None:
-    """What is left when a server is killed between the message and the answer."""
+    """The state after a server was killed between the message and the answer."""
 
     async def left() -> str:
         talk = await server.app.state.services.store.conversation()

@@ -1,4 +1,4 @@
-"""What a client says reaches the model, also one that speaks another protocol; what cannot reach it is refused."""
+"""A client's request reaches the model, even one with another protocol; what cannot reach it is refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_nobody_is_stricter_than_the_client(gpt: openai.OpenAI, provider: Loopba
 
 
 def form_of(sent: dict[str, Any]) -> Any:
-    """What the answer must look like, from a request in whichever form."""
+    """The format of the answer, from a request of any protocol."""
     if "response_format" in sent:
         return sent["response_format"]["json_schema"]["schema"]
     return (sent.get("text") or sent.get("output_config") or {}).get("format", {}).get("schema")

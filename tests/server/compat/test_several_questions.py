@@ -69,7 +69,7 @@ def test_each_asker_gets_the_answer_to_its_own_question(
 
 @on_each_engine
 def test_results_of_a_clients_tools_go_on_with_their_own_question(server: Running, provider: LoopbackProvider) -> None:
-    """Somebody asks something else before the results come."""
+    """Another client asks something else before the results come."""
     provider.script(Say(calls=[("look", {})]), echo)
     provider.otherwise = echo
     with gpt_of(server) as gpt:

@@ -1,4 +1,4 @@
-"""Frames from a log: told once, in order, from any point. Random logs and random cuts."""
+"""Frames from a log: each once, in order, from any point. Random logs and random cuts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "abcdefghijklmnopqrstuvwxyz"
 
 
 def a_log(sizes: list[list[int]]) -> tuple[list[Event], dict[str, Turn]]:
-    """Streams that are written by turns, piece by piece, then committed; as the log and the rows tell it."""
+    """Streams that are written by turns, piece by piece, then committed; as the log and the rows have it."""
     ids = [stamp(new_id(), seq) for seq in range(len(sizes))]
     log: list[tuple[str, str, dict[str, int]]] = [("open", id, {}) for id in ids]
     lengths = dict.fromkeys(ids, 0)
@@ -91,7 +91,7 @@ def test_text_from_memory_is_not_told_again_by_the_log(sizes: list[list[int]], d
 
 @given(SIZES, st.integers(0, 40), st.integers(0, 40))
 def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], late: int, early: int) -> None:
-    """A reader who caught up from the log and then shares frames that begin earlier hears nothing twice."""
+    """A reader who caught up from the log and then shares frames that begin earlier gets nothing twice."""
     events, rows = a_log(sizes)
     encoder = FrameEncoder(FeedPosition())
     shared = [frame for event in events for frame in encoder.encode_events([event], rows)]
@@ -105,7 +105,7 @@ def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], l
 def test_whoever_missed_the_last_words_of_a_turn_hears_of_it_and_finds_them_in_the_log(
     sizes: list[list[int]], data: st.DataObject
 ) -> None:
-    """Text that was told from memory is told by nobody again; a reader who was looking elsewhere must notice."""
+    """Text that was sent from memory is not sent again; a reader who was looking elsewhere must notice."""
     events, rows = a_log(sizes)
     channel, reader = FrameEncoder(FeedPosition()), ReaderCursor(FeedPosition())
     mine: list[Frame] = []

@@ -1,4 +1,4 @@
-"""Live events: every character once, whoever reloads, hangs up, is slow or comes late."""
+"""Live events: every character once, for readers that reload, hang up, are slow or come late."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_reload_in_the_middle_of_an_answer(answering: Running, provider: Loopb
 
 
 def test_a_page_that_read_the_turns_first_misses_nothing(answering: Running, provider: LoopbackProvider) -> None:
-    """What a web page does after a reload: read the turns, then follow from the number that came with them."""
+    """Do as a web page after a reload: read the turns, then follow from the number that came with them."""
     go_on = threading.Event()
     provider.script(Say(WORDS, hold_after=(10, go_on)))
     with answering.client() as client:

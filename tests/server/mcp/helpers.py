@@ -74,14 +74,14 @@ async def over_stdio(
 
 
 async def call(client: Client | Calls, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answers, as data."""
+    """Return the result of a tool, as data."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
 
 
 async def refusal(client: Client | Calls, tool: str, **arguments: Any) -> str:
-    """What a tool says when it refuses."""
+    """Return the message of a tool that refuses."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result.structured_content
     return str(result.content[0].text)

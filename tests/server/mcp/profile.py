@@ -1,4 +1,4 @@
-"""What the conformance suite expects to find on a server, added to ours: same stack, same door, same guard."""
+"""The fixtures that the conformance suite expects on a server, added to ours."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _answered(params: Any, *names: str) -> bool:
 
 
 def _field(params: Any, request: str, field: str) -> Any:
-    """What a person filled in. Answers that are none are refused."""
+    """The values that a person entered. Answers that are none are refused."""
     answer = params.input_responses[request]
     content = getattr(answer, "content", None)
     if not isinstance(content, dict) or field not in content:
@@ -313,7 +313,7 @@ PROMPTS: dict[str, tuple[str, ...]] = {
     "test_input_required_result_prompt": (),
 }
 
-# ---- beside what the server has itself -----------------------------------------------------------------------------
+# ---- added to the server's own handlers -----------------------------------------------------------------------------
 
 
 def with_fixtures(server: Server[Any]) -> Server[Any]:

@@ -1,4 +1,4 @@
-"""Whatever was found, and whatever the budget: the answer of `recall` is inside it, in either form."""
+"""For any results and any budget: the answer of `recall` is inside it, in either form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: Bp
 @examples(40)
 @given(st.lists(TEXTS, min_size=1, max_size=20), st.integers(schemas.MIN_BUDGET, 3_000))
 def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str], budget: int) -> None:
-    """Only a turn that fills a page by itself is shortened: whoever reads on from the last one misses nothing."""
+    """Only a turn that fills a page by itself is shortened: a client that reads on from the last one misses nothing."""
     said = [hit(n, text) for n, text in enumerate(texts)]
 
     def render(some: Sequence[schemas.Passage]) -> ToolAnswer:

@@ -18,7 +18,7 @@ from tests.server.processes import serving, wait_until
 
 
 async def first_half(client: Client) -> str:
-    """A person tells something, in one conversation; the assistant keeps a preference. The conversation's id."""
+    """A person says something, in one conversation; the assistant keeps a preference. The conversation's id."""
     told = await call(
         client, "append", conversation="trip/7", role="user", text="I'm allergic to peanuts.", actor="ada"
     )
@@ -86,15 +86,15 @@ HELLO = {
 
 
 def post(url: str, method: str, params: dict[str, object], **headers: str) -> httpx.Response:
-    """What a client of 2025 sends."""
+    """The request of a client of 2025."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     accept = {"Accept": "application/json, text/event-stream"}
     return httpx.post(f"{url}/mcp", json=body, headers=accept | headers, timeout=120)
 
 
 async def test_a_server_that_was_killed_is_found_again(database_url: str, tmp_path: Path) -> None:
-    """What was answered is stored. A client of today calls on as if nothing had been; an older one hears that its
-    session is over, which tells it to begin anew."""
+    """Acknowledged turns are stored. A current client goes on calling; an older one gets the error that its session is
+    over, and starts a new one."""
     with serving(database_url, tmp_path) as process:
         async with over_http(process.url) as today:
             talk = await first_half(today)

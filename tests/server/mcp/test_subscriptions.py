@@ -1,4 +1,4 @@
-"""Who follows a conversation hears of every change, whoever makes it; and nobody hears of what they may not read."""
+"""Subscribers are notified of every change by anyone, and of nothing that they may not read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:resources/")  # the SDK calls th
 
 
 class Heard:
-    """What a client of 2025 is told on its own stream."""
+    """The notifications of a client of 2025, on its own stream."""
 
     def __init__(self) -> None:
         self.news: asyncio.Queue[str] = asyncio.Queue()

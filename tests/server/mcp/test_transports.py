@@ -1,4 +1,4 @@
-"""Who may come in at `/mcp`, and what they find there: the same keys, JWTs and limits as everywhere."""
+"""Access to `/mcp`, and what callers find there: the same keys, JWTs and limits as everywhere."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_caller_has_so_many_open_streams(tmp_path: Any) -> None:
 
 
 def test_with_several_processes_nobody_gets_a_session(tmp_path: Any) -> None:
-    """It would be known to one of them only. Whoever needs one is served without."""
+    """It would be known to one of them only. Clients that need one are served without."""
     settings = replace(guarded_settings(tmp_path), workers=2)
     with running(settings) as server, server.client(server.key()) as client:
         answer = post(client, HELLO, OLDER)

@@ -1,4 +1,4 @@
-"""For whoever runs it: is it there, can it work, what has it done, and what does its log say."""
+"""For operators: is it there, can it work, what has it done, and what does its log say."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def server_url(database_url: str) -> str:
 
 
 def figures(client: httpx.Client, **headers: str) -> dict[str, float]:
-    """What /metrics says, by name and labels."""
+    """The figures of /metrics, by name and labels."""
     answer = client.get("/metrics", headers=headers)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain")
@@ -46,7 +46,7 @@ def figures(client: httpx.Client, **headers: str) -> dict[str, float]:
 
 
 def figures_at_rest(client: httpx.Client) -> dict[str, float]:
-    """When no answer is being made any more: its last word is told a moment before it is counted."""
+    """When no answer is being made any more: its last word is sent a moment before it is counted."""
     deadline = time.monotonic() + 30
     while (found := figures(client))["palaver_answers_in_the_making"] and time.monotonic() < deadline:
         pass
@@ -236,7 +236,7 @@ def test_no_figure_names_anybody(settings: Callable[..., ServerSettings]) -> Non
 
 @pytest.fixture(params=["text", "json"])
 def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """The log as `palaver serve` writes it. What others had set up comes back afterwards."""
+    """The log as `palaver serve` writes it. Restore the handlers of others afterwards."""
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     kept = [logging.getLogger(name) for name in (logs.OWN, *logs.LIBRARIES)]

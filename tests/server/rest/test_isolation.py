@@ -35,7 +35,7 @@ def guarded(shared_url: str) -> Iterator[Running]:
 
 
 def stranger(guarded: Running, tenant: str, user: str) -> str:
-    """The key of somebody whom Ada's data does not concern, but who may do anything else."""
+    """The key of a user whom Ada's data does not concern, but who may do anything else."""
     return guarded.key(tenant, user, rights="read write system")
 
 
@@ -65,7 +65,7 @@ def call(client: httpx.Client, face: Operation, ids: dict[str, Any]) -> httpx.Re
 def test_what_is_not_yours_is_not_found(
     guarded: Running, ids: dict[str, Any], who: tuple[str, str], subtests: pytest.Subtests
 ) -> None:
-    """A resource of somebody else and one that does not exist get the same answer."""
+    """A resource of another user and one that does not exist get the same answer."""
     with guarded.client(stranger(guarded, *who)) as client:
         for face in NAMING:
             with subtests.test(face.name):

@@ -122,7 +122,7 @@ def _begin(case: schemathesis.Case, server: Running) -> None:
         documented = case.operation.definition.raw["responses"]
         assert str(answer.status_code) in documented
         assert answer.status_code < 500
-        if "x-request-id" in answer.headers:  # what is no HTTP does not get as far as here
+        if "x-request-id" in answer.headers:  # a request that is not HTTP does not get this far
             kind = answer.headers["content-type"].partition(";")[0]
             assert kind in documented[str(answer.status_code)]["content"]
 

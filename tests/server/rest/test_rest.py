@@ -246,7 +246,7 @@ def test_the_log_verifies(client: httpx.Client, talk: str) -> None:
 
 
 def test_a_server_with_a_key_seals_the_log_and_checks_the_seals(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it failed the first time."""
+    """Even when it failed the first time."""
     failures = iter([EngineError("damaged"), EngineUnavailable("out of reach")])
 
     async def at_last(*given: Any) -> int:

@@ -36,7 +36,7 @@ def guarded(settings: Callable[..., ServerSettings], provider: LoopbackProvider)
 
 @pytest.fixture
 def group(guarded: Running) -> Iterator[tuple[httpx.Client, str]]:
-    """A participant of a conversation that somebody else owns, and its path."""
+    """A participant of a conversation that another user owns, and its path."""
     with guarded.client(guarded.key(user="ada")) as ada, guarded.client(guarded.key(user="bob")) as bob:
         yield (
             bob,
