@@ -29,7 +29,7 @@ async def test_tools_of_a_program_are_offered_and_called(opened: Opener, provide
         assert (good.content, good.is_error) == ("Sunny in Rome.", False)
         assert bad.is_error
     offered = str(provider.bodies[0]["tools"])
-    assert "What the weather is like" in offered
+    assert "The weather in a city" in offered
     assert "city" in offered
 
 
