@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from palaver.context.cached_counter import CachedCounter
-from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn
+from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn, StandingLine
 from palaver.context.options import Options
 from palaver.context.pack import pack_context
 from palaver.context.prefix import fingerprint, identical_prefix
@@ -24,8 +24,11 @@ from palaver.context.snapshot import (
     memory_lines,
     newest_message,
     read_budget,
+    shows_standing,
+    standing_lines,
     tokens_before,
     turn_size,
+    unread_span,
     widen,
 )
 from palaver.core.bounded_dict import BoundedDict
@@ -34,7 +37,8 @@ from palaver.errors import InvalidInput
 from palaver.memory.compaction import Compaction
 from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
 from palaver.memory.retention import retention_of
-from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Scope, Summary, Turn
+from palaver.memory.working_memory import find_instructions
+from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Note, Scope, Summary, Turn
 from palaver.models.offline.condenser import RuleCondenser
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.conversation import FileTexts
@@ -54,6 +58,9 @@ CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twic
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
+UNREAD, MAX_UNREAD = 200, 5_000  # turns that working memory has not read: when it should, and how many are read here
+FEW_TURNS = 20  # read in the event loop: a few milliseconds
+PLAIN_TURNS = 20_000  # ids of turns without standing instructions that are kept
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
 
@@ -100,6 +107,7 @@ class ContextBuilder:
         default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
     )
     _speakers: BoundedDict[str, frozenset[str]] = field(default_factory=lambda: BoundedDict(CACHED_SPEAKERS))
+    _plain: BoundedDict[str, None] = field(default_factory=lambda: BoundedDict(PLAIN_TURNS))
     _counters: dict[str, CachedCounter] = field(default_factory=dict)
     _condensers: dict[str, RuleCondenser] = field(default_factory=dict)
 
@@ -120,6 +128,7 @@ class ContextBuilder:
         material = self._material(options, snapshot, message, recall, count)
         hidden = await self._summaries_of_others(scope, options, snapshot)
         material = replace(material, summaries=tuple(one for one in snapshot.summaries if one not in hidden))
+        material = replace(material, standing=await self._standing(scope, options, snapshot))
         context = pack_context(await self._add_files(material, question, files), options, count)
         context = _note_hidden(_note_postponed(context, snapshot), hidden)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
@@ -194,14 +203,44 @@ class ContextBuilder:
             self._speakers[id] = actors
         return [one for one in snapshot.summaries if not known[one.id] <= wanted]
 
+    async def _standing(self, scope: Scope, options: Options, snapshot: ContextSnapshot) -> tuple[StandingLine, ...]:
+        """Return the standing instructions, including those of turns that working memory has not read."""
+        if not shows_standing(options):
+            return ()
+        start, end = unread_span(snapshot)
+        first = max(start, end - MAX_UNREAD)
+        older = await self.engine.span(scope, snapshot.info.id, first, end) if first < end else []
+        unread = [*older, *(turn for turn in snapshot.tail if turn.position >= start)]
+        found = await self._find_instructions([turn for turn in unread if turn.id not in self._plain])
+        return standing_lines(snapshot, options, found)
+
+    async def _find_instructions(self, turns: Sequence[Turn]) -> list[Note]:
+        """Find the standing instructions of turns. Those without any are not looked at again."""
+        if len(turns) <= FEW_TURNS:
+            found = [find_instructions(turn) for turn in turns]
+        else:
+            found = await asyncio.to_thread(lambda: [find_instructions(turn) for turn in turns])
+        for turn, notes in zip(turns, found, strict=True):
+            if not notes:
+                self._plain[turn.id] = None
+        return [note for notes in found for note in notes]
+
     async def _request_compaction(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
-        compacts = Compaction.of(snapshot.info.settings).strategy != "never"
-        if not compacts or WRITE not in scope.rights:  # adding a job is a write
+        if WRITE not in scope.rights:  # adding a job is a write
+            return
+        if Compaction.of(snapshot.info.settings).strategy == "never":
+            await self._request_reading(scope, snapshot)
             return
         postponed = self._newly_postponed(scope, snapshot)
         if context.outgrown is not None or postponed:
             argument = IN_USE if context.outgrown is None else context.outgrown
             await self.engine.add_job(scope, snapshot.info.id, "compact", argument)
+
+    async def _request_reading(self, scope: Scope, snapshot: ContextSnapshot) -> None:
+        """Request that older turns are read for standing instructions, where compaction does not do so."""
+        start, end = unread_span(snapshot)
+        if end - start > UNREAD:
+            await self.engine.add_job(scope, snapshot.info.id, "compact", None)
 
     def _newly_postponed(self, scope: Scope, snapshot: ContextSnapshot) -> bool:
         """Return whether a model may now write what the rules wrote in its place. Asked once a day while it waits."""

@@ -8,13 +8,13 @@ from functools import reduce
 
 from msgspec import structs
 
-from palaver.context.inputs import Bound
+from palaver.context.inputs import Bound, StandingLine
 from palaver.context.options import Options
 from palaver.context.pack import WITHOUT_RECALL, covering_summaries
 from palaver.core.identity import stamped_seq
 from palaver.memory import working_memory
 from palaver.memory.retention import retention_of
-from palaver.model import Turn
+from palaver.model import Note, Turn, WorkingMemory
 from palaver.ports.memory import ContextSnapshot, ReadBudget
 
 FACTS = 40
@@ -56,10 +56,46 @@ def memory_lines(snapshot: ContextSnapshot, options: Options) -> tuple[str, ...]
     """Return the working memory as lines of the prompt."""
     if not options.include_working_memory or snapshot.working_memory is None:
         return ()
-    info = snapshot.info
-    several = not {info.owner, "user"}.issuperset(info.participants)
-    text = working_memory.render(working_memory.from_json(snapshot.working_memory), info.owner, several=several)
-    return tuple(line for line in text.splitlines() if line.strip())
+    memory = replace(working_memory.from_json(snapshot.working_memory), instructions=())
+    return tuple(line for line in working_memory.render(memory).splitlines() if line.strip())
+
+
+# ---- standing instructions -----------------------------------------------------------------------------------------
+
+
+def shows_standing(options: Options) -> bool:
+    """Return whether standing instructions are in the prompt, apart from those that recent turns give."""
+    return options.include_working_memory and options.policy.memory > 0
+
+
+def unread_span(snapshot: ContextSnapshot) -> tuple[int, int]:
+    """Return the positions [start, end) of the turns that are neither in working memory nor in the tail."""
+    end = snapshot.tail[0].position if snapshot.tail else snapshot.info.turn_count
+    return _memory(snapshot).through_seq + 1, end
+
+
+def standing_lines(snapshot: ContextSnapshot, options: Options, found: Sequence[Note]) -> tuple[StandingLine, ...]:
+    """Return the standing instructions that are in force, oldest first.
+
+    `found` are those of turns that working memory has not read. They are needed only if their turn is not shown.
+    """
+    info, wanted = snapshot.info, options.filter_participants
+    several = not {info.owner, "user"}.issuperset([*info.participants, *(turn.actor for turn in snapshot.tail)])
+    memory = working_memory.add_instructions(_memory(snapshot), found)
+    in_tail = {turn.id for turn in snapshot.tail}
+    new = {note.turn for note in found} & in_tail
+    return tuple(
+        StandingLine(
+            working_memory.instruction_line(note, info.owner, several=several), note.turn, note.turn not in new
+        )
+        for note in memory.instructions
+        if wanted is None or note.actor is None or note.actor in wanted
+    )
+
+
+def _memory(snapshot: ContextSnapshot) -> WorkingMemory:
+    text = snapshot.working_memory
+    return WorkingMemory() if text is None else working_memory.from_json(text)
 
 
 # ---- bound to a turn -----------------------------------------------------------------------------------------------

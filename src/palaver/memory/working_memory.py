@@ -30,6 +30,7 @@ from palaver.model import MEMORY_LISTS, Note, Turn, WorkingMemory
 from palaver.recall.terms import terms
 
 MAX_NOTES = 20  # of one list
+MAX_INSTRUCTIONS = 200  # standing ones are in force until they are replaced, so they have a list of their own size
 MAX_QUESTIONS = 5  # unanswered ones that the rules keep
 MAX_SUMMARY = 2_000  # characters
 RULES = "rules"
@@ -55,6 +56,20 @@ def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause
         if turn.status == "complete" and turn.active:
             memory = _read(memory, turn)
         memory = replace(memory, through_seq=turn.position)
+    return memory
+
+
+def find_instructions(turn: Turn) -> list[Note]:
+    """Return the standing instructions of a turn; none unless a participant wrote it here."""
+    if turn.status != "complete" or not turn.active or not is_own_words(turn):
+        return []
+    return [Note(_short(wish.text), turn.id, RULES, turn.actor) for wish in standing(turn.text)]
+
+
+def add_instructions(memory: WorkingMemory, notes: Iterable[Note]) -> WorkingMemory:
+    """Return `memory` with more standing instructions, in the order in which they were given. Other lists stay."""
+    for note in notes:
+        memory = _put(memory, "instructions", note)
     return memory
 
 
@@ -298,7 +313,7 @@ def _limit_notes(name: str, notes: Sequence[Note]) -> Notes:
     if name == "open_questions":
         asked = [note for note in kept if note.by == RULES and is_question(note.text)]
         kept = [note for note in kept if note not in asked[:-MAX_QUESTIONS]]
-    while len(kept) > MAX_NOTES:
+    while len(kept) > (MAX_INSTRUCTIONS if name == "instructions" else MAX_NOTES):
         oldest = next((note for note in kept if is_machine(note)), None)
         if oldest is None:
             break
@@ -405,8 +420,8 @@ _HEADINGS = {
     "open_questions": "Open questions",
     "glossary": "Glossary",
     "stakeholders": "People",
-    "instructions": "Standing wishes, as they were said",
 }
+INSTRUCTIONS_HEADING = "Standing wishes, as they were said:"
 
 
 def render(memory: WorkingMemory, owner: str = "", *, several: bool = False) -> str:
@@ -420,16 +435,22 @@ def render(memory: WorkingMemory, owner: str = "", *, several: bool = False) -> 
         notes: Notes = getattr(memory, name)
         if notes:
             lines.append(f"{heading}:")
-            lines.extend(_line(name, note, owner, several=several) for note in notes)
+            lines.extend(_line(note) for note in notes)
+    if memory.instructions:
+        lines.append(INSTRUCTIONS_HEADING)
+        lines.extend(instruction_line(note, owner, several=several) for note in memory.instructions)
     return "\n".join(lines)
 
 
-def _line(name: str, note: Note, owner: str, *, several: bool) -> str:
+def instruction_line(note: Note, owner: str, *, several: bool) -> str:
+    """Return a standing instruction as a line of a prompt."""
     if not is_machine(note):
-        return f"- {name_of(note.by)} noted: {_quote(note.text)}"
-    if name != "instructions":
-        return f"- {_quote(note.text)}"
+        return _line(note)
     return f"- {_who_said(note.actor, owner, several=several)} said: {_quote(note.text)}"
+
+
+def _line(note: Note) -> str:
+    return f"- {_quote(note.text)}" if is_machine(note) else f"- {name_of(note.by)} noted: {_quote(note.text)}"
 
 
 def _who_said(actor: str | None, owner: str, *, several: bool) -> str:

@@ -52,9 +52,13 @@ class Ledger:
     verbatim: tuple[str, ...] = ()  # ids of the turns that are in word for word
     files: tuple[ContextFile, ...] = ()  # of the current message
     file_room: int | None = None  # that they had
+    notes: tuple[str, ...] = ()  # for the explanation
 
     def add(self, block: Block) -> Ledger:
         return replace(self, left=self.left - block.tokens, blocks=(*self.blocks, block))
+
+    def note(self, notes: Sequence[str]) -> Ledger:
+        return replace(self, notes=(*self.notes, *notes)) if notes else self
 
     def reserve(self, tokens: int) -> Ledger:
         """Keep tokens free for something that is not a block."""

@@ -1,20 +1,38 @@
-"""The memory block: working memory, facts and standing instructions, in the system message."""
+"""The memory block: standing instructions, working memory and facts, in the system message.
+
+Standing instructions come first and may take more than the share of memory: forgetting one is a broken promise. Those
+that do not fit are named, at the end of the block and in the explanation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from palaver.context.explain import Block
+from palaver.context.inputs import Context, Material, StandingLine
 from palaver.context.pack.ledger import Ledger, PackInputs
 from palaver.context.render import facts_lines, memory_block
+from palaver.memory.working_memory import INSTRUCTIONS_HEADING
+
+STANDING_SHARE = 0.3  # of the budget that standing instructions may take at most
+NAMES_SHARE = 0.25  # of the room for standing instructions that may name those which do not fit
+NAME = 28  # characters of an instruction by which it is named
+SLACK = 3  # tokens that lines may cost more when they are joined
 
 
 def add_memory(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[list[str], Ledger]:
-    """Add as many whole lines as fit into `cap`. Returns the pieces of the system message."""
+    """Add as many whole lines as fit into `cap`. Returns the pieces of the system message.
+
+    Without a share for memory nothing is added.
+    """
+    if cap <= 0:
+        return [], ledger
+    standing, ledger = _standing_lines(inputs, ledger, max(cap, inputs.share(STANDING_SHARE)))
     lines = [*inputs.material.memory_lines]
     if inputs.material.facts and inputs.options.include_facts:
         lines += ["Known facts:", *facts_lines(inputs.material.facts)]
-    kept = _lines_that_fit(inputs, ledger, lines, min(cap, ledger.left))
+    kept = [*standing, *_lines_that_fit(inputs, ledger, standing, lines, min(cap, ledger.left))]
     if not kept:
         return [], ledger
     text = memory_block(kept)
@@ -22,15 +40,78 @@ def add_memory(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[list[str],
     return [text], ledger.add(Block(kind="memory", reason=reason, tokens=ledger.head_cost(inputs, text)))
 
 
-def _lines_that_fit(inputs: PackInputs, ledger: Ledger, lines: Sequence[str], cap: int) -> list[str]:
+def _lines_that_fit(
+    inputs: PackInputs, ledger: Ledger, standing: Sequence[str], lines: Sequence[str], cap: int
+) -> list[str]:
+    """Return the lines that fit into `cap` behind the standing instructions."""
     kept: list[str] = []
-    room = cap - ledger.head_cost(inputs, memory_block([""]))
+    room = cap - ledger.head_cost(inputs, memory_block(standing or [""]))
     for line in lines:
         cost = inputs.count(line) + 1
         if cost <= room:
             kept.append(line)
             room -= cost
     # Lines are counted one by one above; joined, they may cost a little more.
-    while kept and ledger.head_cost(inputs, memory_block(kept)) > cap:
+    while kept and ledger.head_cost(inputs, memory_block([*standing, *kept])) > cap:
         kept.pop()
     return [] if all(line.endswith(":") for line in kept) else kept  # headings alone are worth nothing
+
+
+# ---- standing instructions -----------------------------------------------------------------------------------------
+
+
+def missing_standing(material: Material, context: Context) -> frozenset[str | None]:
+    """Return the turns with standing instructions that are neither needed in memory yet nor in the window."""
+    shown = {id for block in context.explanation.blocks if block.kind != "recalled" for id in block.turn_ids}
+    shown &= set(context.turn_ids)  # word for word: a turn that was shortened may have lost the sentence
+    return frozenset(one.turn for one in material.standing if not one.is_needed and one.turn not in shown)
+
+
+def need_standing(lines: Sequence[StandingLine], turns: Set[str | None]) -> tuple[StandingLine, ...]:
+    """Mark the standing instructions of these turns as needed in the memory block."""
+    return tuple(replace(one, is_needed=True) if one.turn in turns else one for one in lines)
+
+
+def _standing_lines(inputs: PackInputs, ledger: Ledger, most: int) -> tuple[list[str], Ledger]:
+    """Return the lines of the standing instructions that fit into `most`, the newest if not all do."""
+    needed = [one.text for one in inputs.material.standing if one.is_needed]
+    if not needed:
+        return [], ledger
+    room = min(most, ledger.left) - ledger.head_cost(inputs, memory_block([INSTRUCTIONS_HEADING])) - SLACK
+    kept = _newest_that_fit(inputs, needed, room)
+    if len(kept) < len(needed):
+        kept = _newest_that_fit(inputs, needed, int(room * (1 - NAMES_SHARE)))
+    left_out = [line for index, line in enumerate(needed) if index not in kept]
+    if not left_out:
+        return [INSTRUCTIONS_HEADING, *needed], ledger
+    ledger = ledger.note([f"a standing instruction did not fit: {line.removeprefix('- ')}" for line in left_out])
+    shown = [needed[index] for index in sorted(kept)]
+    names = _name_left_out(inputs, left_out, int(room * NAMES_SHARE))
+    return [INSTRUCTIONS_HEADING, *shown, *([names] if names else [])] if shown or names else [], ledger
+
+
+def _newest_that_fit(inputs: PackInputs, lines: Sequence[str], room: int) -> set[int]:
+    """Return the indices of the lines that fit, from the last on."""
+    kept: set[int] = set()
+    for index in reversed(range(len(lines))):
+        cost = inputs.count(lines[index]) + 1
+        if cost <= room:
+            kept.add(index)
+            room -= cost
+    return kept
+
+
+def _name_left_out(inputs: PackInputs, lines: Sequence[str], room: int) -> str:
+    """Name the standing instructions that did not fit by their beginnings, as many as there is room for."""
+    names = [_short_name(line) for line in lines]
+    for shown in range(len(names), -1, -1):
+        more = [f"{len(names) - shown} more"] if shown < len(names) else []
+        text = f"({len(names)} standing wishes did not fit: {', '.join([*names[:shown], *more])})"
+        if inputs.count(text) + 1 <= room:
+            return text
+    return ""
+
+
+def _short_name(line: str) -> str:
+    said = line.split(': "', 1)[-1].rstrip('"')
+    return f'"{said[:NAME].rstrip()}…"' if len(said) > NAME else f'"{said}"'
