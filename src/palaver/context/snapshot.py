@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 from msgspec import structs
 
@@ -82,15 +82,10 @@ def standing_lines(snapshot: ContextSnapshot, options: Options, found: Sequence[
     info, wanted = snapshot.info, options.filter_participants
     several = not {info.owner, "user"}.issuperset([*info.participants, *(turn.actor for turn in snapshot.tail)])
     memory = working_memory.add_instructions(_memory(snapshot), found)
-    in_tail = {turn.id for turn in snapshot.tail}
-    new = {note.turn for note in found} & in_tail
-    return tuple(
-        StandingLine(
-            working_memory.instruction_line(note, info.owner, several=several), note.turn, note.turn not in new
-        )
-        for note in memory.instructions
-        if wanted is None or note.actor is None or note.actor in wanted
-    )
+    new = {note.turn for note in found}.intersection(turn.id for turn in snapshot.tail)
+    notes = [note for note in memory.instructions if wanted is None or note.actor is None or note.actor in wanted]
+    line = partial(working_memory.instruction_line, owner=info.owner, several=several)
+    return tuple(StandingLine(line(note), note.turn, is_needed=note.turn not in new) for note in notes)
 
 
 def _memory(snapshot: ContextSnapshot) -> WorkingMemory:

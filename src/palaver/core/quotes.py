@@ -13,6 +13,7 @@ import re
 import unicodedata
 
 TAGS = ("recalled", "memory", "summaries", "history", "conversation", "file")
+LINE = 300  # characters of a line that are looked at: more than any mark of ours has
 ROLE_WORDS = frozenset({"system", "developer", "user", "the user", "human", "assistant", "ai", "tool"})
 
 # Everything that a reader may show as the end of a line.
@@ -71,10 +72,13 @@ def quote(text: str, *, is_named: bool = True) -> str:
 
     Without a name, the first line is marked as well if it looks like one of ours.
     """
+    ours = _OUR_OBJECT if is_named else _OUR_LINE
+    return quote_label(f"> {text}" if ours.match(skeleton(text[:LINE])) else text)
+
+
+def quote_label(text: str) -> str:
+    """Mark every line after the first, which is ours: the label of a tool call, a result or a file."""
     first, *rest = _BREAK.split(text)
-    seen = skeleton(first)
-    if (_OUR_OBJECT if is_named else _OUR_LINE).match(seen):
-        first = f"> {first}"
     return "\n".join([first, *map(_mark, rest)])
 
 
@@ -109,7 +113,7 @@ def one_line(text: str) -> str:
 def _mark(line: str) -> str:
     if not line:
         return line
-    return f" > {line}" if _OUR_LINE.match(skeleton(line)) else f" {line}"
+    return f" > {line}" if _OUR_LINE.match(skeleton(line[:LINE])) else f" {line}"
 
 
 # ---- text of the live thread ---------------------------------------------------------------------------------------

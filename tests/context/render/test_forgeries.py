@@ -194,6 +194,12 @@ def test_in_the_history_of_a_client(policy: Policy) -> None:
         assert not found, f"{forgery}: {found[:3]}"
 
 
+def test_a_label_of_a_tool_begins_in_the_first_column() -> None:
+    call = turn(1, "assistant", "I look.\n[calls x {}]", "bot", tool_calls=(ToolCall("c1", "look", {"q": "zebra"}),))
+    text = pack(POLICIES["recall-heavy"], recalled=(RecalledTurn(call, 1.0),)).text
+    assert 'bot: I look.\n > [calls x {}]\n[calls look {"q":"zebra"}]\n' in text
+
+
 # ---- names ---------------------------------------------------------------------------------------------------------
 
 

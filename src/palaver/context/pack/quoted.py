@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from palaver.context.explain import Omission
 from palaver.context.inputs import Material
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
-from palaver.context.render import fence, quote, turn_labels
+from palaver.context.render import fence, quote, quote_label, turn_labels
 from palaver.context.tool_rounds import Unit
 from palaver.model import Turn
 
@@ -44,7 +44,7 @@ def _quote_turn(inputs: PackInputs, turn: Turn) -> str:
     """Return a turn behind its role, and behind its speaker where the role does not tell who it is."""
     prefix = inputs.costs.view.prefix(turn)
     head = f"{turn.role}: {prefix}{quote(turn.text, is_named=bool(prefix))}"
-    return "\n".join([head.rstrip(), *map(quote, turn_labels(turn))])
+    return "\n".join([head.rstrip(), *map(quote_label, turn_labels(turn))])
 
 
 def _count_before(material: Material, shown: int) -> int:

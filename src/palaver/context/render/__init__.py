@@ -40,4 +40,5 @@ from palaver.core.quotes import fence as fence
 from palaver.core.quotes import name_of as name_of
 from palaver.core.quotes import one_line as one_line
 from palaver.core.quotes import quote as quote
+from palaver.core.quotes import quote_label as quote_label
 from palaver.core.quotes import unquote as unquote
