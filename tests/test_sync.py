@@ -234,7 +234,7 @@ def test_a_subscription_in_another_thread_ends_when_the_store_is_closed(
     assert caplog.records == []  # what the event loop could not tell anybody
 
 
-def test_whoever_waits_when_the_portal_closes_is_answered() -> None:
+def test_a_call_that_waits_when_the_portal_closes_gets_an_answer() -> None:
     portal, heard, begun = palaver.sync.Portal(), SimpleQueue[Any](), threading.Event()
 
     async def never() -> None:

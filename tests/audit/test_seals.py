@@ -43,7 +43,7 @@ def rewrite_the_log(path: Path, id: str) -> None:
     db.close()
 
 
-async def test_a_log_that_was_written_anew_passes_the_chain_and_not_the_seals(tmp_path: Path) -> None:
+async def test_a_rewritten_log_passes_the_chain_but_not_the_seals(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     id = await sealed_talk(path)
     rewrite_the_log(path, id)

@@ -334,7 +334,7 @@ async def test_a_turn_moved_to_another_conversation_is_found_in_both(
         "UPDATE participants SET cid = 2 WHERE cid = 1",
     ],
 )
-async def test_whoever_was_let_in_or_shut_out_is_found(original: tuple[Path, str], tmp_path: Path, change: str) -> None:
+async def test_changed_participants_are_found(original: tuple[Path, str], tmp_path: Path, change: str) -> None:
     assert "participants may see it" in await tampered(original, tmp_path, lambda db: db.execute(change))
 
 

@@ -80,7 +80,7 @@ def test_a_damaged_conversation_is_not_verified_in_the_place_of_another(cli, dam
 
 
 @pytest.mark.parametrize(("column", "value"), OF_CONVERSATIONS)
-def test_a_damaged_conversation_is_named_by_whoever_reads_it(cli, ok, damage, column, value):
+def test_every_reader_names_a_damaged_conversation(cli, ok, damage, column, value):
     id, _ = damage("conversations", column, value)
     for command in (("ls",), ("show", id), ("search", "something"), ("export", id), ("export",)):
         said = fails(cli, *command)

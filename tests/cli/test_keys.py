@@ -68,7 +68,7 @@ def test_nobody_serves_the_world_without_keys(cli: Callable[..., Result]) -> Non
     assert "palaver keys create" in refused.stderr
 
 
-def test_a_file_says_which_database_and_tenant_are_served_unless_somebody_else_does(
+def test_a_file_sets_the_database_and_tenant_unless_an_option_does(
     ok: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[ServerSettings] = []

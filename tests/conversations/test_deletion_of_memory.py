@@ -145,7 +145,7 @@ async def test_a_turn_that_is_forgotten_while_it_is_summarised_is_not_remembered
         assert not any((await everywhere(talk)).values())
 
 
-async def test_a_frozen_recall_does_not_show_what_was_forgotten_meanwhile(store: Store) -> None:
+async def test_a_frozen_recall_does_not_show_what_was_forgotten_since(store: Store) -> None:
     talk = await store.conversation()
     secret = await talk.append("user", f"The {WORD} is in the blue box.")
     await talk_on(talk, 100, "Turn {n} goes on and on, for as long as it takes to fill the window with it.")

@@ -286,7 +286,7 @@ async def watcher_runs(expected: bool) -> None:
             await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=0.001)
 
 
-async def test_the_file_is_watched_only_while_somebody_subscribes(talk: Conversation) -> None:
+async def test_the_file_is_watched_only_while_there_is_a_subscriber(talk: Conversation) -> None:
     await write(talk, 2)
     assert not watching()
     one, two = asyncio.create_task(take(talk, 4)), asyncio.create_task(take(talk, 5))

@@ -75,7 +75,7 @@ def test_notes_are_added_corrected_and_removed(offline: App) -> None:
     expect(open_memory(tab).get_by_role("listitem")).to_contain_text("Ship before June")
 
 
-def test_a_note_of_somebody_else_comes_in_and_is_not_changed_by_mistake(offline: App) -> None:
+def test_a_concurrent_note_is_kept_and_not_changed_by_mistake(offline: App) -> None:
     id = a_talk(offline)
     tab = offline.tab(f"/c/{id}")
     panel = open_memory(tab)

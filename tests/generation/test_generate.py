@@ -442,9 +442,7 @@ async def test_a_budget_in_characters_is_kept(opened: Opener) -> None:
             await talk.generate("Well?", char_budget=2_000, token_budget=2_000)
 
 
-async def test_a_conversation_that_is_forgotten_meanwhile_stays_gone(
-    opened: Opener, provider: LoopbackProvider
-) -> None:
+async def test_a_conversation_forgotten_during_the_work_stays_gone(opened: Opener, provider: LoopbackProvider) -> None:
     gate = threading.Event()
     provider.script(Say(["Once", " upon"], hold_after=(1, gate)))
     async with opened(model="chat") as store:
@@ -507,7 +505,7 @@ async def test_an_image_that_is_only_attached_is_sent_as_an_image_and_other_file
         assert f"note.txt (text/plain, attachment {note.id})" in sent
 
 
-async def test_editing_a_message_answers_it_anew(opened: Opener, provider: LoopbackProvider) -> None:
+async def test_editing_a_message_answers_it_again(opened: Opener, provider: LoopbackProvider) -> None:
     provider.script(Say("Rice."), Say("Bread."))
     async with opened(model="chat") as store:
         talk = await store.conversation("x")

@@ -387,7 +387,7 @@ async def test_a_failure_reaches_the_model_and_the_conversation_goes_on(
         assert "not valid" in sent
 
 
-async def test_somebody_who_speaks_meanwhile_does_not_come_between_call_and_result(
+async def test_a_message_during_a_tool_call_does_not_come_between_call_and_result(
     opened: Opener, provider: LoopbackProvider
 ) -> None:
     async with opened(model="chat") as store:

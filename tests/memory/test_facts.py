@@ -241,7 +241,7 @@ def test_the_object_is_compared_by_stems() -> None:
     assert validate_model_facts({"facts": [GOOD | {"object": "Grey kittens"}]}, TURNS)
 
 
-def test_the_user_is_whoever_spoke() -> None:
+def test_the_user_is_the_speaker() -> None:
     assert validate_model_facts({"facts": [GOOD | {"subject": "The user"}]}, TURNS)[0].subject == "ada"
 
 

@@ -502,7 +502,7 @@ def test_the_same_wish_twice_is_one() -> None:
     "text",
     ["> Always answer in French.", "```\nAlways answer in French.\n```", "She wrote:\n> Never use tables.\nFunny, no?"],
 )
-def test_quoted_lines_and_code_are_somebody_elses_words(text: str) -> None:
+def test_quoted_lines_and_code_are_not_the_users_words(text: str) -> None:
     assert standing(text) == []
 
 

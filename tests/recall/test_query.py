@@ -39,7 +39,7 @@ def test_a_common_word_is_not_a_name_unless_it_is_written_like_one() -> None:
     assert parse("Will you come?", ["Will"], NOW).named == frozenset()
 
 
-def test_june_may_be_somebody() -> None:
+def test_june_may_be_a_person() -> None:
     assert parse("What did June say?", ["June"], NOW).dates == ()
     assert parse("What did Ann say in June?", ["Ann"], NOW).dates != ()
 

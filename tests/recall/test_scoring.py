@@ -122,7 +122,7 @@ def test_a_long_turn_must_be_better() -> None:
     assert scored(people("a b"), "x", tokens=50).named["length"][0] == 0
 
 
-def test_standing_instructions_count_only_where_there_is_somebody_to_instruct() -> None:
+def test_standing_instructions_count_only_where_a_model_is_instructed() -> None:
     human = people("Always be brief", "ok")
     assert scored(human, "x", standing={0: 2}).named["standing"].tolist() == [0, 0]
     turns = [("user", "u", "Always be brief"), ("assistant", "a", "ok")]

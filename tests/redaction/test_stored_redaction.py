@@ -37,7 +37,7 @@ class Copying:
 
 
 @pytest.mark.parametrize("writer", [None, Copying()], ids=["offline", "copying"])
-async def test_what_is_derived_holds_no_secret_whoever_wrote_it(tmp_path: Path, writer: Any) -> None:
+async def test_derived_data_holds_no_secret_with_any_summarizer(tmp_path: Path, writer: Any) -> None:
     async with palaver.open(url(tmp_path), embedder=None, worker=False, summarizer=writer) as store:
         talk = await store.conversation(settings={"facts": True})
         await talk.append("user", f"Always send the bill to {MAIL}.")

@@ -456,7 +456,7 @@ async def other_reader(path: str) -> AsyncIterator[Callable[[], Awaitable[None]]
     await process.communicate(b"\n")
 
 
-async def test_a_pending_scrub_is_finished_by_whoever_opens_the_file_next(tmp_path: Path) -> None:
+async def test_a_pending_scrub_is_finished_when_the_file_is_opened_next(tmp_path: Path) -> None:
     word = marker(random.Random(42))
     reader = apsw.Connection(f"{tmp_path}/chat.db")
     async with palaver.open(url(tmp_path)) as store:

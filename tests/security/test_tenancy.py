@@ -175,7 +175,7 @@ def test_every_verb_of_a_conversation_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("who", STRANGERS)
-async def test_a_verb_on_somebody_elses_conversation_finds_nothing(
+async def test_a_method_on_another_users_conversation_finds_nothing(
     victim: Victim, who: str, subtests: pytest.Subtests
 ) -> None:
     store = victim.store.scoped(STRANGERS[who])
@@ -197,7 +197,7 @@ async def finds_nothing_more_than_a_missing_one(
 
 
 @pytest.mark.parametrize("who", ["the same user of another tenant", "another user"])
-async def test_ids_of_somebody_elses_conversation_lead_nowhere(
+async def test_ids_of_another_users_conversation_lead_nowhere(
     victim: Victim, who: str, subtests: pytest.Subtests
 ) -> None:
     own = await victim.store.scoped(STRANGERS[who]).conversation("own")
@@ -211,7 +211,7 @@ async def test_ids_of_somebody_elses_conversation_lead_nowhere(
 
 
 @pytest.mark.parametrize("who", ["the same user of another tenant", "another user"])
-async def test_an_audit_by_somebody_elses_turn_is_empty(victim: Victim, who: str) -> None:
+async def test_an_audit_by_another_users_turn_is_empty(victim: Victim, who: str) -> None:
     own = await victim.store.scoped(STRANGERS[who]).conversation("own")
     assert await own.audit(turn=victim.turn) == []
 
@@ -310,7 +310,7 @@ def test_every_verb_of_a_store_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("who", STRANGERS)
-async def test_a_store_shows_nothing_of_somebody_elses(victim: Victim, who: str, subtests: pytest.Subtests) -> None:
+async def test_a_store_shows_nothing_of_another_user(victim: Victim, who: str, subtests: pytest.Subtests) -> None:
     for verb, case in STORE_CASES.items():
         with subtests.test(verb):
             await case(victim.store.scoped(STRANGERS[who]), victim)
@@ -327,7 +327,7 @@ async def test_what_is_gone_is_not_found_by_strangers_either(victim: Victim) -> 
         await not_found(victim.store.scoped(scope).audit(talk.id))
 
 
-async def test_a_page_cursor_of_somebody_else_shows_nothing(victim: Victim) -> None:
+async def test_a_page_cursor_of_another_user_shows_nothing(victim: Victim) -> None:
     for n in range(3):
         await victim.store.conversation(f"more {n}")
     cursor = (await victim.store.conversations(limit=1)).cursor

@@ -215,7 +215,7 @@ def test_callers_have_a_pace(settings: Callable[..., ServerSettings]) -> None:
         assert other.get("/api/conversations").status_code == 200
 
 
-def test_a_caller_has_so_many_streams(settings: Callable[..., ServerSettings]) -> None:
+def test_the_streams_of_a_caller_are_limited(settings: Callable[..., ServerSettings]) -> None:
     with running(settings(require_auth=True, jwt_secret="x" * 32, max_streams=1)) as server:
         key = server.key()
         with server.client(key) as client, server.client(key) as other:

@@ -322,7 +322,7 @@ async def test_every_way_to_the_schema_leads_to_the_same_one(quiet_server: str, 
             assert await in_place(connection, way) == wanted, way
 
 
-async def test_a_schema_that_somebody_changed_is_told_from_the_files(postgres_database: str) -> None:
+async def test_a_changed_schema_differs_from_the_files(postgres_database: str) -> None:
     async with transports.open_connection(postgres_database) as connection:
         wanted = await catalogue(connection)
         for drift in (

@@ -46,7 +46,7 @@ def test_a_standing_instruction_gets_in_before_better_turns() -> None:
     assert pick(candidates, lambda _: 10, 50, standing_room=9, header_cost=0) == [0, 1, 2, 3, 4]
 
 
-def test_at_most_so_many_are_picked_and_the_rest_is_not_counted() -> None:
+def test_picks_are_limited_and_the_rest_is_not_counted() -> None:
     counted: list[int] = []
 
     def cost(index: int) -> int:

@@ -95,7 +95,7 @@ async def test_each_is_stored_as_its_own_caller(groups: list[int], store: palave
     assert [len(await talk.history()) for talk in (hers, his)] == [9, 5]
 
 
-async def test_a_lock_of_somebody_elses_stops_only_its_own(
+async def test_a_lock_of_another_session_stops_only_its_own_conversation(
     groups: list[int], store: palaver.Store, postgres_database: str
 ) -> None:
     talks = [await store.conversation(f"talk {n}") for n in range(5)]

@@ -111,7 +111,7 @@ async def test_ada_sees_her_own_or_the_rest_proves_nothing(admin: Any) -> None:
 
 
 @pytest.mark.parametrize("rights", ["read,write", "read,write,system,admin"])
-async def test_keys_and_seals_are_nothing_to_whoever_is_signed_in(admin: Any, rights: str) -> None:
+async def test_signed_in_users_cannot_reach_keys_and_seals(admin: Any, rights: str) -> None:
     claims = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": rights, "palaver_sight": "tenant"}}
     made = json.dumps({"hash": "\\x00", "name": "x", "scope": "{}", "created": 1})
     queries = [f"SELECT * FROM palaver.{name}" for name in sorted(NEVER_SIGNED_IN)]
@@ -207,7 +207,7 @@ async def test_the_suite_fails_on_what_it_cannot_attack(supabase_database: str) 
         await attack(supabase_database, only={"new_verb"})
 
 
-async def test_the_suite_wants_somebody_who_sees_past_the_policies(postgres_url: str) -> None:
+async def test_the_suite_needs_a_role_that_bypasses_the_policies(postgres_url: str) -> None:
     with pytest.raises(palaver.InvalidInput, match="administrator"):
         await attack(postgres_url)
 
@@ -227,7 +227,7 @@ async def test_anybody_who_is_not_signed_in_gets_nothing_at_all(admin: Any) -> N
                 await here.fetch("SELECT * FROM palaver_api.stats('{}')")
 
 
-async def test_whoever_is_signed_in_is_not_believed_what_they_say_of_themselves(admin: Any) -> None:
+async def test_claims_of_a_signed_in_user_about_themselves_are_ignored(admin: Any) -> None:
     lie = json.dumps({"tenant": "acme", "user": "ada", "sight": "tenant", "rights": "read,write,admin", "now": 1})
     eve = {"sub": "eve", "app_metadata": {"tenant": "acme"}}
     async with acting(admin, "authenticated", eve) as here:
@@ -265,7 +265,7 @@ async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: 
                 await here.fetch(f"SELECT * FROM palaver.{name}")
 
 
-async def test_whoever_acts_for_others_and_cannot_see_theirs_is_told_that_a_key_is_taken(admin: Any) -> None:
+async def test_a_caller_who_cannot_see_the_owners_conversation_gets_the_error_that_its_key_is_taken(admin: Any) -> None:
     eve = {"tenant": "acme", "user": "eve", "sight": "own", "rights": "read,write,admin"}
     spec = {"id": "1" * 26, "owner": "ada", "key": "k", "participants": '["eve"]', "salt": "\\x" + "00" * 16}
     with pytest.raises(asyncpg.PostgresError, match="same key"):
@@ -289,7 +289,7 @@ async def test_an_administrators_address_gives_no_more_sight_than_any_other(fill
             await store.get(await admin.fetchval("SELECT id FROM palaver.conversations"))
 
 
-async def test_a_connection_that_somebody_used_before_remembers_nothing(filled_database: str, admin: Any) -> None:
+async def test_a_connection_remembers_nothing_of_its_last_user(filled_database: str, admin: Any) -> None:
     url = postgres_server.as_application(filled_database)
     pool = await transports.open_pool(url, size=1)
     try:

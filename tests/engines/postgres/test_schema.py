@@ -121,7 +121,7 @@ async def test_every_function_pins_its_search_path(catalogue: Any) -> None:
     assert found == []
 
 
-async def test_verbs_run_with_the_rights_of_whoever_calls_them(catalogue: Any) -> None:
+async def test_functions_run_with_the_rights_of_their_caller(catalogue: Any) -> None:
     found = await names(
         catalogue,
         """SELECT p.oid::regprocedure || ' of ' || r.rolname FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner

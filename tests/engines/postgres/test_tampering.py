@@ -154,7 +154,7 @@ async def changed(scene: Scene, table: str, column: str, row: str, value: Any) -
         *(("turns", name) for name in ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata")),
     ],
 )
-async def test_json_that_was_damaged_is_named_by_whoever_reads_it(scene: Scene, table: str, column: str) -> None:
+async def test_every_reader_names_damaged_json(scene: Scene, table: str, column: str) -> None:
     talk = await scene.store.get(scene.id)
     row = "TRUE" if table == "conversations" else "seq = 3"  # a turn in parts
     async with scene.undone(table):

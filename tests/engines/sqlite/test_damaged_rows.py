@@ -166,7 +166,7 @@ async def _exhausted(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(("table", "column", "damage"), [one for one in ALL if "owner" not in one])
-async def test_whoever_meets_such_a_row_gets_an_error_of_ours(
+async def test_reading_such_a_row_raises_an_error_of_ours(
     original: tuple[Path, str], tmp_path: Path, table: str, column: str, damage: str
 ) -> None:
     folder = copied(original, tmp_path)

@@ -190,7 +190,7 @@ async def test_the_application_works_with_its_secret_key(project: Project) -> No
 # ---- memory work ---------------------------------------------------------------------------------------------------
 
 
-async def test_memory_work_is_done_for_whoever_is_signed_in(project: Project) -> None:
+async def test_memory_work_is_done_for_signed_in_users(project: Project) -> None:
     """No service key: the caller's process works for the caller, and `settle` waits for the caller's own."""
     async with project.open() as store:
         ada = await store.signed_in(project.lite.token("ada"))

@@ -121,7 +121,7 @@ async def test_nobody_changes_a_file(supabase_database: str) -> None:
         assert await here.execute("UPDATE storage.objects SET name = $1", f"{ADA}/c/2.txt") == "UPDATE 0"
 
 
-async def test_whoever_forgets_a_conversation_removes_the_files_of_all(supabase_database: str) -> None:
+async def test_forgetting_a_conversation_removes_the_files_of_all_users(supabase_database: str) -> None:
     talk = await talk_of(supabase_database, ADA, BOB)
     path = f"{BOB}/{talk}/1.txt"
     async with acting(supabase_database, BOB) as here:

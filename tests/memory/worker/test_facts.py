@@ -55,7 +55,7 @@ async def test_an_update_ends_the_old_fact_and_links_to_what_took_its_place(stor
     await talk.verify()
 
 
-async def test_whoever_moves_back_lives_there_again(store: Store) -> None:
+async def test_moving_back_means_living_there_again(store: Store) -> None:
     talk = await store.conversation(settings={"facts": True})
     for place in ("Lisbon", "Porto", "Lisbon"):
         back = await talk.append("user", f"I live in {place}.")

@@ -53,7 +53,7 @@ def test_a_conversation_with_memory(server: Running, provider: LoopbackProvider,
 
 
 @on_each_engine
-def test_whoever_hangs_up_comes_back_to_all_of_it(
+def test_a_client_that_hangs_up_comes_back_to_all_of_it(
     server: Running, provider: LoopbackProvider, packages: Path, switch: tuple[str, threading.Event]
 ) -> None:
     url, go_on = switch

@@ -219,7 +219,7 @@ def test_no_body_is_a_fault(server: Running) -> None:
             assert client.get(f"/v1/conversations/{talk}/items", params={"after": name}).status_code == 404
 
 
-def test_what_somebody_wrote_into_a_turn_is_no_fault_either(server: Running) -> None:
+def test_odd_metadata_of_a_turn_is_not_a_fault_either(server: Running) -> None:
     """The marks of an exchange are metadata, and every client that stores a turn can set metadata."""
     with server.client() as client:
         talk = client.post("/api/conversations", json={}).json()["id"]

@@ -340,7 +340,7 @@ def test_rounds_of_the_server_are_nothing_to_the_client(settings: Any, provider:
         assert not [turn for turn in turns_of(server, "ours", include_superseded=True) if not turn.active]
 
 
-def test_results_reach_the_model_though_somebody_spoke_meanwhile(
+def test_results_reach_the_model_though_another_message_came_first(
     server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
 ) -> None:
     provider.script(Say("", calls=[("weather", {"city": "Rome"})]), Say("Sunny."))

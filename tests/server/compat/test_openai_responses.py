@@ -261,7 +261,7 @@ def test_what_it_was_asked_with_and_its_end(server: Running, gpt: openai.OpenAI)
     assert left == ["One", "Two"]
 
 
-def test_whoever_reads_the_file_meanwhile_keeps_nothing_from_being_deleted(
+def test_a_reader_of_the_file_keeps_nothing_from_being_deleted(
     server: Running, gpt: openai.OpenAI, tmp_path: Path
 ) -> None:
     talk = gpt.conversations.create(items=[{"role": "user", "content": "Hello"}])

@@ -102,7 +102,7 @@ def test_frames_that_a_reader_has_seen_are_passed_over(sizes: list[list[int]], l
 
 
 @given(SIZES.filter(lambda sizes: any(sum(one) for one in sizes)), st.data())
-def test_whoever_missed_the_last_words_of_a_turn_hears_of_it_and_finds_them_in_the_log(
+def test_a_reader_that_missed_the_last_words_of_a_turn_is_notified_and_finds_them_in_the_log(
     sizes: list[list[int]], data: st.DataObject
 ) -> None:
     """Text that was sent from memory is not sent again; a reader who was looking elsewhere must notice."""

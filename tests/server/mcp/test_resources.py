@@ -60,7 +60,7 @@ async def test_one_turn_is_read_whole(client: Calls, store: Store) -> None:
     assert whole["content"] == turn.content
 
 
-async def test_a_page_holds_so_many_tokens_and_at_least_one_turn(
+async def test_the_tokens_of_a_page_are_limited_but_it_has_at_least_one_turn(
     store: Store,
 ) -> None:
     client = Calls(store, page_tokens=50)

@@ -105,7 +105,7 @@ async def test_a_key_that_was_revoked_hears_no_more(server: Running) -> None:
         await said(server, owner, talk, "For those who may.")
 
 
-async def test_it_hears_no_more_also_where_somebody_always_speaks(server: Running) -> None:
+async def test_its_stream_ends_even_while_others_write(server: Running) -> None:
     async with revoked(server) as (owner, talk, uri, news):
         hearing = asyncio.create_task(_all(news))
         async with asyncio.timeout(PATIENCE):
@@ -137,7 +137,7 @@ async def test_over_stdio_another_process_is_heard_too(tmp_path: Any) -> None:
         assert await heard.next() == uri
 
 
-async def test_no_more_than_so_many_on_one_connection() -> None:
+async def test_the_subscriptions_of_a_connection_are_limited() -> None:
     async with palaver.open("memory:", embedder="none") as store, in_process(store, max_subscriptions=2) as client:
         uris = [f"palaver://conversations/{(await store.conversation(str(n))).id}" for n in range(4)]
         async with client.listen(resource_subscriptions=uris) as news:

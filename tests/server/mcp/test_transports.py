@@ -130,7 +130,7 @@ def test_a_key_without_the_right_to_read_is_refused(guarded: Running) -> None:
         assert "resource_metadata=" in refused.headers["www-authenticate"]
 
 
-def test_a_session_is_for_whoever_opened_it(guarded: Running) -> None:
+def test_a_session_is_for_the_caller_that_opened_it(guarded: Running) -> None:
     with guarded.client(guarded.key(user="ada")) as ada, guarded.client(guarded.key(user="eve")) as eve:
         session = {"Mcp-Session-Id": post(ada, HELLO, OLDER).headers["mcp-session-id"]}
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -196,7 +196,7 @@ def test_callers_keep_their_pace(tmp_path: Any) -> None:
         assert [post(client).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
-def test_a_caller_has_so_many_open_streams(tmp_path: Any) -> None:
+def test_the_open_streams_of_a_caller_are_limited(tmp_path: Any) -> None:
     listen = {
         **LISTING, "method": "subscriptions/listen", "params": {**LISTING["params"], "notifications": {}},
     }  # fmt: skip

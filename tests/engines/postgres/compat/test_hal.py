@@ -174,7 +174,7 @@ async def test_an_update_keeps_the_place_and_a_delete_forgets(program: Opener, u
         await (await store.find(KEY)).verify()
 
 
-async def test_conversations_of_the_library_are_rows_whoever_made_them(program: Opener, url: str) -> None:
+async def test_conversations_of_the_library_are_rows_here_too(program: Opener, url: str) -> None:
     async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
         talk = await store.conversation("shop/standup")
         await talk.append("user", "Good morning")
