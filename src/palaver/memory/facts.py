@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from palaver.memory.keywords import RUN, keywords, words_of
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
 from palaver.memory.working_memory import cited, is_own_words, parse_object
 from palaver.model import Fact, Turn
@@ -141,6 +142,20 @@ _UNREAL = re.compile(
     r"\b(?:if|wish|used to|would(?! like)|could|might|maybe|perhaps|imagine|pretend|suppose|not sure|don't think)\b",
     re.I,
 )
+
+
+def without_sentences(draft: FactDraft) -> FactDraft:
+    """Return the fact with keywords in place of every part that is longer than a name."""
+    return replace(
+        draft,
+        subject=_brief(draft.subject),
+        predicate=_brief(draft.predicate),
+        object=_brief(draft.object),
+    )
+
+
+def _brief(text: str) -> str:
+    return text if len(words_of(text)) < RUN else keywords(text, RUN - 1)
 
 
 def extract(turns: Sequence[Turn]) -> list[FactDraft]:

@@ -17,6 +17,7 @@ from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
 from palaver.core.quotes import name_of, one_line
 from palaver.errors import InvalidInput, TooLarge
+from palaver.memory.keywords import keywords
 from palaver.memory.standing_instructions import (
     MAX_TEXT,
     is_question,
@@ -33,6 +34,7 @@ MAX_NOTES = 20  # of one list
 MAX_INSTRUCTIONS = 200  # standing ones are in force until they are replaced, so they have a list of their own size
 MAX_QUESTIONS = 5  # unanswered ones that the rules keep
 MAX_SUMMARY = 2_000  # characters
+MAX_KEYWORDS = 10  # of a note without a sentence
 RULES = "rules"
 # The `origin` of turns from a client's own history. They may say anything, so no instructions are read from them.
 HANDED_IN = "client-history"
@@ -42,11 +44,13 @@ Notes = tuple[Note, ...]
 # ---- reading turns -------------------------------------------------------------------------------------------------
 
 
-def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause) -> WorkingMemory:
+def update(
+    memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause, *, keep_words: bool = True
+) -> WorkingMemory:
     """Return `memory` after reading the turns after `through_seq`, in the order of their positions.
 
     Reading in one go or in pieces gives the same memory; reading again changes nothing. A pending turn is not passed:
-    it and what follows wait for the next time.
+    it and what follows wait for the next time. Without `keep_words`, notes hold keywords in place of sentences.
     """
     for turn in iterate_with_pauses(sorted(turns, key=lambda turn: turn.position), pause):
         if turn.position <= memory.through_seq:
@@ -54,7 +58,7 @@ def update(memory: WorkingMemory, turns: Sequence[Turn], pause: Pause = no_pause
         if turn.status == "pending":
             break
         if turn.status == "complete" and turn.active:
-            memory = _read(memory, turn)
+            memory = _read(memory, turn, keep_words)
         memory = replace(memory, through_seq=turn.position)
     return memory
 
@@ -83,14 +87,43 @@ def was_handed_in(metadata: Mapping[str, Any]) -> bool:
     return metadata.get("origin") == HANDED_IN
 
 
-def _read(memory: WorkingMemory, turn: Turn) -> WorkingMemory:
+def _read(memory: WorkingMemory, turn: Turn, keep_words: bool) -> WorkingMemory:
     if turn.role not in ("user", "assistant"):
         return memory
     if turn.role == "assistant" and turn.text.strip():
         memory = replace(memory, open_questions=_drop_questions(memory.open_questions))
     for name, text in _find_notes(turn):
-        memory = _put(memory, name, Note(_short(text), turn.id, RULES, turn.actor))
+        written = _short(text) if keep_words else without_sentence(name, text)
+        if written:
+            memory = _put(memory, name, Note(written, turn.id, RULES, turn.actor))
     return memory
+
+
+def without_sentences(memory: WorkingMemory) -> WorkingMemory:
+    """Return the memory with keywords in place of the sentences that the rules noted."""
+    for name in MEMORY_LISTS:
+        notes: Notes = getattr(memory, name)
+        made = (replace(note, text=without_sentence(name, note.text)) if note.by == RULES else note for note in notes)
+        memory = _with(memory, name, (note for note in made if note.text))
+    return memory
+
+
+def without_sentence(name: str, text: str) -> str:
+    """Return the text of a note in normal form: its keywords and, of an instruction, the subject that it decides.
+
+    A note that has this form already stays as it is.
+    """
+    if _NORMAL.match(text):
+        return text
+    found = keywords(text, MAX_KEYWORDS)
+    if not found:
+        return ""
+    kind, *subject = _key(name, text)
+    if name == "instructions" and kind in ("slot", "favourite"):
+        found = f"{' '.join(subject if kind == 'slot' else ['favourite', *subject])}: {found}"
+    else:
+        found = f"About: {found}"
+    return f"{found}?" if is_question(text) else found
 
 
 def _find_notes(turn: Turn) -> Iterator[tuple[str, str]]:
@@ -262,6 +295,8 @@ _SLOTS = tuple(
         (r"^(?:please )?be (?:\w+ )?(?:brief|concise|detailed|thorough|short)\b", "length"),
     )
 )
+# A note without a sentence: see `without_sentence`.
+_NORMAL = re.compile(rf"(About|favourite [\w -]+|{'|'.join(slot for _, slot in _SLOTS)}): ")
 _FAVOURITE = re.compile(r"\bmy (?:favou?rite|preferred) ([\w-]+(?: [\w-]+)?) (?:is|are)\b", re.I)
 # "Always X", "never X" and "don't X any more" are about the same X.
 _POLARITY = frozenset(terms("always never don't do not stop please ever anymore from now on again only"))
@@ -269,8 +304,12 @@ _POLARITY = frozenset(terms("always never don't do not stop please ever anymore 
 
 def _key(name: str, text: str) -> tuple[str, ...]:
     """Return a key that is equal for notes of a list that repeat or contradict each other."""
-    stems = set(terms(text))
+    stems = set(terms(text.removeprefix("About: ")))
     if name == "instructions":
+        normal = _NORMAL.match(text)
+        if normal and normal[1] != "About":
+            kind, _, subject = normal[1].partition(" ")
+            return ("favourite", *terms(subject)) if kind == "favourite" else ("slot", normal[1])
         favourite = _FAVOURITE.search(text)
         if favourite:
             return ("favourite", *terms(favourite[1]))

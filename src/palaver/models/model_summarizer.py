@@ -9,12 +9,14 @@ from palaver.context.render import fence, quote_turn, shorten
 from palaver.core.turn_draft import preview
 from palaver.core.validation import replace_unstorable
 from palaver.errors import BadModelResponse
+from palaver.memory.keywords import keywords
 from palaver.model import Summary, Turn
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.ports.models import ChatModel, Counter, JsonObject, ModelRequest, TextDelta
 
 MAX_TITLE = 80  # characters
+TITLE_KEYWORDS = 5
 TITLE_INPUT = 2_000  # characters of each turn that a title is made from
 MAX_OVERRUN = 1.5  # times its budget that a summary may cost before it is shortened
 
@@ -97,6 +99,12 @@ def clean_title(text: str) -> str:
     if len(plain) <= MAX_TITLE:
         return plain
     return plain[:MAX_TITLE].rsplit(" ", 1)[0].rstrip(" ,;:-") + "…"
+
+
+def topic_title(turns: Sequence[Turn]) -> str:
+    """Make a title without a model and without a sentence: keywords of the first user turn."""
+    found = (keywords(turn.text[:TITLE_INPUT], TITLE_KEYWORDS) for turn in turns if turn.role == "user")
+    return clean_title(next((words for words in found if words), ""))
 
 
 def plain_title(turns: Sequence[Turn]) -> str:

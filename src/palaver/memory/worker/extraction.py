@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from palaver.errors import InvalidInput
 from palaver.memory import working_memory
 from palaver.memory.compaction import SPAN_TURNS, Compaction
+from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
 from palaver.memory.working_memory import find_instructions
@@ -133,10 +134,13 @@ class Extraction:
 
     async def _store_facts(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
         """Store facts in the place of those that they contradict. Its value is None when the thread changed since."""
-        from palaver.memory.facts import extract, reconcile
+        from palaver.memory.facts import extract, reconcile, without_sentences
 
         proposal = await self._propose_facts(turns, found.info)
-        result = reconcile(found.facts, [*extract(turns), *(proposal.value or [])])
+        stated = extract(turns)
+        if retention_of(found.info.settings) != "full":
+            stated = [short for one in stated if (short := without_sentences(one)).object]
+        result = reconcile(found.facts, [*stated, *(proposal.value or [])])
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
@@ -157,7 +161,10 @@ class Extraction:
         self, before: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
     ) -> Proposal[WorkingMemory]:
         """Return the working memory after the rules, and then the extractor, have read the turns."""
-        read = await asyncio.to_thread(working_memory.update, before, turns, self.services.pause())
+        keep_words = retention_of(info.settings) == "full"
+        read = await asyncio.to_thread(
+            working_memory.update, before, turns, self.services.pause(), keep_words=keep_words
+        )
         proposal = await self._propose_notes(read, turns, info)
         return _with_value(proposal, proposal.value or read)
 
@@ -208,6 +215,15 @@ class Extraction:
             memory = _stored_memory(found)
             marked = replace(memory, extractor_failure=failure)
             if marked == memory or await self._put_memory(marked, found, None):
+                return
+
+    async def remove_sentences(self) -> None:
+        """Put keywords in the place of sentences that the rules noted before the text of turns was to be removed."""
+        for _ in range(TRIES):
+            found = await self._unsummarised(0)
+            memory = _stored_memory(found)
+            shorter = working_memory.without_sentences(memory)
+            if shorter == memory or await self._put_memory(shorter, found, None):
                 return
 
     async def _unsummarised(self, tokens: int) -> Unsummarised:

@@ -11,11 +11,13 @@ from palaver.core.concurrency import Pause, no_pause
 from palaver.errors import PalaverError
 from palaver.memory.compaction import SUMMARY_TOKENS, Compaction
 from palaver.memory.model_calls import name_postponed
+from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import JobServices, log
 from palaver.model import ConversationInfo, Request, Scope, Summary, Turn
 from palaver.models.model_summarizer import ModelSummarizer, RecordCall, check_summary
 from palaver.models.offline import summarizer as offline
+from palaver.models.offline import topic_summarizer
 from palaver.models.prices import Price
 from palaver.models.registry import OFFLINE
 from palaver.models.request_log import RequestRecorder
@@ -26,13 +28,20 @@ Write = Callable[[Summarizer], Awaitable[str]]
 
 @dataclass(slots=True)
 class OfflineSummarizer:
-    """Extracts sentences, without a model."""
+    """Extracts sentences, without a model; where the words of turns are not kept, only topics."""
 
     counter: Counter
     pause: Pause = no_pause
-    name: str = offline.NAME
+    keeps_words: bool = True
+
+    @property
+    def name(self) -> str:
+        return offline.NAME if self.keeps_words else topic_summarizer.NAME
 
     async def summarize(self, turns: Sequence[Turn], budget: int) -> str:
+        if not self.keeps_words:
+            topics = partial(topic_summarizer.summarize, turns, budget=budget, count=self.counter)
+            return await asyncio.to_thread(topics)
         work = partial(offline.summarize, turns, budget=budget, count=self.counter, pause=self.pause)
         return await asyncio.to_thread(work)
 
@@ -93,7 +102,8 @@ async def write_summary(limit: CallLimit, info: ConversationInfo, write: Write) 
 
 async def _write_or_replace(limit: CallLimit, info: ConversationInfo, write: Write) -> tuple[str, str]:
     services = limit.services
-    offline_writer = OfflineSummarizer(services.counter, services.pause())
+    keeps_words = retention_of(info.settings) == "full"
+    offline_writer = OfflineSummarizer(services.counter, services.pause(), keeps_words)
     try:
         writer = _chosen_summarizer(services, limit.scope, info)
     except PalaverError as problem:  # no key, no such model, a missing extra

@@ -14,6 +14,7 @@ from palaver.memory.worker.model_calls import CallLimit, Cause
 from palaver.memory.worker.services import TRIES, JobServices
 from palaver.memory.worker.writers import write_summary
 from palaver.model import ConversationInfo, Scope, Summary, Turn
+from palaver.models.offline import summarizer, topic_summarizer
 from palaver.ports.jobs import Job
 from palaver.ports.memory import SummaryDraft, Unsummarised
 
@@ -102,11 +103,24 @@ class Compactor:
         """Delete the words of summarised turns, where the conversation's `retention` asks for it."""
         found = await self._unsummarised(0)
         retention = retention_of(found.info.settings)
+        if retention != "full":
+            await self._remove_sentences()
         while retention != "full":
             keep_salt = retention == "audit-only"
             removed = await self.services.engine.retire(self.scope, self.conversation, found.position, keep_salt)
             if not removed.turns:
                 return
+
+    async def _remove_sentences(self) -> None:
+        """Write again what the rules wrote with sentences of turns, before `retention` was set."""
+        await Extraction(self.services, self.scope, self.conversation, self.limit).remove_sentences()
+        summaries = await self.services.engine.summaries(self.scope, self.conversation, None)
+        for old in summaries:
+            if old.model.startswith(summarizer.NAME):
+                text = topic_summarizer.without_sentences(old.text)
+                model = old.model.replace(summarizer.NAME, topic_summarizer.NAME, 1)
+                found = await self._unsummarised(0)
+                await self._put(self._redraft(old, text, model, old.turns, 0, found.revision))
 
     # ---- summaries of turns
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from palaver.core.identity import new_salt
 from palaver.errors import PalaverError
+from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import JobServices, log
 from palaver.memory.worker.writers import model_writer
 from palaver.model import ConversationInfo, Scope, Turn
-from palaver.models.model_summarizer import plain_title
+from palaver.models.model_summarizer import plain_title, topic_title
 from palaver.ports.jobs import Job
 from palaver.ports.queries import ConversationChanges
 
@@ -43,4 +44,4 @@ async def _write_title(services: JobServices, scope: Scope, info: ConversationIn
                 return await writer.title(turns)
     except (PalaverError, TimeoutError) as problem:
         log.warning("no model wrote a title for conversation %s (%s)", info.id, type(problem).__name__)
-    return plain_title(turns)
+    return plain_title(turns) if retention_of(info.settings) == "full" else topic_title(turns)
