@@ -202,7 +202,8 @@ class Conversation:
 
         - `role`: `user`, `assistant`, `system` or `tool`.
         - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
-        - `replaces`: the turn that this one replaces in the active view.
+        - `replaces`: the turn that this one replaces in the active view. A message of a user keeps the files of the one
+          that it replaces, as copies, unless `attachments` are given.
         - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
         - `actor`: the name of the speaker; by default the user, the agent, or the role.
         - `created`: when it was said; now by default.
@@ -367,7 +368,8 @@ class Conversation:
         - `history`: messages that the client remembers; they are quoted, never stored.
         - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
         - `question`: a stored message to answer, instead of a new one.
-        - `replaces`: the stored message that the new one replaces, with everything that followed it.
+        - `replaces`: the stored message that the new one replaces, with everything that followed it. Its files are kept
+          unless `attachments` are given.
         - `token_budget`: of the context; by default it follows the model.
         - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
         - `settings`: parameters of the model's API, such as `{"temperature": 0}`.

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import structs
 
-from palaver.conversations.arguments import check_keywords, optional_turn_id
+from palaver.conversations.arguments import check_keywords, optional_turn_id, turn_id
+from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
 from palaver.core.turn_draft import (
@@ -37,6 +38,7 @@ class TurnAppender:
     drafts: DraftBuilder
     ids: Ids
     redaction: TurnRedaction
+    copies: FileCopies
     meter: Meter
 
     async def append(
@@ -50,9 +52,23 @@ class TurnAppender:
         **fields: Any,
     ) -> Turn:
         self.handle.require(WRITE)
+        if replaces is not None and role == "user":
+            content, fields = await self._keep_files(content, replaces, fields)
         draft = await self._with_referenced_files(self.draft(role, content, **fields))
         batch = batch_of((draft,), expected_seq, replaces, discard_after)
         return (await self._store(batch))[0]
+
+    async def _keep_files(
+        self, content: Any, replaces: Turn | str, fields: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Copy the files of the message that is replaced, unless the caller names others."""
+        old = replaces
+        if not isinstance(old, Turn):
+            old = await self.handle.engine.turn(self.handle.scope, self.handle.id, turn_id("replaces", replaces))
+        if old.role != "user" or not old.attachments:
+            return content, dict(fields)
+        content, files = await self.copies.for_edit(old, content, fields.get("attachments"))
+        return content, {**fields, "attachments": files}
 
     async def append_many(self, turns: Iterable[Mapping[str, Any]], expected_seq: int | None) -> list[Turn]:
         items = list(turns) if isinstance(turns, Iterable) else [turns]

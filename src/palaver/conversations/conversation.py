@@ -96,7 +96,8 @@ class Conversation:
 
         - `role`: `user`, `assistant`, `system` or `tool`.
         - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
-        - `replaces`: the turn that this one replaces in the active view.
+        - `replaces`: the turn that this one replaces in the active view. A message of a user keeps the files of the one
+          that it replaces, as copies, unless `attachments` are given.
         - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
         """
         return await self._services.appender.append(

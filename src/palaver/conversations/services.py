@@ -9,6 +9,7 @@ from palaver.conversations.components import Components
 from palaver.conversations.contexts import Contexts
 from palaver.conversations.deletion import Forgetter
 from palaver.conversations.directory import Directory
+from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.history import ThreadReader
 from palaver.conversations.log import ConversationLog
@@ -26,14 +27,15 @@ class ConversationServices:
     def __init__(self, parts: Components, handle: Handle) -> None:
         telemetry, threads = parts.generation.telemetry, parts.generation.provider_threads
         self.redaction = TurnRedaction(handle, parts.redactor)
-        self.appender = TurnAppender(handle, parts.drafts, parts.ids, self.redaction, parts.meter)
+        self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
+        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids)
+        copies = FileCopies(self.attachments, self.uploads)
+        self.appender = TurnAppender(handle, parts.drafts, parts.ids, self.redaction, copies, parts.meter)
         self.streams = TurnStreams(
             handle, self.appender, parts.drafts, self.redaction, parts.held_back, parts.meter, parts.stream_lease
         )
         self.thread = ThreadReader(handle, threads)
         self.forgetter = Forgetter(handle, parts.blobs, threads, telemetry)
-        self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
-        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids)
         self.contexts = Contexts(handle, parts.contexts, self.attachments, parts.generation, parts.meter, telemetry)
         self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry)
         self.memory = ConversationMemory(handle, parts.worker, telemetry)

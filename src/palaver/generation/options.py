@@ -42,7 +42,8 @@ class GenerateOptions(SharedContextOptions, total=False):
     - `history`: messages that the client remembers; they are quoted, never stored.
     - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
     - `question`: a stored message to answer, instead of a new one.
-    - `replaces`: the stored message that the new one replaces, with everything that followed it.
+    - `replaces`: the stored message that the new one replaces, with everything that followed it. Its files are kept
+      unless `attachments` are given.
     - `token_budget`: of the context; by default it follows the model.
     - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
     - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
@@ -91,7 +92,7 @@ class GenerateArguments:
     tool_choice: ToolChoice = "auto"
     instructions: str | None = None
     history: Sequence[Mapping[str, Any]] | None = None
-    attachments: Sequence[Any] = ()
+    attachments: Sequence[Any] | None = None  # None: those of the message that is replaced, if any
     metadata: Mapping[str, Any] | None = None
     idempotency_key: str | None = None
     token_budget: int | None = None

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from palaver.context.client_history import ClientHistory, read_client_history
 from palaver.context.inputs import Bound
+from palaver.core.turn_options import TurnOptions
 from palaver.errors import AppendConflict, TurnSuperseded
 from palaver.generation.options import GenerateArguments
 from palaver.generation.tool_calls import client_calls, is_abandoned, server_calls
@@ -40,15 +41,15 @@ async def newest_turn(thread: Thread) -> Turn | None:
 
 async def store_question(thread: Thread, options: GenerateArguments) -> Turn:
     """Store the message. Raises TurnSuperseded if its idempotency key belongs to a turn that was edited since."""
+    fields: TurnOptions = {
+        "actor": options.actor or None,
+        "metadata": options.metadata,
+        "idempotency_key": options.idempotency_key,
+    }
+    if options.attachments is not None:
+        fields["attachments"] = tuple(options.attachments)
     question = await thread.append(
-        "user",
-        options.message,
-        actor=options.actor or None,
-        replaces=options.replaces,
-        discard_after=options.replaces is not None,
-        attachments=tuple(options.attachments),
-        metadata=options.metadata,
-        idempotency_key=options.idempotency_key,
+        "user", options.message, replaces=options.replaces, discard_after=options.replaces is not None, **fields
     )
     if not question.active:
         raise TurnSuperseded(question.id, by=question.superseded_by)

@@ -12,7 +12,7 @@ import pytest
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 from tests.server.compat.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
-from tests.server.conftest import Running, running
+from tests.server.conftest import Running, ok, running
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WEATHER = {
@@ -409,6 +409,25 @@ def test_a_file_is_read_and_recognised_by_its_bytes(
     history += [bot("Yes."), user("Sure?")]
     gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound("file"))
     assert len(turns_of(server, "file", include_superseded=True)) == 4
+
+
+def test_an_edited_message_keeps_the_files_that_this_protocol_cannot_name(
+    server: Running, gpt: openai.OpenAI, provider: LoopbackProvider
+) -> None:
+    gpt.chat.completions.create(model="chat", messages=[user("Hi")], extra_headers=bound("kept"))
+    with server.client() as client:
+        (found,) = [one for one in ok(client.get("/api/conversations"))["items"] if one["key"] == "kept"]
+        talk = f"/api/conversations/{found['id']}"
+        lease = b"The lease ends in March."
+        file = ok(client.post(f"{talk}/attachments", params={"filename": "lease.txt"}, content=lease), 201)
+        ok(client.post(f"{talk}/turns", json={"role": "user", "content": "This?", "attachments": [file["id"]]}), 201)
+        ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "A lease."}), 201)
+    history: Any = [user("Hi"), bot("Yes."), user("What is this, exactly?")]
+    gpt.chat.completions.create(model="chat", messages=history, extra_headers=bound("kept"))
+    edited = turns_of(server, "kept")[2]
+    assert edited.text == "What is this, exactly?"
+    assert [one.filename for one in edited.attachments] == ["lease.txt"]
+    assert lease.decode() in json.dumps(provider.bodies[-1])
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import services_of
+from palaver.core.turn_draft import referenced_attachments
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
-from palaver.model import Turn
+from palaver.model import Attachment, Turn
 from palaver.redaction.apply import redact_calls, redact_content, redact_results
 from palaver.server.compat.history_diff import HistoryPlan, decode_data_url, find_open_calls
 from palaver.server.compat.request import ClientMessage
@@ -100,9 +101,20 @@ async def append_drafts(
     if replaces is None:
         return await _append_all(talk, drafts, expected)
     first = dict(drafts[0])
+    if first["role"] == replaces.role == "user":
+        first["attachments"] = (*first.get("attachments", ()), *_files_beside_content(replaces))
     role, content = first.pop("role"), first.pop("content")
     turn = await talk.append(role, content, replaces=replaces, discard_after=True, expected_seq=expected, **first)
     return await _append_all(talk, drafts[1:], turn.seq + 1) if drafts[1:] else turn
+
+
+def _files_beside_content(replaced: Turn) -> list[Attachment]:
+    """Return the files of an edited message that its content does not name: a client of this protocol cannot name them.
+
+    They are kept. Files that the content names are replaced by those that the client sends.
+    """
+    named = referenced_attachments(replaced.content)
+    return [one for one in replaced.attachments if one.id not in named]
 
 
 async def _append_all(talk: Conversation, drafts: list[dict[str, Any]], expected: int | None) -> Turn:

@@ -44,7 +44,9 @@ class Question(AnswerOptions):
         None, description="Earlier messages that the client has and this server has not stored."
     )
     attachments: Annotated[list[Name], Field(max_length=MAX_ATTACHMENTS)] | None = Field(
-        None, description="Ids of uploads. With `replaces`, files of that turn may be named too: they are copied."
+        None,
+        description="Ids of uploads. With `replaces`, files of that turn may be named too: they are copied, and all of "
+        "them are if this is not given.",
     )
     metadata: Json | None = None
     idempotency_key: Name | None = None
