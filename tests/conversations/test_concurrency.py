@@ -21,7 +21,7 @@ TASKS, TASK_APPENDS = 8, 250
 APPENDER = """
 import asyncio, sys, palaver
 async def main(url, name, count):
-    async with palaver.open(url, tenant="acme") as store:
+    async with palaver.open(url, tenant="acme", embedder=None) as store:
         talk = await store.conversation("shared")
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -34,7 +34,7 @@ asyncio.run(main(*sys.argv[1:]))
 SAME_KEY = """
 import asyncio, sys, palaver
 async def main(url):
-    async with palaver.open(url, tenant="acme") as store:
+    async with palaver.open(url, tenant="acme", embedder=None) as store:
         talk = await store.conversation("shared")
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -52,7 +52,7 @@ async def main(urls):
     print("ready", flush=True)
     for url in urls:
         await asyncio.to_thread(sys.stdin.readline)
-        async with palaver.open(url, tenant="acme") as store:
+        async with palaver.open(url, tenant="acme", embedder=None) as store:
             talk = await store.conversation("shared")
             print((await talk.append("user", "hello")).seq, flush=True)
 asyncio.run(main(sys.argv[1:]))
