@@ -136,6 +136,7 @@ def test_characters_are_counted_as_code_points() -> None:
     assert CharCounter().name == "characters"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("piece", ["a", " ", "\n", "=", "日", "7", " \n", "<|endoftext|>"])
 @pytest.mark.parametrize("counter", [BpeCounter(), BpeCounter("cl100k_base"), MarginCounter()])
 def test_time_is_linear_on_monotonous_text(counter: BpeCounter | MarginCounter, piece: str) -> None:

@@ -17,7 +17,7 @@ from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
 from tests.support.memory import url
 
-pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.costly, pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 STEPS = 60
 SAYINGS = (
