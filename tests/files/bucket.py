@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+PATIENCE = 120.0  # seconds: the first request makes it import much, on a machine that may be busy
+
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
@@ -16,7 +18,7 @@ def endpoint() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    httpx.put(f"http://{host}:{port}/files").raise_for_status()
+    httpx.put(f"http://{host}:{port}/files", timeout=PATIENCE).raise_for_status()
     yield f"http://{host}:{port}"
     server.stop()
 

@@ -18,7 +18,7 @@ from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, F
 from palaver.files.storage import FolderBlobs, _translate_errors, open_blobs
 from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
-from tests.files.bucket import bucket, endpoint  # noqa: F401
+from tests.files.bucket import PATIENCE, bucket, endpoint  # noqa: F401
 from tests.files.samples import TAKEN
 
 PNG = TAKEN["png"][1]
@@ -113,7 +113,7 @@ async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(
         upload = await talk.open_upload("cat.png", seconds=60)
         assert upload.url is not None
         assert "X-Amz-Expires=60" in upload.url
-        async with httpx.AsyncClient() as browser:
+        async with httpx.AsyncClient(timeout=PATIENCE) as browser:
             (await browser.put(upload.url, content=PNG)).raise_for_status()
             file = await talk.complete_upload(upload)
             assert (file.bytes, file.media_type) == (len(PNG), "image/png")

@@ -93,7 +93,7 @@ async def test_nobody_is_nobody(project: Project) -> None:
 async def test_the_database_itself_refuses_the_anonymous_role(project: Project) -> None:
     headers = {"apikey": project.lite.publishable_key, "Content-Profile": "palaver_api"}
     address = project.url.removeprefix("supabase+")
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=120.0) as client:
         for function, more in (("conversations", {"most": 10}), ("signed_in", {}), ("waiting", {})):
             body = {"who": {"tenant": "acme", "sight": "tenant", "rights": "read,write,admin"}, **more}
             answer = await client.post(f"{address}/rest/v1/rpc/{function}", json=body, headers=headers)

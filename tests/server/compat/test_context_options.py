@@ -13,7 +13,7 @@ import pytest
 from palaver.server.settings import ServerSettings, read_settings
 from palaver.testing.providers import LoopbackProvider
 from tests.server.compat.conftest import claude_of, conversations, gpt_of
-from tests.server.conftest import Running, running
+from tests.server.conftest import PATIENCE, Running, running
 
 SHAPES = ("chat", "responses", "messages", "ui")
 CHOSEN = {"palaver": {"context": {"policy": "last-20", "token_budget": 900}}}
@@ -35,7 +35,9 @@ def ask(server: Running, shape: str, name: str | None = "c", **body: Any) -> Non
             claude.messages.create(model="chat", messages=said, max_tokens=99, **more)
     else:
         message = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
-        posted = httpx.post(f"{server.url}/api/chat", json={"id": name, "messages": [message], **body})
+        posted = httpx.post(
+            f"{server.url}/api/chat", json={"id": name, "messages": [message], **body}, timeout=PATIENCE
+        )
         posted.raise_for_status()
 
 
@@ -95,7 +97,7 @@ def test_the_server_has_defaults_that_a_conversation_and_a_request_override(
         ask(server, "chat")
         assert prompt_of(server) == ("recent-chars", 12_000)
         made: Any = {"key": "d", "settings": {"context": {"policy": "oldest-first"}}}
-        httpx.post(f"{server.url}/api/conversations", json=made).raise_for_status()
+        httpx.post(f"{server.url}/api/conversations", json=made, timeout=PATIENCE).raise_for_status()
         ask(server, "chat", "d")
         assert prompt_of(server, "d") == ("oldest-first", 400_000)
         ask(server, "chat", "d", **CHOSEN)

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from palaver.conversations.store import Store
 from palaver.server.mcp import endpoint, protocol, tools
 from palaver.server.settings import ServerSettings
-from tests.server.conftest import Running, running
+from tests.server.conftest import PATIENCE, Running, running
 from tests.server.mcp.helpers import Calls, call, over_http, over_stdio, refusal
 
 SECRET = "x" * 32
@@ -90,7 +90,7 @@ def test_nobody_is_told_where_to_get_a_token(guarded: Running, key: str | None) 
         challenge = refused.headers["www-authenticate"]
         assert challenge.startswith("Bearer ")
         place = challenge.split('resource_metadata="')[1].rstrip('"')
-        known = httpx.get(place).json()
+        known = httpx.get(place, timeout=PATIENCE).json()
     assert known["resource"] == f"{guarded.url}/mcp"
     assert known["authorization_servers"] == ["https://login.example.org"]
     assert known["scopes_supported"] == ["read", "write"]

@@ -22,7 +22,7 @@ from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider
 from tests.files.bucket import bucket, endpoint  # noqa: F401
 from tests.files.samples import REFUSED, TAKEN, pdf, zipped
-from tests.server.conftest import Running, ok, running
+from tests.server.conftest import PATIENCE, Running, ok, running
 
 PNG = TAKEN["png"][1]
 
@@ -235,7 +235,7 @@ def test_with_a_bucket_the_bytes_pass_by_the_server(bucket: str, tmp_path: Any) 
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         place = ok(client.post(f"{talk}/uploads", json={"filename": "cat.png"}), 201)
         assert "X-Amz-Signature" in place["url"]
-        assert httpx.put(place["url"], content=PNG).status_code == 200
+        assert httpx.put(place["url"], content=PNG, timeout=PATIENCE).status_code == 200
         file = ok(client.post(f"{talk}/uploads/{place['id']}/complete", json={"token": place["token"]}), 201)
         got = client.get(f"{talk}/attachments/{file['id']}/content", headers={"Range": "bytes=0-7"})
         assert (got.status_code, got.content) == (206, PNG[:8])
