@@ -143,7 +143,7 @@ def _where(broken: Exception) -> str:
 # ---- what guarantees are written with ------------------------------------------------------------------------------
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], *, patience: float = 20.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], *, patience: float = 60.0) -> None:
     """Wait until `condition` holds, and not longer than is reasonable."""
     async with asyncio.timeout(patience):
         while not await condition():  # noqa: ASYNC110 (an engine has no event for everything)
