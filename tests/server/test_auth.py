@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from palaver.conversations.api_keys import list_keys, revoke_key, tenant_of
 from palaver.errors import InvalidInput
 from palaver.model import Scope
-from palaver.server import auth
+from palaver.server import jwt_keys
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS
 from palaver.server.settings import ServerSettings, read_settings
 from tests.server.conftest import Running, events, ok, running
@@ -320,7 +320,7 @@ def test_published_keys_that_cannot_be_read_are_nobodys_fault(
         publishing(said) as (url, _),
         running(settings(require_auth=True, jwks=url, jwt_tenant="acme")) as server,
     ):
-        server.app.state.services.authenticator.jwks_retry = 0.0
+        server.app.state.services.authenticator.published_keys.retry = 0.0
         good = jwt.encode(
             {"sub": "ada", "aud": "authenticated", "exp": time.time() + 600}, curve, "ES256", {"kid": "one"}
         )
@@ -346,7 +346,7 @@ def test_published_keys_are_not_asked_for_by_every_request(
 )
 def test_keys_are_taken_over_https_only_unless_from_this_machine(url: str) -> None:
     with pytest.raises(OSError, match="https only"):
-        auth._check_url(url)
+        jwt_keys.check_url(url)
 
 
 # ---- tickets -------------------------------------------------------------------------------------------------------

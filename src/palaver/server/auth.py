@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.client import HTTPException
-from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import jwt
 from starlette.datastructures import Headers
@@ -26,27 +19,16 @@ from palaver.conversations.store import Store
 from palaver.errors import InvalidInput
 from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
 from palaver.server.errors import Refusal
-from palaver.server.settings import ServerSettings, is_loopback
+from palaver.server.jwt_keys import ASYMMETRIC, PublishedKeys
+from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
 
-# Algorithms of a published key that does not name its own, by key type.
-ALGORITHMS: Mapping[str, tuple[str, ...]] = {
-    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    "EC": ("ES256", "ES384", "ES512"),
-    "OKP": ("EdDSA",),
-}
-ASYMMETRIC = frozenset(one for family in ALGORITHMS.values() for one in family)
 TICKET = "palaver-ticket"
-JWKS_SECONDS = 300.0  # how long a set of keys is cached
-JWKS_PAUSE = 30.0  # minimum between two fetches, however many unknown keys are named
-JWKS_RETRY = 2.0  # minimum between two fetches while no set could be read yet
-JWKS_TIMEOUT = 10.0  # seconds for a whole fetch: every caller with a JWT waits for it
 USE_SECONDS = 3_600.0  # the use of a key from one address is logged once in this time
 MAX_TOKEN = 16_384  # bytes
 LOGGED_USES = 10_000  # entries before the memory of logged uses is cleared
 COMPLETE_SECONDS = 300.0  # how long after the deadline for its bytes an upload may be completed
-PublishedKey = tuple[Any, list[str]]  # a public key and its allowed algorithms
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +51,9 @@ class Authenticator:
 
     settings: ServerSettings
     store: Store
-    jwks_retry: float = JWKS_RETRY
+    published_keys: PublishedKeys = field(default_factory=PublishedKeys)
     now: Callable[[], float] = time.time
     _logged_uses: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    _jwks: dict[str, PublishedKey] = field(default_factory=dict)
-    _jwks_at: float = -1e9  # the last fetch, by the monotonic clock
-    _jwks_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def caller(
         self, headers: Headers, ticket: str | None, address: str, line: str = "", *, of_sdk: bool = False
@@ -163,27 +142,8 @@ class Authenticator:
         if algorithm == "HS256" and self.settings.jwt_secret:
             return self.settings.jwt_secret, ["HS256"]
         if algorithm in ASYMMETRIC and self.settings.jwks:
-            return await self._find_published_key(str(header.get("kid", "")))
+            return await self.published_keys.find(self.settings.jwks, str(header.get("kid", "")))
         raise jwt.InvalidAlgorithmError
-
-    async def _find_published_key(self, kid: str) -> PublishedKey:
-        async with self._jwks_lock:
-            wait = JWKS_SECONDS if kid in self._jwks else JWKS_PAUSE if self._jwks else self.jwks_retry
-            if time.monotonic() - self._jwks_at > wait:
-                await self._fetch_keys(cast(str, self.settings.jwks))
-        if not self._jwks:
-            raise Refusal(503, "The keys for JWTs cannot be read now", {"Retry-After": "5"})
-        if kid not in self._jwks:
-            raise jwt.InvalidKeyError
-        return self._jwks[kid]
-
-    async def _fetch_keys(self, place: str) -> None:
-        """Fetch the set of keys. If that fails in any way, the known keys stay in use."""
-        try:
-            self._jwks = await asyncio.wait_for(asyncio.to_thread(_read_jwks, place), JWKS_TIMEOUT)
-        except (OSError, HTTPException, ValueError, LookupError, TypeError) as problem:
-            log.warning("the keys for JWTs cannot be read (%s)", type(problem).__name__)
-        self._jwks_at = time.monotonic()
 
     def _scope_from_claims(self, claims: Mapping[str, Any]) -> Scope:
         """Read the scope from claims. `sub` is the user. `user_metadata` is ignored, because users can edit it."""
@@ -279,34 +239,3 @@ def bearer(headers: Headers) -> str | None:
     if kind.lower() != "bearer" or not token.strip():
         raise unauthorized("Use Authorization: Bearer …")
     return token.strip()
-
-
-def _read_jwks(place: str) -> dict[str, PublishedKey]:
-    """Read public keys by id. Keys that cannot verify signatures are skipped."""
-    text = _fetch(place) if "://" in place else Path(place).read_text()
-    found: dict[str, PublishedKey] = {}
-    for one in json.loads(text)["keys"]:
-        algorithms = _allowed_algorithms(one) if isinstance(one, dict) and one.get("use", "sig") == "sig" else []
-        if algorithms:
-            with suppress(jwt.PyJWTError):
-                found[str(one.get("kid", ""))] = (jwt.PyJWK(one).key, algorithms)
-    return found
-
-
-def _allowed_algorithms(key: Mapping[str, Any]) -> list[str]:
-    """Return the algorithm that a key names, or all that its type allows."""
-    able = ALGORITHMS.get(str(key.get("kty")), ())
-    return [one for one in able if one == key.get("alg", one)]
-
-
-def _fetch(url: str) -> str:
-    _check_url(url)
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        _check_url(answer.url)  # after redirects
-        return str(answer.read(1_000_000).decode())
-
-
-def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        raise OSError("the keys for JWTs are read over https only")
