@@ -1,4 +1,4 @@
-"""A context for some participants leaves out the summaries that may tell what the others said."""
+"""A context for some participants leaves out the summaries that may contain what the others said."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def talk_by(store: Store, *actors: str, each: int = 12, **fields: object) 
 
 
 def named(context: Context) -> set[str]:
-    """Whose houses a context tells of."""
+    """Return whose houses a context mentions."""
     return {name for name in ("Ada", "Bob", "Eve") if f"{name} paints" in context.text}
 
 

@@ -16,7 +16,7 @@ def rule(n: int) -> str:
 
 
 async def talk_with_rules(store: Store, strategy: str, turns: int, every: int) -> tuple[Conversation, list[int]]:
-    """Start a conversation in which every so many turns a new rule is given."""
+    """Start a conversation in which a new rule is given at intervals."""
     talk = await store.conversation(settings={"compaction": {"strategy": strategy, "trigger_turns": 20}})
     given = list(range(0, turns, every))
     said = [
