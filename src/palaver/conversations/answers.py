@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from palaver.conversations.arguments import MAX_READ, optional_turn_id
 from palaver.conversations.handle import Handle
@@ -25,10 +26,16 @@ class Answers:
     services: GenerationServices
 
     def stream(
-        self, thread: Thread, message: ContentInput | None, options: GenerateOptions
+        self,
+        thread: Thread,
+        message: ContentInput | None,
+        options: GenerateOptions | Mapping[str, Any],
+        place: AnswerPlace | None = None,
     ) -> AsyncGenerator[GenerateEvent]:
+        """Answer, at a `place` that was reserved before, or at one of its own."""
         self.handle.require(READ, WRITE)
-        return Generation(thread, self.services, parse_generate_options(message, options)).events()
+        arguments = replace(parse_generate_options(message, options), place=place)
+        return Generation(thread, self.services, arguments).events()
 
     async def reserve(self) -> AnswerPlace:
         """Take the place of an answer whose question is not stored yet. Raises ConversationBusy."""

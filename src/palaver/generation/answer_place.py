@@ -27,7 +27,7 @@ class AnswerPlace:
     def __init__(self, info: ConversationInfo, services: GenerationServices) -> None:
         self.mode = simultaneous_of(info, services.shared.settings.simultaneous)
         self.is_behind_others = False
-        self.is_waiting = False
+        self.is_waiting = self.mode == "queue"  # until the answers ahead are made
         self._conversation, self._services = info.id, services
         self._id = new_id()
         self._question: int | None = None
@@ -56,11 +56,8 @@ class AnswerPlace:
         if self._renewing is None:
             await self._begin()
         if self.mode == "queue" and await self._take():
-            self.is_waiting = True
-            try:
-                await self._wait_for_others()
-            finally:
-                self.is_waiting = False
+            await self._wait_for_others()
+        self.is_waiting = False
 
     async def leave(self) -> None:
         """Give the place up. The database may be unreachable or closed: then the lease ends the place."""

@@ -108,7 +108,7 @@ class GenerateArguments:
     place: AnswerPlace | None = None  # reserved by the server, before it stored the question
 
 
-OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name not in ("message", "context"))
+OWN_OPTIONS = tuple(one.name for one in fields(GenerateArguments) if one.name not in ("message", "context", "place"))
 
 
 def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> GenerateArguments:

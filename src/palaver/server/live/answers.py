@@ -113,10 +113,11 @@ class Answers:
 
         With an idempotency key the place is taken later: a repeated request must get the first one's answer.
         """
+        answers = services_of(talk).answers
         if place is None and "idempotency_key" not in options:
-            place = await services_of(talk).answers.reserve()
+            place = await answers.reserve()
         try:
-            events = talk.generate_stream(message, **{**options, "place": place})
+            events = answers.stream(talk, message, options, place)
         except BaseException:
             if place is not None:
                 await place.leave()
