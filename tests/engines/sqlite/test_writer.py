@@ -278,7 +278,7 @@ async def test_a_write_that_is_cancelled_when_the_thread_has_it_complains_to_nob
 
 FORK = """
 import asyncio, os, sys, palaver
-from palaver.conversations.internals import components_of
+from palaver.conversations.internals import engine_of
 
 async def try_out(talk):
     for use in (lambda: talk.append("user", "from a fork"), talk.refresh):
