@@ -99,6 +99,7 @@ class Explanation(ResponseBody):
     counter: str
     policy: str
     turns: Json
+    coverage: Json
     blocks: list[Json]
     left_out: list[Json]
     files: list[ContextFile]
