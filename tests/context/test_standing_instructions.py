@@ -54,15 +54,13 @@ async def test_they_survive_compactions(store: Store, strategy: str) -> None:
         await check(talk, given, 1_000, policy="recall-heavy")
 
 
-async def test_they_are_read_in_the_background_where_nothing_is_summarised(store: Store) -> None:
-    talk, given = await talk_with_rules(store, "never", 700, 70)
-    await check(talk, given, 1_000)
-    await store.settle()
-    memory = await talk.working_memory()
-    assert [note.text for note in memory.instructions] == [rule(n) for n in given if n <= 650]
-    assert memory.through_seq == 650
-    assert memory.goals == ()
-    await check(talk, given, 1_000)
+async def test_a_long_thread_is_searched_some_more_with_each_context(store: Store) -> None:
+    talk, given = await talk_with_rules(store, "never", 4_500, 450)
+    first = await talk.build_context(1_000, semantic_recall=False)
+    assert any("older turns are not known yet" in note for note in first.explain().notes)
+    for budget in (2_000, 1_000):  # another budget reads another part of the thread
+        await talk.build_context(budget, semantic_recall=False)
+    await check(talk, given, 1_000, semantic_recall=False)
 
 
 async def test_a_newer_one_replaces_an_older_one_before_it_is_compacted(store: Store) -> None:

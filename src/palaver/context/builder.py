@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from palaver.context.cached_counter import CachedCounter
-from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn, StandingLine
+from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn
 from palaver.context.options import Options
 from palaver.context.pack import pack_context
 from palaver.context.prefix import fingerprint, identical_prefix
@@ -29,6 +29,7 @@ from palaver.context.snapshot import (
     tokens_before,
     turn_size,
     unread_span,
+    unread_turns,
     widen,
 )
 from palaver.core.bounded_dict import BoundedDict
@@ -58,8 +59,8 @@ CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twic
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
-UNREAD, MAX_UNREAD = 200, 5_000  # turns that working memory has not read: when it should, and how many are read here
-FEW_TURNS = 20  # read in the event loop: a few milliseconds
+UNREAD = 2_000  # turns that are searched for standing instructions for one context
+FEW_TURNS = 4  # are searched in the event loop
 PLAIN_TURNS = 20_000  # ids of turns without standing instructions that are kept
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
@@ -91,6 +92,19 @@ class _Recall:
     note: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """The standing instructions of the turns at [`low`, `high`), with their positions.
+
+    `stamp` is the revision of the thread, which changes when a turn is edited or forgotten, and where reading begins.
+    """
+
+    stamp: tuple[int, int]
+    low: int
+    high: int
+    found: tuple[tuple[int, Note], ...] = ()
+
+
 @dataclass(slots=True)
 class ContextBuilder:
     """Builds the contexts of one open store."""
@@ -107,6 +121,7 @@ class ContextBuilder:
         default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
     )
     _speakers: BoundedDict[str, frozenset[str]] = field(default_factory=lambda: BoundedDict(CACHED_SPEAKERS))
+    _searched: BoundedDict[Hashable, _Searched] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _plain: BoundedDict[str, None] = field(default_factory=lambda: BoundedDict(PLAIN_TURNS))
     _counters: dict[str, CachedCounter] = field(default_factory=dict)
     _condensers: dict[str, RuleCondenser] = field(default_factory=dict)
@@ -128,8 +143,8 @@ class ContextBuilder:
         material = self._material(options, snapshot, message, recall, count)
         hidden = await self._summaries_of_others(scope, options, snapshot)
         material = replace(material, summaries=tuple(one for one in snapshot.summaries if one not in hidden))
-        material = replace(material, standing=await self._standing(scope, options, snapshot))
-        context = pack_context(await self._add_files(material, question, files), options, count)
+        material = await self._add_files(material, question, files)
+        context = await self._pack(scope, options, snapshot, material, count)
         context = _note_hidden(_note_postponed(context, snapshot), hidden)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
@@ -203,44 +218,78 @@ class ContextBuilder:
             self._speakers[id] = actors
         return [one for one in snapshot.summaries if not known[one.id] <= wanted]
 
-    async def _standing(self, scope: Scope, options: Options, snapshot: ContextSnapshot) -> tuple[StandingLine, ...]:
-        """Return the standing instructions, including those of turns that working memory has not read."""
-        if not shows_standing(options):
-            return ()
-        start, end = unread_span(snapshot)
-        first = max(start, end - MAX_UNREAD)
-        older = await self.engine.span(scope, snapshot.info.id, first, end) if first < end else []
-        unread = [*older, *(turn for turn in snapshot.tail if turn.position >= start)]
-        found = await self._find_instructions([turn for turn in unread if turn.id not in self._plain])
-        return standing_lines(snapshot, options, found)
+    # ---- standing instructions
 
-    async def _find_instructions(self, turns: Sequence[Turn]) -> list[Note]:
-        """Find the standing instructions of turns. Those without any are not looked at again."""
-        if len(turns) <= FEW_TURNS:
-            found = [find_instructions(turn) for turn in turns]
+    async def _pack(
+        self, scope: Scope, options: Options, snapshot: ContextSnapshot, material: Material, count: Counter
+    ) -> Context:
+        """Pack the context, with the standing instructions of turns that are neither in working memory nor shown.
+
+        An instruction in the memory block takes room from the window, so turns may fall out of it: then again.
+        """
+        if not shows_standing(options):
+            return pack_context(material, options, count)
+        older, unknown = await self._search_older(scope, snapshot)
+        seen: set[str] = set()
+        found: list[tuple[int, Note]] = list(older)
+        while True:
+            notes = [note for _, note in sorted(found, key=lambda one: one[0])]
+            context = pack_context(replace(material, standing=standing_lines(snapshot, options, notes)), options, count)
+            fallen = [turn for turn in unread_turns(snapshot, context) if turn.id not in seen]
+            seen.update(turn.id for turn in fallen)
+            more = await self._find_instructions(fallen)
+            if not more:
+                return _note_unknown(context, unknown)
+            found += more
+
+    async def _search_older(self, scope: Scope, snapshot: ContextSnapshot) -> tuple[list[tuple[int, Note]], int]:
+        """Find the standing instructions of turns between working memory and the tail.
+
+        A long span is searched from its end, some more of it with each context; the second value is how many turns are
+        left. Where compaction reads the turns, the span is short.
+        """
+        start, end = unread_span(snapshot)
+        if start >= end:
+            return [], 0
+        key, stamp = (scope.tenant, snapshot.info.id), (snapshot.revision, start)
+        known = self._searched.get(key)
+        if known is None or known.stamp != stamp or known.low > end:
+            known = _Searched(stamp, end, end)
+        low, high = max(start, known.low - UNREAD), max(end, known.high)
+        older = await self._search_span(scope, snapshot.info.id, low, known.low)
+        newer = await self._search_span(scope, snapshot.info.id, known.high, high)
+        self._searched[key] = known = _Searched(stamp, low, high, (*older, *known.found, *newer))
+        return [one for one in known.found if one[0] < end], low - start
+
+    async def _search_span(self, scope: Scope, conversation: str, start: int, end: int) -> list[tuple[int, Note]]:
+        return (
+            await self._find_instructions(await self.engine.span(scope, conversation, start, end))
+            if start < end
+            else []
+        )
+
+    async def _find_instructions(self, turns: Sequence[Turn]) -> list[tuple[int, Note]]:
+        """Find the standing instructions of turns, with their positions. Turns without any are not searched again."""
+        unknown = [turn for turn in turns if turn.id not in self._plain]
+        if len(unknown) <= FEW_TURNS:
+            found = [find_instructions(turn) for turn in unknown]
         else:
-            found = await asyncio.to_thread(lambda: [find_instructions(turn) for turn in turns])
-        for turn, notes in zip(turns, found, strict=True):
+            found = await asyncio.to_thread(lambda: [find_instructions(turn) for turn in unknown])
+        for turn, notes in zip(unknown, found, strict=True):
             if not notes:
                 self._plain[turn.id] = None
-        return [note for notes in found for note in notes]
+        return [(turn.position, note) for turn, notes in zip(unknown, found, strict=True) for note in notes]
+
+    # ---- compaction
 
     async def _request_compaction(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
-        if WRITE not in scope.rights:  # adding a job is a write
-            return
-        if Compaction.of(snapshot.info.settings).strategy == "never":
-            await self._request_reading(scope, snapshot)
+        compacts = Compaction.of(snapshot.info.settings).strategy != "never"
+        if not compacts or WRITE not in scope.rights:  # adding a job is a write
             return
         postponed = self._newly_postponed(scope, snapshot)
         if context.outgrown is not None or postponed:
             argument = IN_USE if context.outgrown is None else context.outgrown
             await self.engine.add_job(scope, snapshot.info.id, "compact", argument)
-
-    async def _request_reading(self, scope: Scope, snapshot: ContextSnapshot) -> None:
-        """Request that older turns are read for standing instructions, where compaction does not do so."""
-        start, end = unread_span(snapshot)
-        if end - start > UNREAD:
-            await self.engine.add_job(scope, snapshot.info.id, "compact", None)
 
     def _newly_postponed(self, scope: Scope, snapshot: ContextSnapshot) -> bool:
         """Return whether a model may now write what the rules wrote in its place. Asked once a day while it waits."""
@@ -377,6 +426,14 @@ class ContextBuilder:
             and one.turn_id in (None, turn.id)
             and (wanted is None or turn.actor in wanted)
         ]
+
+
+def _note_unknown(context: Context, turns: int) -> Context:
+    """Let the explanation say in how many turns standing instructions were not looked for yet."""
+    if not turns:
+        return context
+    note = f"standing instructions of {turns:,} older turns are not known yet: some more are searched for each context"
+    return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 
 def _note_postponed(context: Context, snapshot: ContextSnapshot) -> Context:

@@ -52,18 +52,6 @@ class ReadFile:
         return self.ends[index - 1] if index else 0, self.ends[index]
 
 
-@dataclass(frozen=True, slots=True)
-class StandingLine:
-    """A standing instruction as a line of the prompt, and the turn where it was given.
-
-    With `is_needed`, it belongs into the memory block; otherwise only if its turn is not in the window.
-    """
-
-    text: str
-    turn: str | None = None
-    is_needed: bool = True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """The turn that a context ends with. Nothing that came after it is shown, except the `steps` of its own answer.
@@ -101,7 +89,7 @@ class Material:
     file_room: int | None = None  # that they had in the first prompt for this message, to show the same in each round
     summaries: tuple[Summary, ...] = ()
     memory_lines: tuple[str, ...] = ()
-    standing: tuple[StandingLine, ...] = ()  # instructions that are in force, oldest first
+    standing: tuple[str, ...] = ()  # lines of the standing instructions to show in memory, oldest first
     facts: tuple[Fact, ...] = ()
     recalled: tuple[RecalledTurn, ...] = ()
     recall_note: str = "off"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 
 from msgspec import structs
 
-from palaver.context.inputs import Bound, StandingLine
+from palaver.context.inputs import Bound, Context
 from palaver.context.options import Options
 from palaver.context.pack import WITHOUT_RECALL, covering_summaries
 from palaver.core.identity import stamped_seq
@@ -74,18 +74,27 @@ def unread_span(snapshot: ContextSnapshot) -> tuple[int, int]:
     return _memory(snapshot).through_seq + 1, end
 
 
-def standing_lines(snapshot: ContextSnapshot, options: Options, found: Sequence[Note]) -> tuple[StandingLine, ...]:
-    """Return the standing instructions that are in force, oldest first.
+def unread_turns(snapshot: ContextSnapshot, context: Context) -> list[Turn]:
+    """Return the turns of the tail that working memory has not read and that the window does not show in full.
 
-    `found` are those of turns that working memory has not read. They are needed only if their turn is not shown.
+    Recalled turns do not count: what is in memory must not depend on the question.
+    """
+    start, _ = unread_span(snapshot)
+    blocks = [block for block in context.explanation.blocks if block.kind != "recalled"]
+    shown = {id for block in blocks for id in block.turn_ids}.intersection(context.turn_ids)
+    return [turn for turn in snapshot.tail if turn.position >= start and turn.id not in shown]
+
+
+def standing_lines(snapshot: ContextSnapshot, options: Options, found: Sequence[Note]) -> tuple[str, ...]:
+    """Return the standing instructions that are in force as lines, oldest first.
+
+    `found` are those of turns that working memory has not read.
     """
     info, wanted = snapshot.info, options.filter_participants
     several = not {info.owner, "user"}.issuperset([*info.participants, *(turn.actor for turn in snapshot.tail)])
     memory = working_memory.add_instructions(_memory(snapshot), found)
-    new = {note.turn for note in found}.intersection(turn.id for turn in snapshot.tail)
     notes = [note for note in memory.instructions if wanted is None or note.actor is None or note.actor in wanted]
-    line = partial(working_memory.instruction_line, owner=info.owner, several=several)
-    return tuple(StandingLine(line(note), note.turn, is_needed=note.turn not in new) for note in notes)
+    return tuple(working_memory.instruction_line(note, info.owner, several=several) for note in notes)
 
 
 def _memory(snapshot: ContextSnapshot) -> WorkingMemory:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palaver.context.inputs import Context, Material, StandingLine
+from palaver.context.inputs import Context, Material
 from palaver.context.options import POLICIES, Options
 from palaver.context.pack import pack_context
 from palaver.model import Turn
@@ -35,40 +35,29 @@ def turn(index: int, text: str) -> Turn:
 
 @st.composite
 def materials(draw) -> Material:
-    """Draw a thread with standing instructions in memory, and some that only turns of the tail give."""
+    """Draw a thread with standing instructions and other notes."""
     tail = [
         turn(n, draw(texts) + f"Always say zebra{n} {draw(texts)}.") for n in range(100, 100 + draw(st.integers(2, 40)))
     ]
-    kept = [
-        StandingLine(f'- ada (the user) said: "Always say {n} {draw(texts)}."') for n in range(draw(st.integers(0, 60)))
-    ]
+    kept = [(f'- ada (the user) said: "Always say {n} {draw(texts)}."') for n in range(draw(st.integers(0, 60)))]
     users = [one for one in tail if one.role == "user"]
-    new = [
-        StandingLine(f'- ada (the user) said: "Always say zebra{one.position}."', one.id, is_needed=False)
-        for one in users
-        if draw(st.booleans())
-    ]
     return Material(
         turn_count=100 + len(tail),
         owner="ada",
         tail=tuple(tail),
         current=users[-1],
         memory_lines=tuple(f'- "Note {n}."' for n in range(draw(st.integers(0, 30)))),
-        standing=(*kept, *new),
+        standing=tuple(kept),
         counter=COUNT.name,
     )
 
 
 def check(material: Material, context: Context) -> None:
-    recent = {
-        id for block in context.explanation.blocks if block.kind in ("recent", "current") for id in block.turn_ids
-    }
-    shown = recent.intersection(context.turn_ids)
     system = context.messages[0]["content"] if context.messages[0]["role"] == "system" else ""
-    left_out = [one for one in material.standing if one.text not in system and one.turn not in shown]
+    left_out = [line for line in material.standing if line not in system]
     named = [note for note in context.explain().notes if note.startswith("a standing instruction did not fit")]
     assert len(named) == len(left_out)
-    assert all(any(note.endswith(one.text.removeprefix("- ")) for note in named) for one in left_out)
+    assert all(any(note.endswith(line.removeprefix("- ")) for note in named) for line in left_out)
     assert (f"({len(left_out)} standing wishes did not fit: " in system) == bool(left_out)
 
 
@@ -82,16 +71,16 @@ def test_each_is_shown_or_named(material: Material, budget: int, policy: str) ->
 
 
 def test_they_come_before_other_notes_and_go_beyond_their_share() -> None:
-    standing = tuple(StandingLine(f'- ada said: "Always say zebra{n}, whatever the question is."') for n in range(14))
+    standing = tuple((f'- ada said: "Always say zebra{n}, whatever the question is."') for n in range(14))
     lines = tuple(f'- "Note {n}."' for n in range(80))
     material = Material(turn_count=0, owner="ada", standing=standing, memory_lines=lines)
     context = pack_context(material, Options(token_budget=1_000), COUNT)
     shown = context.messages[0]["content"].splitlines()
     assert shown[1] == "Standing wishes, as they were said:"
-    assert shown[2:16] == [one.text for one in standing]
+    assert shown[2:16] == list(standing)
     assert context.explain().blocks[0].tokens > 120
 
 
 def test_a_policy_without_memory_shows_none() -> None:
-    material = Material(turn_count=1, owner="ada", tail=(turn(0, "Hi."),), standing=(StandingLine("- x"),))
+    material = Material(turn_count=1, owner="ada", tail=(turn(0, "Hi."),), standing=("- x",))
     assert "- x" not in pack_context(material, Options(policy=POLICIES["last-20"], token_budget=1_000), COUNT).text

@@ -24,7 +24,7 @@ from palaver.context.pack.budget import (
 )
 from palaver.context.pack.coverage import mark_summarised, measure, tokens_to_keep
 from palaver.context.pack.ledger import Ledger, PackInputs
-from palaver.context.pack.memory import add_memory, missing_standing, need_standing
+from palaver.context.pack.memory import add_memory
 from palaver.context.pack.question import add_answer, add_question, split_at_question
 from palaver.context.pack.quoted import add_quoted_window
 from palaver.context.pack.recalled import RecalledBlock, add_recalled
@@ -50,19 +50,7 @@ class PromptParts:
 
 
 def pack_context(material: Material, options: Options, count: Count) -> Context:
-    """Fill the budget with what was read. Raises `BudgetTooSmall` if not even the current message fits.
-
-    A standing instruction whose turn is not in the window is put into the memory block. That takes room from the
-    window, so it is repeated until none is missing.
-    """
-    context = _pack(material, options, count)
-    while missing := missing_standing(material, context):
-        material = replace(material, standing=need_standing(material.standing, missing))
-        context = _pack(material, options, count)
-    return context
-
-
-def _pack(material: Material, options: Options, count: Count) -> Context:
+    """Fill the budget with what was read. Raises `BudgetTooSmall` if not even the current message fits."""
     costs = Costs(
         View(material.owner, options.viewer, several=material.several), options, count, counted=material.counted
     )

@@ -76,7 +76,7 @@ def _whole_room(inputs: PackInputs, turn: Turn, left: int) -> int:
     if material.turn_count > len(material.tail):  # there is more of the thread than was read
         return least
     before = [one for one in material.tail if one.position < turn.position]
-    memory = [*material.memory_lines, *(one.text for one in material.standing)]
+    memory = [*material.memory_lines, *material.standing]
     needed = sum(inputs.costs.turn(one) for one in before) + sum(inputs.count(line) for line in memory)
     return max(least, min(int(left * MOST), left - needed))
 

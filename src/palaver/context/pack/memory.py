@@ -6,11 +6,9 @@ that do not fit are named, at the end of the block and in the explanation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import replace
+from collections.abc import Sequence
 
 from palaver.context.explain import Block
-from palaver.context.inputs import Context, Material, StandingLine
 from palaver.context.pack.ledger import Ledger, PackInputs
 from palaver.context.render import facts_lines, memory_block
 from palaver.memory.working_memory import INSTRUCTIONS_HEADING
@@ -60,21 +58,9 @@ def _lines_that_fit(
 # ---- standing instructions -----------------------------------------------------------------------------------------
 
 
-def missing_standing(material: Material, context: Context) -> frozenset[str | None]:
-    """Return the turns with standing instructions that are neither needed in memory yet nor in the window."""
-    shown = {id for block in context.explanation.blocks if block.kind != "recalled" for id in block.turn_ids}
-    shown &= set(context.turn_ids)  # word for word: a turn that was shortened may have lost the sentence
-    return frozenset(one.turn for one in material.standing if not one.is_needed and one.turn not in shown)
-
-
-def need_standing(lines: Sequence[StandingLine], turns: Set[str | None]) -> tuple[StandingLine, ...]:
-    """Mark the standing instructions of these turns as needed in the memory block."""
-    return tuple(replace(one, is_needed=True) if one.turn in turns else one for one in lines)
-
-
 def _standing_lines(inputs: PackInputs, ledger: Ledger, most: int) -> tuple[list[str], Ledger]:
     """Return the lines of the standing instructions that fit into `most`, the newest if not all do."""
-    needed = [one.text for one in inputs.material.standing if one.is_needed]
+    needed = inputs.material.standing
     if not needed:
         return [], ledger
     room = min(most, ledger.left) - ledger.head_cost(inputs, memory_block([INSTRUCTIONS_HEADING])) - SLACK

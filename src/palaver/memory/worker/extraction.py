@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from palaver.errors import InvalidInput
 from palaver.memory import working_memory
-from palaver.memory.compaction import SPAN_TURNS, Compaction
+from palaver.memory.compaction import SPAN_TURNS
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
-from palaver.memory.working_memory import find_instructions
 from palaver.model import ConversationInfo, Fact, Scope, Turn, WorkingMemory
 from palaver.ports.memory import FactsDraft, MemoryDraft, Unsummarised
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from palaver.memory.facts import FactDraft
 
 T = TypeVar("T")
-KEPT_UNREAD = 50  # turns at the end of a thread that are not read for standing instructions yet
-READ_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +53,8 @@ class Extraction:
             before = _stored_memory(found)
             if before.through_seq >= found.position - 1 or await self._read_turns(found, before):
                 break
-        while await self._catch_up() or await self._read_instructions():
+        while await self._catch_up():
             pass
-
-    async def _read_instructions(self) -> bool:
-        """Read some older turns for standing instructions alone, where no summaries are written.
-
-        False when there is nothing to do. The newest turns are left for later: one of them may still be pending.
-        """
-        found = await self._unsummarised(0)
-        before = _stored_memory(found)
-        start = before.through_seq + 1
-        end = min(found.info.turn_count - KEPT_UNREAD, start + READ_AT_ONCE)
-        if Compaction.of(found.info.settings).strategy != "never" or end <= start:
-            return False
-        span = await self.services.engine.span(self.scope, self.conversation, start, end)
-        turns = [self.services.clean(turn) for turn in span]
-        notes = await asyncio.to_thread(lambda: [note for turn in turns for note in find_instructions(turn)])
-        after = replace(working_memory.add_instructions(before, notes), through_seq=end - 1)
-        return await self._put_memory(after, found, found.revision)
 
     async def _read_turns(self, found: Unsummarised, before: WorkingMemory) -> bool:
         """Read the turns after `before`. False when the thread changed since it was read."""
