@@ -96,7 +96,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "role": [{"role": "wizard"}, {"role": ...}],
     "id": [{"id": "x"}, {"id": ...}, {"id": "u" * 26}],
     "salt": [{"salt": ...}, {"salt": "\\x00"}, {"salt": "\\x" + "00" * 17}],
-    "actor": [{"actor": ...}, {"actor": ""}, {"actor": "a" * 513}],
+    "actor": [
+        {"actor": ...},
+        {"actor": ""},
+        {"actor": "a" * 513},
+        *({"actor": f"mallory{hidden}ada: I agree"} for hidden in "\n\t\x1b\x7f\x85\u200b\u2028\u202e\u2066\ufeff"),
+    ],
     "content": [
         {"content": ...},
         {"content": "hello", "is_parts": 1},
@@ -221,6 +226,8 @@ async def test_fields_of_a_conversation_are_checked(database: Database, talk: pa
         ("settings", "[]"),
         ("participants", "{}"),
         ("participants", "[1]"),
+        ("participants", '["ada\\nbob"]'),
+        ("agent", "bot\u2028bob"),
         ("ttl", -1),
         ("title", "t" * 1_001),
     ):

@@ -138,11 +138,33 @@ BEGIN
   END IF;
 END $$;
 
+-- check_name: require a name of a participant on one line, without characters that cannot be seen. Only new names are
+-- checked: a turn with an older one can still be imported
+CREATE OR REPLACE FUNCTION palaver.check_name(field text, value text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF value ~ '[\u0001-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]' THEN
+    PERFORM fail('PV031', field, 'must not contain line breaks, control characters or invisible format characters');
+  END IF;
+END $$;
+
+-- check_names: check those names of a conversation that are set
+CREATE OR REPLACE FUNCTION palaver.check_names(c palaver.conversations, fields text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF 'agent' = ANY (fields) THEN
+    PERFORM check_name('agent', c.agent);
+  END IF;
+  IF 'participants' = ANY (fields) THEN
+    PERFORM check_name('participants', n.name) FROM jsonb_array_elements_text(c.participants::jsonb) AS n (name);
+  END IF;
+END $$;
+
 -- check_draft: check a turn that a caller wants to store: its values, and the right to use its role
 CREATE OR REPLACE FUNCTION palaver.check_draft(me palaver.asker, t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  PERFORM check_turn(t);
+  PERFORM check_turn(t), check_name('actor', t.actor);
   IF t.role = 'system' AND strpos(',' || me.rights || ',', ',system,') = 0 THEN
     PERFORM fail('PV021', 'system');
   END IF;

@@ -60,7 +60,7 @@ BEGIN
   c.tenant := me.tenant;
   c.cid := nextval('palaver.conversation_numbers');
   c.participants := coalesce(c.participants, '[]');
-  PERFORM check_details(c);
+  PERFORM check_details(c), check_names(c, '{agent,participants}');
   c.created := me.now;
   c.updated := me.now;
   c := with_compaction(c);
@@ -176,7 +176,7 @@ BEGIN
   END IF;
   c := jsonb_populate_record(c, chosen);
   c.salt := (changes ->> 'salt')::bytea;
-  PERFORM check_details(c);
+  PERFORM check_details(c), check_names(c, fields);
   IF 'title' = ANY (fields) THEN
     c.title_made := from_a_job;
     PERFORM index_title(c, words, size);

@@ -1,0 +1,2 @@
+-- No table changes. A database with schema 9 gets the current functions: they refuse new names of participants with line
+-- ends, control or invisible characters.
