@@ -244,3 +244,28 @@ async def test_a_system_turn_is_refused_unless_the_operator_allows_it(client: Ca
     assert (await store.conversations()).items == (), "nothing was begun for it"
     allowed = Calls(store, with_system=True)
     assert (await call(allowed, "append", conversation="a", role="system", text="Be brief."))["seq"] == 0
+
+
+# ---- options that the library has ----------------------------------------------------------------------------------
+
+
+@ON_BOTH
+async def test_summaries_through_a_turn_and_a_policy_of_one_call(client: Calls, store: Store) -> None:
+    talk = await store.conversation("long")
+    turns = await talk.append_many([{"role": "user", "content": f"We spoke of thing {n}."} for n in range(12)])
+    assert (await call(client, "compact", conversation="long"))["summaries"] == 0
+    assert (await call(client, "compact", conversation="long", policy={"trigger_turns": 10}))["summaries"] == 1
+    found = await call(client, "summarize", conversation="long", through=turns[8].id)
+    assert max(one["through_seq"] for one in found["summaries"]) == 9
+    await call(client, "extract_facts", conversation="long", through=turns[10].id)
+    assert "triggerTurns" in await refusal(client, "compact", conversation="long", policy={"triggerTurns": 1})
+    assert "throgh" in await refusal(client, "summarize", conversation="long", throgh="x")
+
+
+@ON_BOTH
+async def test_a_context_follows_the_settings_of_its_conversation(client: Calls, store: Store) -> None:
+    settings = {"context": {"policy": "last-20", "token_budget": 150}}
+    talk = await store.conversation("set", settings=settings)  # type: ignore[arg-type]
+    await talk.append_many([{"role": "user", "content": f"We spoke of thing {n} at length."} for n in range(60)])
+    assert (await call(client, "build_context", conversation="set"))["tokens"] <= 150
+    assert (await call(client, "build_context", conversation="set", token_budget=2_000))["tokens"] > 150
