@@ -16,11 +16,14 @@ from bench.datasets import Question, Talk
 from bench.evidence import Answered, found, mean
 from palaver.context.pack import Candidate, pick
 from palaver.memory.standing_instructions import standing
+from palaver.models.offline.embedder import RECALL_MINILM
 from palaver.models.tokens import BpeCounter
 from palaver.recall.query import Query, parse
+from palaver.recall.relevance import Alikeness, estimate
 from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score
 from palaver.recall.terms import passages, segments
 from palaver.recall.turn_arrays import Profile, Row
+from palaver.recall.vectors import measure_alikeness
 
 Encode = Callable[[str], NDArray[np.float32]]
 BUDGETS = (1000, 2000, 4000, 8000)
@@ -77,6 +80,13 @@ class Desk:
         ]
         return np.array([i for i, _ in pairs]), np.stack([vector for _, vector in pairs])
 
+    @cached_property
+    def alike(self) -> Alikeness:
+        vectors = self.vectors[1]
+        measured = measure_alikeness(vectors.sum(axis=0), len(vectors), len(vectors))
+        typical = RECALL_MINILM.typical_cosine
+        return measured if typical is None else measured.on_scale(typical)
+
     def query(self, text: str) -> Query:
         return parse(text, self.profile.actors, self.talk.turns[-1].created + timedelta(hours=1))
 
@@ -118,7 +128,10 @@ class System:
     def __call__(self, desk: Desk, text: str) -> Scores:
         query = self.change(desk.query(text))
         cosines = desk.cosines(query, self.weights) if self.dense else None
-        return score(desk.profile, query, desk.lexical(query, self.real_tf), cosines, self.weights)
+        lexical, about = desk.lexical(query, self.real_tf), desk.profile
+        scores = score(about, query, lexical, cosines, self.weights)
+        scores.relevance = estimate(about, query, lexical, cosines, desk.alike, scores, about.searchable)
+        return scores
 
     def pick(self, desk: Desk, order: NDArray[np.int64], budget: int) -> list[int]:
         """The turns that a block of `budget` tokens quotes, chosen as a context does."""

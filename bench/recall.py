@@ -1,6 +1,7 @@
 """`python -m bench recall FOLDER`: is the evidence in the context?
 
 EIC@B is the share of questions for which every turn that holds evidence is quoted in a context of at most B tokens.
+Noise is the share of the budget that is recalled for questions of other conversations.
 Everything goes through the public contract: append, settle, build_context, recall. The marks of quotations are removed
 before a context is compared with what was said.
 """
@@ -44,6 +45,7 @@ class Remembering:
     def __init__(self, file: Path | None, embedder: str = "local") -> None:
         self.model = LocalEmbedder(NAMES[embedder])
         self.name, self.dimensions = self.model.name, self.model.dimensions
+        self.typical_cosine = self.model.typical_cosine
         self.file = file
         self.seen: dict[str, NDArray[np.float32]] = pickle.loads(file.read_bytes()) if file and file.exists() else {}
 
@@ -70,17 +72,27 @@ class Run:
     url: str = "memory:"
     answers: dict[str, list[Answered]] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    noise: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)  # by data set, policy and budget
     over: int = 0
 
-    async def talk(self, talk: Talk) -> None:
-        """Store one conversation, and ask its questions."""
+    async def talk(self, talk: Talk, unrelated: Sequence[str] = ()) -> None:
+        """Store one conversation, and ask its questions; then those that have nothing to do with it."""
         async with palaver.open(self.url, tenant=new_id(), embedder=self.embedder) as store:  # nobody else is there
             kept = await store.conversation(talk.name)
             ids = [turn.id for part in _batches(talk) for turn in await kept.append_many(part)]
             await store.settle()
             for question in talk.questions:
                 await self.question(kept, talk, question, ids)
+            for text in unrelated:
+                await self.unrelated(kept, talk.data, text)
         self._baselines(talk)
+
+    async def unrelated(self, kept: Any, data: str, text: str) -> None:
+        for policy in self.policies:
+            for budget in self.budgets:
+                context = await kept.build_context(token_budget=budget, query=text, policy=policy)
+                tokens = sum(block.tokens for block in context.explanation.blocks if block.kind == "recalled")
+                self.noise.setdefault((data, policy, budget), []).append(tokens / budget)
 
     async def question(self, kept: Any, talk: Talk, question: Question, ids: Sequence[str]) -> None:
         names = dict(zip(ids, (said.name for said in talk.turns), strict=True))
@@ -135,6 +147,7 @@ def show(run: Run, console: Console) -> bool:
                 table.add_row(system, kind, str(len(groups[kind])), *(_cell(groups[kind], name) for name in figures))
         console.print(table)
         met &= _floors(run, data, console)
+    _show_noise(run, console)
     for policy, taken in run.seconds.items():
         low, high = np.quantile(taken, (0.5, 0.95))
         console.print(
@@ -142,6 +155,17 @@ def show(run: Run, console: Console) -> bool:
         )
     console.print(f"contexts over budget: {run.over}")
     return met and not run.over
+
+
+def _show_noise(run: Run, console: Console) -> None:
+    table = Table(title="Recalled for questions of other conversations, share of the budget", title_justify="left")
+    for name in ("data", "policy", "budget", "questions", "median", "p90"):
+        table.add_column(name, no_wrap=True)
+    for (data, policy, budget), shares in run.noise.items():
+        median, high = np.quantile(shares, (0.5, 0.9))
+        table.add_row(data, policy, str(budget), str(len(shares)), f"{median:.1%}", f"{high:.1%}")
+    if run.noise:
+        console.print(table)
 
 
 def _cell(held: Sequence[Answered], name: str) -> str:
@@ -174,6 +198,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a part of the questions")
     parser.add_argument("--lab", action="store_true", help="the scoring alone, part by part, as a Markdown table")
     parser.add_argument("--embedder", default="local", choices=list(NAMES), help="the encoder to measure")
+    parser.add_argument("--unrelated", type=int, default=10, help="questions of others that each conversation is asked")
     parser.add_argument("--cache", type=Path, help="a file that keeps one encoder's embeddings from run to run")
     return parser.parse_args(argv)
 
@@ -194,11 +219,21 @@ def _some(talks: list[Talk]) -> list[Talk]:
     return [replace(talk, questions=talk.questions[n % 4 :: 4]) for n, talk in enumerate(talks)]
 
 
-async def measure(run: Run, data: dict[str, list[Talk]], console: Console) -> None:
+def others(data: dict[str, list[Talk]], talk: Talk, count: int) -> list[str]:
+    """Questions of other conversations of the same data set, spread evenly; always the same ones."""
+    texts = [
+        one.text for other in data[talk.data] if other.name != talk.name for one in other.questions if one.headline
+    ]
+    step = max(1, len(texts) // max(1, count))
+    return texts[::step][:count]
+
+
+async def measure(run: Run, data: dict[str, list[Talk]], console: Console, unrelated: int = 0) -> None:
     for name, talks in data.items():
         for n, talk in enumerate(talks, 1):
             console.print(f"[dim]{name} {n}/{len(talks)}: {len(talk.turns)} turns, {len(talk.questions)} questions[/]")
-            await run.talk(talk)
+            few = unrelated if len(talks) <= 50 else min(unrelated, 2)
+            await run.talk(talk, others(data, talk, few))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -215,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         budgets = tuple(int(budget) for budget in args.budgets.split(","))
         run = Run(tuple(dict.fromkeys((args.policy, BESIDE))), budgets, embedder, args.url)
-        asyncio.run(measure(run, data, Console(stderr=True)))
+        asyncio.run(measure(run, data, Console(stderr=True), args.unrelated))
         return 0 if show(run, Console(width=WIDTH)) else 1
     finally:
         embedder.save()

@@ -243,13 +243,18 @@ class TurnMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """A turn or a fact that recall found, its score and the parts of the score. `quote` is from a file of the turn."""
+    """A turn or a fact that recall found, its score and the parts of the score. `quote` is from a file of the turn.
+
+    `score` ranks the hits of one question. `relevance` is between 0 and 1 and can be compared between questions: of the
+    best turn, it is the estimated probability that the conversations searched hold what the question asks about.
+    """
 
     score: float
     turn: Turn | None = None
     fact: Fact | None = None
     quote: FileQuote | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    relevance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

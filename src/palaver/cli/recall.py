@@ -28,7 +28,9 @@ async def recall(
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Question to recall for.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="How many at most.")] = 10,
     scope: Annotated[Where, typer.Option(help="How far to look.")] = Where.conversation,
-    threshold: Annotated[float | None, typer.Option(metavar="SCORE", help="Nothing with a lower score.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="RELEVANCE", help="Nothing less relevant, from 0 to 1.")
+    ] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
 ) -> None:
@@ -58,6 +60,7 @@ async def recall(
 def _hit_wire(hit: RecallHit) -> dict[str, Any]:
     return {
         "score": hit.score,
+        "relevance": hit.relevance,
         "parts": dict(hit.parts),
         "turn": None if hit.turn is None else wire(hit.turn),
         "fact": None if hit.fact is None else wire(hit.fact),
@@ -79,7 +82,8 @@ def _show_hits(hits: Iterable[RecallHit], query: str) -> None:
 def _hit_lines(hit: RecallHit, stems: frozenset[str]) -> list[str | Text]:
     from rich.text import Text
 
-    score = Text(f"{hit.score:.2f} = {made_of(hit.parts) or 'nothing in it fits'}", "dim")
+    made = made_of(hit.parts) or "nothing in it fits"
+    score = Text(f"relevance {hit.relevance:.2f}, score {hit.score:.2f} = {made}", "dim")
     if hit.turn is not None:
         texts = [marked(hit.turn.text, stems)] if hit.turn.text else []
         if hit.quote is not None:

@@ -33,6 +33,7 @@ from palaver.context.snapshot import (
     widen,
 )
 from palaver.core.bounded_dict import BoundedDict
+from palaver.core.identity import micros
 from palaver.core.turn_draft import decode_content, encode_content, referenced_attachments
 from palaver.errors import InvalidInput
 from palaver.memory.compaction import Compaction
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
     from palaver.recall.ranking import RankedTurn
 
 CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
+FLOOR = 0.1  # the least relevance of a recalled turn, unless the caller sets another: docs/recall.md
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
@@ -382,7 +384,7 @@ class ContextBuilder:
         if not options.wants_recall or not question.text.strip():
             return _Recall((), "off" if not options.wants_recall else "nothing to look for")
         frozen = self._frozen.get(question.key) if question.is_rebuild else None
-        found, note = frozen or await self._rank(scope, options, snapshot.info, question.text, bound)
+        found, note = frozen or await self._rank(scope, options, snapshot, question.text, bound)
         offered = await self._read_recalled(scope, options, found, question.text)
         kept = [one for one in offered if bound is None or not bound.excludes(one[1].turn)]
         # The current message is always in, and so are its files.
@@ -403,14 +405,20 @@ class ContextBuilder:
         self._frozen[question.key] = (tuple(kept), recall.note)
 
     async def _rank(
-        self, scope: Scope, options: Options, info: ConversationInfo, text: str, bound: Bound | None
+        self, scope: Scope, options: Options, snapshot: ContextSnapshot, text: str, bound: Bound | None
     ) -> tuple[tuple[RankedTurn, ...], str]:
         """Find turns that fit the text. Returns them with a note on how they were looked for."""
-        where = recall_scope_for(options.recall_scope, info)
+        where = recall_scope_for(options.recall_scope, snapshot.info)
+        asked = bound.turn if bound is not None else snapshot.current
         # In other conversations positions mean nothing; later turns of those are left out once they are read.
         through = bound.turn.position if bound is not None and where.conversation is not None else None
-        ranking = await self.recall.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through)
-        return ranking.offer(options.budget * CHOICE, options.recall_threshold, STANDING), ranking.note
+        own = None if asked is None else (micros(asked.created), asked.position)
+        ranking = await self.recall.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through, asked=own)
+        floor = FLOOR if options.recall_threshold is None else options.recall_threshold
+        offered = ranking.offer(options.budget * CHOICE, floor, STANDING)
+        if ranking.best_relevance >= floor or not len(ranking.order):
+            return offered, ranking.note
+        return offered, f"{ranking.note}; nothing is relevant ({ranking.best_relevance:.2f} at best, floor {floor:g})"
 
     async def _read_recalled(
         self, scope: Scope, options: Options, found: Sequence[RankedTurn], text: str
@@ -420,7 +428,7 @@ class ContextBuilder:
         quotes = await self.recall.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [
-            (one, RecalledTurn(turn, one.score, one.parts, one.standing, quotes.get(one.tid)))
+            (one, RecalledTurn(turn, one.score, one.parts, one.standing, quotes.get(one.tid), one.relevance))
             for one in found
             if (turn := turns.get(one.tid)) is not None
             and one.turn_id in (None, turn.id)

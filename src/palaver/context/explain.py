@@ -8,11 +8,12 @@ from typing import Any, Literal, TypedDict
 
 
 class RecallScore(TypedDict):
-    """Why a turn was recalled: its score, and what each signal contributed to it."""
+    """Why a turn was recalled: its score, what each signal contributed to it, and its relevance between 0 and 1."""
 
     turn: str
     conversation: str
     score: float
+    relevance: float
     parts: Mapping[str, float]
 
 
@@ -204,4 +205,5 @@ def _span(start: int | None, end: int | None) -> str:
 
 def _score_line(score: RecallScore) -> str:
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in score["parts"].items() if abs(value) >= 0.005)
-    return f"{score['turn']}  {score['score']:.2f} = {parts}"
+    relevance = f"relevance {score['relevance']:.2f}, " if "relevance" in score else ""  # older records have none
+    return f"{score['turn']}  {relevance}{score['score']:.2f} = {parts}"

@@ -31,6 +31,7 @@ class RecalledTurn:
     parts: dict[str, float] = field(default_factory=dict)
     standing: bool = False
     quote: FileQuote | None = None
+    relevance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ RecallRange = Literal["conversation", "owner", "tenant"]
 
 
 class RecallOptions(TypedDict, total=False):
-    """How much recall adds: at most `k` turns, each with a score of at least `threshold`."""
+    """How much recall adds: at most `k` turns, each with a relevance of at least `threshold` (0.1; 0: any)."""
 
     k: int | None
     threshold: float | None

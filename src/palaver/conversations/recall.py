@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palaver.context.builder import recall_scope_for
 from palaver.context.options import RecallRange
@@ -19,6 +19,9 @@ from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
 from palaver.recall.terms import MAX_QUERY
 from palaver.telemetry import Telemetry
+
+if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
+    from palaver.recall.ranking import ScoredFact
 
 MAX_HITS = 1_000
 MIN_FACT_SIMILARITY = 0.1  # for a fact that shares no word with the question
@@ -94,12 +97,19 @@ class ConversationRecall:
         scope, text = self.handle.scope, query.text[:MAX_QUERY]
         ranking = await self.service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
         totals = ranking.scores.total
-        best = [int(i) for i in ranking.order[: query.k] if query.threshold is None or totals[i] >= query.threshold]
+        relevance = {int(i): round(float(ranking.scores.relevance[i]), 4) for i in ranking.order[: query.k]}
+        best = [i for i in relevance if query.threshold is None or relevance[i] >= query.threshold]
         turns = await self.service.turns(scope, ranking, best)
         tids = {i: int(ranking.profile.tid[i]) for i in turns}
         quotes = await self.service.quotes(scope, {tids[i]: turn for i, turn in turns.items()}, query.text)
         hits = [
-            RecallHit(score=float(totals[i]), turn=turns[i], quote=quotes.get(tids[i]), parts=ranking.scores.parts(i))
+            RecallHit(
+                score=float(totals[i]),
+                relevance=relevance[i],
+                turn=turns[i],
+                quote=quotes.get(tids[i]),
+                parts=ranking.scores.parts(i),
+            )
             for i in best
             if i in turns
         ]
@@ -109,14 +119,14 @@ class ConversationRecall:
         return hits[: query.k]
 
 
-def _fact_hits(facts: Sequence[tuple[Fact, dict[str, float]]], query: RecallQuery) -> list[RecallHit]:
+def _fact_hits(facts: Sequence[ScoredFact], query: RecallQuery) -> list[RecallHit]:
     """Return the facts that hold a word of the question or are similar in meaning."""
     fitting = [
-        RecallHit(score=sum(parts.values()), fact=fact, parts=parts)
-        for fact, parts in facts
+        RecallHit(score=sum(parts.values()), relevance=round(relevance, 4), fact=fact, parts=parts)
+        for fact, parts, relevance in facts
         if _is_between(fact, query.since, query.until) and (parts["lexical"] or parts["dense"] >= MIN_FACT_SIMILARITY)
     ]
-    return [hit for hit in fitting if hit.score >= (query.threshold or 0.0)]
+    return [hit for hit in fitting if hit.relevance >= (query.threshold or 0.0)]
 
 
 def _is_between(fact: Fact, since: int | None, until: int | None) -> bool:

@@ -26,12 +26,25 @@ _ASKS_ASSISTANT = re.compile(
     re.IGNORECASE,
 )
 
+_RECOLLECTS = re.compile(r"\b(?:did|have|had)\s+(?:i|we)\b", re.IGNORECASE)
+# At the end: a question in the middle of a longer message is often not what the message is about.
+_QUESTION = re.compile(r"[?\u037e\u061f\uff1f][\s\"'\u201d\u2019)\]]*$")
+
 _WHOLE = (
     r"(?:(?:all|our|my|the|these|of)\s+)+(?:\w+\s+)?(?:conversation|session|discussion|chat|message|question|request)s"
 )
 _OVERVIEW = re.compile(
     r"\b(?:summar(?:y|i[sz]e)|overview|recap|timeline|(?:the|in)\s+(?:order|sequence)\s+in\s+which|over\s+time"
     rf"|walk\s+me\s+through\s+(?:the\s+order|how\s+(?!to\b))|(?:throughout|across|over)\s+{_WHOLE})\b",
+    re.IGNORECASE,
+)
+
+
+# Words of a request for an overview that do not say of what.
+_TALK = re.compile(
+    r"\b(?:please|give|show|write|make|need|want|like|let|short|brief|quick|whole|entire|complete|full|everything|anything|"
+    r"thing\w*|far|now|today|here|summar\w*|sum|overview|recap|timeline|order|sequence|over\s+time|walk|through\w*|across|"
+    r"(?:conversation|session|discussion|chat|message|question|request|thread|topic)s?|talk\w*|discuss\w*|chat\w*|said)\b",
     re.IGNORECASE,
 )
 
@@ -47,6 +60,9 @@ class Query:
     dates: tuple[When, ...] = ()
     asks_assistant: bool = False  # about something that the assistant said
     overview: bool = False  # about how things went over the whole time
+    is_question: bool = False  # as opposed to a statement or a request
+    recollects: bool = False  # asks what the speaker said or did
+    topic: bool = True  # names a topic; "sum up our conversation" does not
 
 
 def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
@@ -62,6 +78,9 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
         dates=find_dates(in_first_person, now),  # June may be a participant
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
         overview=_OVERVIEW.search(text) is not None,
+        is_question=_QUESTION.search(text) is not None,
+        recollects=_RECOLLECTS.search(text) is not None,
+        topic=bool(terms(_TALK.sub(" ", text))),
     )
 
 

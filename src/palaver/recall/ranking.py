@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from palaver.model import Fact
 from palaver.recall.query import Query
+from palaver.recall.relevance import Alikeness, estimate, estimate_single
 from palaver.recall.scoring import Indices, Lexical, Scores, rank, scale_cosines, score
+from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
 from palaver.recall.vectors import Nearness, decode
@@ -19,14 +22,18 @@ STANDING_INSTRUCTION = 2  # the mark in a profile; 1 is a preference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Bounds of the turns to rank: created in [since, until) in microseconds, position up to `through`."""
+    """Bounds of the turns to rank: created in [since, until) in microseconds, position up to `through`.
+
+    `asked` is the turn that is the question itself, by its time and position: it would be the best answer to itself.
+    """
 
     since: int | None = None
     until: int | None = None
     through: int | None = None
+    asked: tuple[int, int] | None = None
 
-    def excluded(self, profile: Profile) -> Indices | None:
-        """Return the indices of the turns outside the bounds. None if there are no bounds."""
+    def excluded(self, profile: Profile) -> Flags | None:
+        """Return which turns are outside the bounds. None if there are no bounds."""
         if self.since is None and self.until is None and self.through is None:
             return None
         outside = np.zeros(len(profile), bool)
@@ -36,7 +43,14 @@ class Filter:
             outside |= profile.created >= self.until
         if self.through is not None:
             outside |= profile.position > self.through
-        return np.flatnonzero(outside)
+        return outside
+
+    def hide_question(self, profile: Profile) -> Profile:
+        """Return the profile without the question's own turn."""
+        if self.asked is None:
+            return profile
+        created, position = self.asked
+        return profile.hide((profile.created == created) & (profile.position == position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class RankedTurn:
     parts: dict[str, float]
     standing: bool = False
     turn_id: str | None = None  # to recognise the turn later: numbers are used again after a deletion
+    relevance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +84,41 @@ class Ranking:
         return [int(i) for i in found[:most] if self.profile.searchable[i]]
 
     def offer(self, tokens: int, threshold: float | None, standing: int) -> tuple[RankedTurn, ...]:
-        """Return the best turns that fit into `tokens`, and up to `standing` standing instructions."""
-        fitting = self.profile.tokens[self.order].cumsum().searchsorted(tokens, "right")
-        best = self.order[:fitting]
-        if threshold is not None:
-            best = best[self.scores.total[best] >= threshold]
+        """Return the best turns that fit into `tokens`, and up to `standing` standing instructions.
+
+        `threshold` is the least relevance, except of the standing instructions.
+        """
+        relevance = self.scores.relevance
+        order = self.order if threshold is None else self.order[relevance[self.order] >= threshold]
+        best = order[: self.profile.tokens[order].cumsum().searchsorted(tokens, "right")]
         instructions = self.standing(standing)
         chosen = list(dict.fromkeys([*best.tolist(), *instructions]))
         named = self.scores.named
         parts = zip(*(values[chosen].round(4).tolist() for values in named.values()), strict=True)
-        columns = (chosen, self.profile.tid[chosen].tolist(), self.scores.total[chosen].tolist(), parts)
+        numbers = (column[chosen].tolist() for column in (self.profile.tid, self.scores.total, relevance.round(4)))
         return tuple(
-            RankedTurn(tid, total, dict(zip(named, values, strict=True)), i in instructions)
-            for i, tid, total, values in zip(*columns, strict=True)
+            RankedTurn(tid, total, dict(zip(named, values, strict=True)), i in instructions, relevance=relevant)
+            for i, values, tid, total, relevant in zip(chosen, parts, *numbers, strict=True)
         )
+
+    @property
+    def best_relevance(self) -> float:
+        """The relevance of the best turn; 0 if there is none."""
+        return float(self.scores.relevance.max(initial=0.0))
 
 
 def rank_turns(
     profile: Profile, query: Query, lexical: Lexical, near: Nearness, most: int, bounds: Filter
 ) -> tuple[Scores, Indices]:
     """Score every turn, and return the best `most` of those within the bounds."""
+    profile = bounds.hide_question(profile)
     scores = score(profile, query, lexical, near.cosines, sample=near.sample)
-    return scores, rank(scores, most, exclude=bounds.excluded(profile))
+    outside = bounds.excluded(profile)
+    allowed = profile.searchable if outside is None else profile.searchable & ~outside
+    scores.relevance = estimate(
+        profile, query, lexical, near.cosines, near.alike, scores, allowed, complete=near.sample is not None
+    )
+    return scores, rank(scores, most, exclude=None if outside is None else np.flatnonzero(outside))
 
 
 def count_words(
@@ -109,18 +137,42 @@ def count_words(
     return Lexical(query.stems, hits, max(1, passages), max(1.0, words / max(1, passages)))
 
 
-def score_facts(facts: Sequence[Fact], text: str, near: Mapping[str, float]) -> list[tuple[Fact, dict[str, float]]]:
+class ScoredFact(NamedTuple):
+    """A fact with the parts of its score, and its relevance."""
+
+    fact: Fact
+    parts: dict[str, float]
+    relevance: float
+
+
+class FactCosine(NamedTuple):
+    """The cosine of a fact and the question, as it is and scaled as those of turns are."""
+
+    cosine: float
+    scaled: float
+
+
+def score_facts(
+    facts: Sequence[Fact], query: Query, cosines: Mapping[str, FactCosine], alike: Alikeness
+) -> list[ScoredFact]:
     """Score facts by the share of the question's stems that each holds, and by how near it is (`compare_facts`)."""
-    stems = set(terms(text))
-    return [(fact, {"lexical": _share(fact, stems), "dense": near.get(fact.id, 0.0)}) for fact in facts]
+    stems = set(terms(query.text))
+    found = []
+    for fact in facts:
+        share, near = _share(fact, stems), cosines.get(fact.id)
+        parts = {"lexical": share, "dense": near.scaled if near else 0.0}
+        relevance = estimate_single(query, share, near.cosine if near else None, alike)
+        found.append(ScoredFact(fact, parts, relevance))
+    return found
 
 
-def compare_facts(stored: Mapping[str, bytes], near: Nearness) -> dict[str, float]:
-    """Return how much nearer each fact's vector is to the question than the turns of the scope are."""
+def compare_facts(stored: Mapping[str, bytes], near: Nearness) -> dict[str, FactCosine]:
+    """Return how near each fact's vector is to the question, and how much nearer than the turns of the scope are."""
     if not stored or near.question is None:
         return {}
     cosines = decode(list(stored.values()), len(near.question)) @ near.question
-    return dict(zip(stored, scale_cosines(len(stored), cosines, near.distribution()).tolist(), strict=True))
+    scaled = scale_cosines(len(stored), cosines, near.distribution())
+    return dict(zip(stored, map(FactCosine, cosines.tolist(), scaled.tolist()), strict=True))
 
 
 def _share(fact: Fact, stems: set[str]) -> float:

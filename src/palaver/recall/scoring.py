@@ -67,10 +67,14 @@ class Lexical:
 
 @dataclass(slots=True)
 class Scores:
-    """The scores of all turns. `total` is minus infinity for a turn that cannot be recalled."""
+    """The scores of all turns. `total` is minus infinity for a turn that cannot be recalled.
+
+    `relevance` is between 0 and 1, and means the same in every scope; see `palaver.recall.relevance`.
+    """
 
     total: Floats
     named: dict[str, Floats] = field(default_factory=dict)
+    relevance: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def parts(self, i: int) -> dict[str, float]:
         """Return the parts of one turn's total."""
@@ -131,10 +135,10 @@ def _score_context(profile: Profile, query: Query, relevance: Floats, w: Weights
 
 def lexical_share(n: int, lexical: Lexical, w: Weights) -> Floats:
     """Return for each turn the BM25 of its best passage, as a share of the most that the question could attain."""
-    idf = {stem: _idf(lexical, stem) for stem in lexical.stems}
-    top = sum(idf.values()) * (w.k1 + 1)
+    rarity = {stem: idf(lexical, stem) for stem in lexical.stems}
+    top = sum(rarity.values()) * (w.k1 + 1)
     found = [
-        _gains(idf[stem], lexical.hits[stem], lexical.mean_size, w) for stem in lexical.stems if stem in lexical.hits
+        _gains(rarity[stem], lexical.hits[stem], lexical.mean_size, w) for stem in lexical.stems if stem in lexical.hits
     ]
     best = np.zeros(n, np.float32)
     if found and top:
@@ -144,16 +148,17 @@ def lexical_share(n: int, lexical: Lexical, w: Weights) -> Floats:
     return best
 
 
-def _idf(lexical: Lexical, stem: str) -> float:
+def idf(lexical: Lexical, stem: str) -> float:
+    """Return how rare a stem is among the passages of the scope."""
     holding = len(lexical.hits[stem][0]) if stem in lexical.hits else 0
     return log1p((max(lexical.passages, holding) - holding + 0.5) / (holding + 0.5))
 
 
-def _gains(idf: float, hits: Hits, mean_size: float, w: Weights) -> tuple[Indices, NDArray[np.float64]]:
+def _gains(rarity: float, hits: Hits, mean_size: float, w: Weights) -> tuple[Indices, NDArray[np.float64]]:
     """Return what a stem adds to each passage. Turn and size identify it: a turn rarely has two of one size."""
     turns, sizes, tf = hits
     norm = w.k1 * (1 - w.b + w.b * sizes / (mean_size or 1))
-    return turns.astype(np.int64) << 20 | sizes, idf * tf * (w.k1 + 1) / (tf + norm)
+    return turns.astype(np.int64) << 20 | sizes, rarity * tf * (w.k1 + 1) / (tf + norm)
 
 
 # ---- meaning -------------------------------------------------------------------------------------------------------
@@ -195,7 +200,8 @@ def scale_cosines(
 
 def _best_neighbour(profile: Profile, relevance: Floats) -> Floats:
     floor = relevance[profile.searchable].min(initial=0.0)
-    padded = np.append(relevance, floor)  # index -1 means no neighbour, and is this last element
+    # Index -1 means no neighbour, and is the last element. A hidden turn counts as none.
+    padded = np.append(np.where(profile.searchable, relevance, floor), floor).astype(np.float32)
     best: Floats = np.maximum(padded[profile.before], padded[profile.after])
     return best
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from palaver.core.bounded_dict import BoundedDict
-from palaver.model import Fact, FileQuote, Scope, Turn
+from palaver.model import FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
@@ -23,7 +23,7 @@ from palaver.recall.terms import MAX_QUERY, terms
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.query import Query
-    from palaver.recall.ranking import Ranking
+    from palaver.recall.ranking import Ranking, ScoredFact
     from palaver.recall.scoring import Floats, Lexical
     from palaver.recall.turn_arrays import IndexedProfile
     from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
@@ -76,10 +76,12 @@ class RecallService:
         since: int | None = None,
         until: int | None = None,
         through: int | None = None,
+        asked: tuple[int, int] | None = None,
     ) -> Ranking:
         """Score every turn of the scope for this text, and return the best `most`.
 
-        `since` and `until` bound the time; `through` the position, within one conversation.
+        `since` and `until` bound the time; `through` the position, within one conversation. `asked` is the time and
+        position of the turn that asks: it is not an answer to itself.
         """
         from palaver.recall.query import parse
         from palaver.recall.ranking import Filter, Ranking, count_words, rank_turns
@@ -92,8 +94,8 @@ class RecallService:
         if query.stems:
             postings = await self.engine.postings(scope, where, query.stems, self.limits.postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
-        near = await self._compare(scope, where, query, turns, lexical)
-        bounds = Filter(since=since, until=until, through=through)
+        near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
+        bounds = Filter(since=since, until=until, through=through, asked=asked)
         scores, order = await asyncio.to_thread(rank_turns, turns.profile, query, lexical, near, most, bounds)
         self.note = note = self._describe(has_vector=near.question is not None)
         return Ranking(turns.profile, scores, order, note, near)
@@ -118,17 +120,17 @@ class RecallService:
         stems = tuple(dict.fromkeys(terms(text[:MAX_QUERY])))
         return await self.engine.file_quotes(scope, tids, stems) if tids and stems else {}
 
-    async def facts(
-        self, scope: Scope, where: RecallScope, text: str, ranking: Ranking
-    ) -> list[tuple[Fact, dict[str, float]]]:
+    async def facts(self, scope: Scope, where: RecallScope, text: str, ranking: Ranking) -> list[ScoredFact]:
         """Read the facts of the scope, and score each by words and by meaning."""
+        from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
 
         facts = await self.engine.facts_where(scope, where)
         vectors = {}
         if facts and self.embedder is not None and ranking.near.question is not None:
             vectors = await self.engine.fact_vectors(scope, where, self.embedder.name)
-        return score_facts(facts, text, compare_facts(vectors, ranking.near))
+        query = parse(text, ranking.profile.actors, self.clock.now())
+        return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
 
     # ---- the profile
 
@@ -165,6 +167,11 @@ class RecallService:
             await self._read_vectors(scope, where)
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
         return await asyncio.to_thread(compare_with_all, known, vectors, question)
+
+    def _on_scale(self, near: Nearness) -> Nearness:
+        """Use the scale of the embedder's cosines, if it is known."""
+        typical = getattr(self.embedder, "typical_cosine", None)
+        return near if typical is None else near._replace(alike=near.alike.on_scale(typical))
 
     async def _embed(self, query: Query) -> Floats | None:
         """Embed the question. None if there is no embedder, or it failed: the ranking's note says so."""

@@ -84,6 +84,10 @@ class Profile:
         marks[indices] = standing
         return replace(self, standing=marks)
 
+    def hide(self, hidden: Flags) -> Profile:
+        """Make turns unsearchable for one question."""
+        return replace(self, searchable=self.searchable & ~hidden)
+
     @property
     def has_assistant(self) -> bool:
         return bool(self.assistant.any())

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palaver.recall.scoring import DEFAULT, Floats, Indices, Lexical, aim, lexical_share
+from palaver.recall.relevance import ALIKE, Alikeness
+from palaver.recall.scoring import DEFAULT, FEW, Floats, Indices, Lexical, Weights, aim, lexical_share
 from palaver.recall.sessions import Ints
 from palaver.recall.turn_arrays import IndexedProfile
 
@@ -72,12 +73,14 @@ class VectorSample:
 class Nearness(NamedTuple):
     """The question as a vector, and its cosine with each turn of the profile; NaN for a turn without a vector.
 
-    Where only the nearest turns were looked at, `sample` holds the cosines of some others.
+    Where only the nearest turns were looked at, `sample` holds the cosines of some others. `alike` says how near the
+    turns are to each other.
     """
 
     question: Floats | None = None
     cosines: Floats | None = None
     sample: Floats | None = None
+    alike: Alikeness = Alikeness()
 
     def distribution(self) -> Floats | None:
         """Return cosines that are typical of the scope."""
@@ -88,20 +91,32 @@ class Nearness(NamedTuple):
 
 def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVectors], question: Floats) -> Nearness:
     """Compare the question with every vector of the scope; a turn has the cosine of its nearest passage."""
-    question = _aim_at(question, vectors)
+    question, alike = _aim_at(question, vectors)
     best = np.full(len(known.profile), np.nan, np.float32)
     for block in (block for one in vectors for block in one.blocks):
         indices, is_known = known.find(block.tids)
         np.fmax.at(best, indices, (block.vectors @ question)[is_known])
-    return Nearness(question, best)
+    return Nearness(question, best, alike=alike)
 
 
-def _aim_at(question: Floats, vectors: Sequence[ConversationVectors]) -> Floats:
+def _aim_at(question: Floats, vectors: Sequence[ConversationVectors]) -> tuple[Floats, Alikeness]:
     count = sum(one.count for one in vectors)
     if not count:
-        return question
+        return question, Alikeness()
     total = sum((one.total for one in vectors[1:]), vectors[0].total)
-    return aim(question, (total / count).astype(question.dtype), count)
+    return aim(question, (total / count).astype(question.dtype), count), measure_alikeness(total, count, count)
+
+
+def measure_alikeness(total: Floats, count: int, passages: int, weights: Weights = DEFAULT) -> Alikeness:
+    """Measure how near `count` unit vectors are to each other, from their sum. `passages` are all of the scope.
+
+    Few vectors say little, so the less of them there are, the more the usual value counts.
+    """
+    trust = passages / (passages + FEW)
+    if count < 2:
+        return Alikeness(removed=weights.common * trust)
+    measured = (float(total @ total) - count) / (count * (count - 1))
+    return Alikeness(trust * measured + (1 - trust) * ALIKE, weights.common * trust)
 
 
 def aim_at_sample(question: Floats, sample: VectorSample) -> Floats:
@@ -115,7 +130,9 @@ def compare_with_nearest(
     best = np.full(len(known.profile), np.nan, np.float32)
     indices, is_known = known.find(np.array([tid for tid, _ in found], np.int64))
     np.fmax.at(best, indices, np.array([cosine for _, cosine in found], np.float32)[is_known])
-    return Nearness(question, best, sample.vectors @ question)
+    total = sample.vectors.sum(axis=0)
+    alike = measure_alikeness(total, len(sample.vectors), sample.passages)
+    return Nearness(question, best, sample.vectors @ question, alike)
 
 
 def best_by_words(n: int, lexical: Lexical, most: int) -> Indices:

@@ -84,6 +84,7 @@ def found(value: ConversationMatch) -> JsonObject:
 def hit(value: RecallHit) -> JsonObject:
     return {
         "score": value.score,
+        "relevance": value.relevance,
         "parts": dict(value.parts),
         "turn": None if value.turn is None else turn(value.turn),
         "fact": None if value.fact is None else plain(value.fact),

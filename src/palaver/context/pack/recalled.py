@@ -66,7 +66,13 @@ def _block(ledger: Ledger, chosen: Sequence[RecalledTurn]) -> str:
 
 def _score(one: RecalledTurn) -> RecallScore:
     turn = one.turn
-    return {"turn": turn.id, "conversation": turn.conversation, "score": one.score, "parts": one.parts}
+    return {
+        "turn": turn.id,
+        "conversation": turn.conversation,
+        "score": one.score,
+        "relevance": one.relevance,
+        "parts": one.parts,
+    }
 
 
 def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:

@@ -100,6 +100,7 @@ class Encoder:
     vocabulary: DataFile
     supersedes: tuple[str, ...] = ()
     modules: tuple[str, ...] = ("numpy", "onnxruntime", "tokenizers")  # that run it
+    typical_cosine: float | None = None  # see `palaver.ports.models.Embedder`
 
     def is_installed(self) -> bool:
         """Look for the files and the modules. Imports and reads nothing."""
@@ -129,6 +130,7 @@ RECALL_MINILM = Encoder(
     OwnFile("model.onnx", "f6ffe02e8a9b4c918e66b1f6ec5ac897a5550dcd0b8c91681f84f4f0fe9d91df"),
     OwnFile("tokenizer.json", _VOCABULARY),
     supersedes=(MINILM.name,),
+    typical_cosine=0.2,
 )
 NAMES = {"local": RECALL_MINILM, RECALL_MINILM.name: RECALL_MINILM, "minilm": MINILM, MINILM.name: MINILM}
 
@@ -153,6 +155,7 @@ class LocalEmbedder:
         if threads < 1:
             raise InvalidInput("threads", "must be 1 or more")
         self.encoder, self.name, self.supersedes = encoder, encoder.name, encoder.supersedes
+        self.typical_cosine = encoder.typical_cosine
         self._threads = threads
         self._weights = weights
         self._vocabulary = vocabulary

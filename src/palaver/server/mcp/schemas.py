@@ -154,6 +154,7 @@ class Passage(BaseModel):
 
 class Hit(Passage):
     score: float
+    relevance: Annotated[float, Field(description="From 0 to 1: how likely it is that this was meant.")] = 0.0
 
 
 class Recalled(BaseModel):

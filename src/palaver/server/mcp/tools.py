@@ -106,13 +106,14 @@ async def _search_memory(store: Store, given: schemas.Recall) -> list[schemas.Hi
 def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
     score = round(hit.score, 3)
     if hit.turn is not None:
-        return schemas.Hit(**schemas.passage_of(hit.turn, turn_text(hit.turn)).model_dump(), score=score)
+        passage = schemas.passage_of(hit.turn, turn_text(hit.turn)).model_dump()
+        return schemas.Hit(**passage, score=score, relevance=round(hit.relevance, 3))
     fact = hit.fact
     assert fact is not None
     text = f"{fact.subject} {fact.predicate} {fact.object}"
     return schemas.Hit(
         conversation=conversation, turn=fact.source_turn, who=fact.by, role="fact", when=fact.valid_from, text=text,
-        score=score,
+        score=score, relevance=round(hit.relevance, 3),
     )  # fmt: skip
 
 

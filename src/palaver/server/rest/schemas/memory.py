@@ -29,7 +29,7 @@ class RecallQuery(RequestBody):
     query: Annotated[str, Field(max_length=100_000)]
     k: Annotated[int, Field(ge=0, le=1_000)] = 10
     scope: Literal["conversation", "owner", "tenant"] = "conversation"
-    threshold: float | None = None
+    threshold: float | None = Field(None, description="The least relevance of a hit, from 0 to 1.")
     since: datetime | None = None
     until: datetime | None = None
     include_facts: bool = True
@@ -45,7 +45,8 @@ class Facts(ResponseBody):
 
 
 class Hit(ResponseBody):
-    score: float
+    score: float = Field(description="Ranks the hits of one question.")
+    relevance: float = Field(description="From 0 to 1; comparable between questions.")
     parts: dict[str, float]
     turn: Turn | None
     fact: Fact | None
