@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palaver import Answered, Conversation, Turn
-from palaver.context.render import messages_text
+from palaver.context.render import messages_text, to_openai
 from palaver.conversations.internals import components_of
 from palaver.errors import ConversationBusy, InvalidInput, QueueTimeout
 from palaver.ports.answer_places import PlaceRequest
@@ -18,6 +18,7 @@ from palaver.ports.models import ModelEvent
 from palaver.testing import FakeClock
 from tests.generation.conftest import Opener
 from tests.generation.test_several_questions import QUESTION, Echo, said_in
+from tests.support.provider_rules import check_chat
 
 LEASE = 30_000_000  # microseconds
 
@@ -88,11 +89,23 @@ async def test_two_stores_on_one_database_share_the_queue(opened: Opener) -> Non
 
 
 async def check_queued_prompts(model: Echo, order: list[str]) -> None:
-    """Every prompt is the thread as if each question had been asked after the answer before it."""
+    """The prompts come in the order of the questions, and each has all earlier ones with their answers, and no more."""
     for number, request in enumerate(model.requests):
-        earlier = [text for one in order[:number] for text in (one, f"about {one}")]
-        assert texts(request.messages) == [*earlier, order[number]]
+        said = texts(request.messages)
+        assert said[-1] == order[number]
+        check_earlier(order[:number], said[:-1])
         assert request.messages[-1]["role"] == "user"
+
+
+def check_earlier(questions: list[str], said: list[str]) -> None:
+    """Each question once, in order, and behind it its answer, once.
+
+    A question that was stored while others waited stands behind the answers of that time: not every answer is next to
+    its question.
+    """
+    assert [one for one in said if not one.startswith("about")] == questions
+    assert sorted(said) == sorted([*questions, *(f"about {one}" for one in questions)])
+    assert all(said.index(f"about {one}") > said.index(one) for one in questions)
 
 
 async def test_a_queued_question_comes_behind_the_tool_rounds_that_it_waited_for(opened: Opener) -> None:
@@ -109,8 +122,10 @@ async def test_a_queued_question_comes_behind_the_tool_rounds_that_it_waited_for
         assert [one.text for one in answers] == [f"about question-{n}" for n in range(4)]
         order = [one.text for one in await talk.history(100) if one.role == "user"]
         for number, request in enumerate(model.requests[1::2]):
+            check_chat(to_openai(request.messages))
             roles = [one["role"] for one in request.messages]
-            assert roles == ["user", "assistant", "tool", "assistant"] * number + ["user", "assistant", "tool"]
+            assert roles[-3:] == ["user", "assistant", "tool"]
+            assert roles.count("tool") == number + 1
             assert said_in(request.messages) == set(order[: number + 1])
         await talk.verify()
 

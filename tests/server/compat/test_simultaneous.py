@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from palaver.testing.providers import LoopbackProvider, Say
+from tests.generation.test_simultaneous import check_earlier
 from tests.server.compat.conftest import on_each_engine
 from tests.server.compat.test_several_questions import ai_sdk, chat, messages, responses, rest
 from tests.server.conftest import Running, ok, running
@@ -64,9 +65,10 @@ def ask_all(asks: list[tuple[Ask, httpx.Client]], talk: str) -> list[str]:
 
 
 def check_queued_prompts(model: EchoingModel, order: list[str]) -> None:
-    """Each prompt is the thread as if its question had been asked after the answers before it."""
-    expected = [[text for one in order[:n] for text in (one, f"about {one}")] + [order[n]] for n in range(len(order))]
-    assert model.prompts == expected
+    """The prompts come in the order of the questions, and each has all earlier ones with their answers, and no more."""
+    assert [said[-1] for said in model.prompts] == order
+    for number, said in enumerate(model.prompts):
+        check_earlier(order[:number], said[:-1])
 
 
 @on_each_engine
