@@ -187,3 +187,17 @@ def test_explain_says_which_part_of_the_recall_share_was_not_used() -> None:
     thread.say(*[33] * 400, 10)
     (note,) = thread.settled(parse_options(token_budget=4_000)).explain().notes
     assert note.startswith("not used: 1,520 of the tokens for recalled turns")
+
+
+def test_the_prompt_keeps_its_beginning_while_the_window_grows() -> None:
+    thread = GrowingThread()
+    options = parse_options(token_budget=4_000, semantic_recall=False)
+    starts = []
+    for _ in range(150):
+        thread.say(40)
+        context = thread.settled(options)
+        if context.explain().coverage.summarised:
+            starts.append((context.messages[0]["content"], context.messages[1]["content"]))
+        thread.say(80)
+    assert len(starts) > 100
+    assert len(set(starts)) <= len(starts) / 7, "the head and the first turn stay the same for seven exchanges or more"

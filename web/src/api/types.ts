@@ -161,6 +161,8 @@ export interface Explanation {
   counter: string;
   recall: string | null;
   identical_prefix: number | null;
+  /** How many turns are in the prompt, and in which form; missing in records of older versions. */
+  coverage?: { verbatim: number; shortened: number; summarised: number; not_covered: number };
   left_out: Fields[];
   notes: string[];
   turns: { total: number; verbatim: number; [name: string]: number };

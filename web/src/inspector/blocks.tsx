@@ -22,7 +22,7 @@ export function Account(props: AccountProps) {
     <>
       <p className="spent"><strong>{count(tokens)}</strong> of {count(budget)} {unit}</p>
       <Bar explanation={explanation} />
-      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word{same !== null && <> · <span className="same">{percent(same)} as in the prompt before</span></>} · policy {policy} · counted by {counter}</p>
+      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word{coveredText(explanation)}{same !== null && <> · <span className="same">{percent(same)} as in the prompt before</span></>} · policy {policy} · counted by {counter}</p>
       <ul className="blocks" aria-label="Blocks of the prompt">
         {explanation.blocks.map((block, at) => <li key={at}><OneBlock {...props} block={block} /></li>)}
         <Marks tokens={marksOf(explanation)} />
@@ -32,6 +32,13 @@ export function Account(props: AccountProps) {
       {explanation.notes.map((note) => <p key={note} className="hint">{note}</p>)}
     </>
   );
+}
+
+function coveredText({ coverage }: Explanation): string {
+  if (!coverage) return "";
+  const summarised = coverage.summarised > 0 ? `, ${count(coverage.summarised)} in a summary` : "";
+  const missing = coverage.not_covered > 0 ? `, ${count(coverage.not_covered)} left out` : "";
+  return summarised + missing;
 }
 
 function Bar({ explanation }: { explanation: Explanation }) {

@@ -80,14 +80,14 @@ def _fill(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Pro
     if inputs.options.policy.quoted:
         text, ledger = add_quoted_window(inputs, ledger, past)
         return PromptParts(quoted_window=text), ledger
-    return _fill_whole(inputs, ledger, past) or (
-        _fill_recall_first if inputs.options.policy.recall_first else _fill_shares
-    )(inputs, ledger, past)
+    memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
+    fill = _fill_recall_first if inputs.options.policy.recall_first else _fill_shares
+    parts, ledger = _fill_whole(inputs, ledger, past) or fill(inputs, ledger, past)
+    return replace(parts, head=[*parts.head, *memory]), ledger
 
 
 def _fill_whole(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger] | None:
     """Show all turns in order, if they fit. Only other conversations, and files, are recalled then."""
-    memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
     elsewhere = recall_share(inputs, ledger) if inputs.options.recall_scope != "conversation" else 0
     found = add_whole_thread(inputs, ledger, past, ledger.left - elsewhere)
     if found is None:
@@ -95,31 +95,28 @@ def _fill_whole(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tup
     room = ledger.left - elsewhere + ledger.spent_on("current") + ledger.spent_on("rounds")
     window, ledger = found
     recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs, ledger), ledger.left))
-    return PromptParts(memory, window, recalled=recalled, outgrows_at=room), ledger
+    return PromptParts(window=window, recalled=recalled, outgrows_at=room), ledger
 
 
 def _fill_shares(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Give each block its share. Recall comes last, so that the window does not depend on the question."""
-    memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
     share = window_share(inputs, ledger)
     window, ledger = add_window(inputs, ledger, past, share, inputs.options.policy.recent_turns)
     ledger = ledger.reserve(-added_budget(inputs))
     summaries, ledger = add_summaries(inputs, ledger, summaries_share(inputs), window.start)
     recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs, ledger), ledger.left))
     outgrows_at = share.least if inputs.options.policy.strides else share.most
-    return PromptParts([*summaries, *memory], window, recalled=recalled, outgrows_at=outgrows_at), ledger
+    return PromptParts(summaries, window, recalled=recalled, outgrows_at=outgrows_at), ledger
 
 
 def _fill_recall_first(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger]:
     """Keep a few recent turns, and give recall all that is left; the window gets what recall cannot use."""
-    policy = inputs.options.policy
-    memory, ledger = add_memory(inputs, ledger, inputs.share(policy.memory))
     few = WindowShare.of(min(ledger.left - summaries_share(inputs), few_turns_share(inputs)))
-    parts, packed = _fill_around_recall(inputs, ledger, past, few, policy.recent_turns)
+    parts, packed = _fill_around_recall(inputs, ledger, past, few, inputs.options.policy.recent_turns)
     if packed.left > LEAST_TEXT and _quotes_everything(inputs, packed):
         more = WindowShare.of(ledger.left - summaries_share(inputs) - packed.spent_on("recalled"))
         parts, packed = _fill_around_recall(inputs, ledger, past, more, None)
-    return replace(parts, head=[*parts.head, *memory], outgrows_at=inputs.share(UNSUMMARISED)), packed
+    return replace(parts, outgrows_at=inputs.share(UNSUMMARISED)), packed
 
 
 def _fill_around_recall(
