@@ -52,7 +52,7 @@ POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("balanced"),
-        Policy("recall-heavy", memory=0.06, summaries=0.05, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
+        Policy("recall-heavy", memory=0.03, summaries=0.03, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
         Policy(
             "recent-chars",
             memory=0,

@@ -9,6 +9,7 @@ from palaver.context.pack.ledger import Ledger, PackInputs
 NOTE_COST = 26  # tokens of the note on omissions
 SHORT_SUMMARY = 140  # tokens: in a small budget the summaries may take this much instead of their share,
 SHORTEST_SUMMARY = 100  # or a tenth of the budget if that is less, or this much, but never more than a quarter
+BRIEFEST_SUMMARY = 80  # tokens, where recall comes first
 FEW_TURNS = 120  # tokens of recent turns, where recall comes first
 STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
 STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
@@ -54,6 +55,8 @@ def summaries_share(inputs: PackInputs) -> int:
     if not fraction or not (inputs.material.compacts or inputs.material.summaries):
         return 0
     unit = 1 if inputs.options.char_budget is None else CHARACTERS
+    if inputs.options.policy.recall_first:
+        return max(inputs.share(fraction), min(BRIEFEST_SUMMARY * unit, inputs.budget // 8))
     short = min(SHORT_SUMMARY * unit, max(SHORTEST_SUMMARY * unit, inputs.budget // 10), inputs.budget // 4)
     return max(inputs.share(fraction), short)
 
