@@ -70,7 +70,8 @@ def test_parts_are_told_in_text_and_typed_in_json(ok, lines, talk):
 
 
 def test_what_was_said_cannot_drive_the_terminal(ok, talk):
-    talk.append("user", "\x1b[2Jgone [red]not markup[/red]", actor="\x1b]0;title\x07eve")
+    talk.append("user", "\x1b[2Jgone [red]not markup[/red]", actor="eve")
+    talk.update(title="\x1b]0;title\x07Plans")
     for command in (["show", "support/42"], ["search", "markup"], ["tail", "support/42", "--once"], ["ls"]):
         shown = ok(*command)
         assert "\x1b" not in shown

@@ -155,7 +155,7 @@ def test_what_fits_as_a_whole_is_shown_in_order_without_summaries_or_recall() ->
     context = thread.pack(parse_options(token_budget=4_000), found)
     assert [block.kind for block in context.explain().blocks] == ["recent", "current"]
     assert list(context.turn_ids[1:]) == [f"T{n}" for n in range(100)]
-    assert context.explain().recall.startswith("not needed")
+    assert context.explain().notes == ("nothing is recalled: the whole conversation is shown",)
 
 
 def test_the_window_does_not_depend_on_the_question_or_on_other_budgets() -> None:

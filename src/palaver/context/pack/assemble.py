@@ -174,20 +174,17 @@ def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> Explanat
         left_out=left_out,
         turns_total=material.turn_count,
         turns_verbatim=coverage.verbatim,
-        recall=_recall_note(inputs, parts),
+        recall=material.recall_note,
         coverage=coverage,
         notes=(*ledger.notes, *_unused_note(inputs, ledger, parts)),
         files=ledger.files,
     )
 
 
-def _recall_note(inputs: PackInputs, parts: PromptParts) -> str:
-    is_needed = not parts.window.is_whole or parts.recalled is not None or not inputs.options.wants_recall
-    return inputs.material.recall_note if is_needed else "not needed: the whole conversation is shown"
-
-
 def _unused_note(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> tuple[str, ...]:
-    """Say how much of recall's share was not used, and why."""
+    """Say why nothing is recalled, or how much of recall's share was not used."""
+    if parts.window.is_whole and inputs.options.wants_recall and parts.recalled is None:
+        return ("nothing is recalled: the whole conversation is shown",)
     unused = min(recall_share(inputs, ledger) - ledger.spent_on("recalled"), ledger.left)
     if parts.window.is_whole or unused < inputs.budget * WORTH_A_NOTE:
         return ()

@@ -151,6 +151,8 @@ def _without_summary(
         return [_omission("their summary did not fit", left, 0, start)]
     has_share = inputs.options.policy.summaries
     reason = "not yet summarised" if has_share else "older than what this policy shows"
+    if cover and cover[0].from_seq > 0:  # the beginning of the gap was not read
+        return [_omission(reason, left, 0, cover[0].from_seq)]
     first = cover[-1].through_seq if cover else 0
     return [_omission(reason, left, first, _unread_through(inputs.material, start))]
 
