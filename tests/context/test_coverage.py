@@ -7,6 +7,7 @@ import statistics
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from palaver.context.inputs import Context, RecalledTurn
 from palaver.context.options import Options, parse_options
@@ -201,3 +202,19 @@ def test_the_prompt_keeps_its_beginning_while_the_window_grows() -> None:
         thread.say(80)
     assert len(starts) > 100
     assert len(set(starts)) <= len(starts) / 7, "the head and the first turn stay the same for seven exchanges or more"
+
+
+def test_recall_over_an_owner_keeps_its_share_of_a_thread_that_would_fit() -> None:
+    thread = GrowingThread()
+    thread.say(*[33] * 60, 10)
+    elsewhere = tuple(
+        RecalledTurn(structs.replace(thread.turn(n), id=f"E{n}", conversation="D"), 1.0) for n in range(60)
+    )
+    options = parse_options(token_budget=4_000, recall_scope="owner")
+    blocks = {block.kind: block.tokens for block in thread.pack(options, elsewhere).explain().blocks}
+    assert blocks["recalled"] > 0.3 * 4_000
+    assert blocks["recent"] > 60 * 33, "the thread is still shown as a whole"
+    small = parse_options(token_budget=3_000, recall_scope="owner")
+    blocks = {block.kind: block.tokens for block in thread.settled(small, elsewhere).explain().blocks}
+    assert blocks["recalled"] > 0.3 * 3_000
+    assert blocks["recent"] < 0.6 * 3_000
