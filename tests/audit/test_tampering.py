@@ -365,7 +365,8 @@ async def test_changed_or_missing_bytes_of_a_file_are_found(
 async def test_a_changed_row_of_a_turns_file_is_found(original: tuple[Path, str], tmp_path: Path, column: str) -> None:
     def touch(db: apsw.Connection) -> None:
         value = "3" if column in ("tid", "bytes") else "'x'"
-        db.execute(f"UPDATE attachments SET {column} = {value} WHERE tid IS NOT NULL")
+        one = "SELECT min(id) FROM attachments WHERE tid IS NOT NULL"
+        db.execute(f"UPDATE attachments SET {column} = {value} WHERE id = ({one})")
 
     assert "attachment" in await tampered(original, tmp_path, touch)
 

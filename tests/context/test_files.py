@@ -20,6 +20,15 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 CARD = "4111 1111 1111 1111"
 
 
+async def test_a_message_that_is_not_stored_finds_the_file_of_the_last_one(store: Store) -> None:
+    talk = await store.conversation()
+    file = await talk.attach(b"The zanzibar clause ends in March.", filename="contract.txt")
+    await talk.append("user", "Here it is.", attachments=[file])
+    await store.settle()
+    context = await talk.build_context(2_000, message="What does the zanzibar clause say?")
+    assert "ends in March" in context.text
+
+
 async def attach(talk: Conversation, text: str, name: str = "lease.txt") -> Attachment:
     return await talk.attach(text.encode(), filename=name)
 

@@ -267,12 +267,16 @@ async def gets_another_one(store: Store, v: Victim) -> None:
     assert (await store.stats()).conversations == 1
 
 
+def contents(v: Victim) -> dict[str, bytes]:
+    return {record.row["id"]: WORD.encode() for record in v.records if record.kind == "attachment"}
+
+
 async def brings_in_a_copy_of_its_own(store: Store, v: Victim) -> None:
     if "admin" not in store.scope.rights or store.scope.visibility != "tenant":
         with pytest.raises(palaver.PalaverError):
-            await store.restore(v.records, {v.file.id: WORD.encode()})
+            await store.restore(v.records, contents(v))
         return
-    copy = await store.restore(v.records, {v.file.id: WORD.encode()})
+    copy = await store.restore(v.records, contents(v))
     assert copy is not None
     await copy.append("user", "only here")
     await copy.forget()
@@ -451,7 +455,7 @@ async def test_a_store_that_may_only_read_creates_expires_and_imports_nothing(vi
         lambda: store.conversation("new"),
         lambda: store.expire(),
         lambda: store.sweep(),
-        lambda: store.restore(victim.records, {victim.file.id: WORD.encode()}),
+        lambda: store.restore(victim.records, contents(victim)),
     ):
         with pytest.raises(palaver.PermissionDenied):
             await write()

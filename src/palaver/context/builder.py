@@ -409,7 +409,8 @@ class ContextBuilder:
     ) -> tuple[tuple[RankedTurn, ...], str]:
         """Find turns that fit the text. Returns them with a note on how they were looked for."""
         where = recall_scope_for(options.recall_scope, snapshot.info)
-        asked = bound.turn if bound is not None else snapshot.current
+        stored = snapshot.current if options.message is None else None
+        asked = bound.turn if bound is not None else stored
         # In other conversations positions mean nothing; later turns of those are left out once they are read.
         through = bound.turn.position if bound is not None and where.conversation is not None else None
         own = None if asked is None else (micros(asked.created), asked.position)

@@ -238,7 +238,8 @@ async def test_a_changed_or_missing_row_of_a_file_is_found(scene: Scene) -> None
         "tid = 3",
     ):
         async with scene.undone("attachments"):
-            await scene.villain.execute(f"UPDATE palaver.attachments SET {change} WHERE {used}")
+            one = f"id = (SELECT min(id) FROM palaver.attachments WHERE {used})"
+            await scene.villain.execute(f"UPDATE palaver.attachments SET {change} WHERE {used} AND {one}")
             problem = await scene.verdict()
             assert problem is not None, change
             assert problem.row.startswith("attachment"), change

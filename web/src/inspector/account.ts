@@ -49,7 +49,8 @@ export function filesOf({ files = [], unit }: Explanation): FileLine[] {
 
 // ---- the text of a block
 
-const TAGS: { [kind: string]: string } = { memory: "memory", summaries: "summary", recalled: "recalled" };
+// The tag of summaries had another name in prompts of older versions.
+const TAGS: { [kind: string]: string } = { memory: "memory", summaries: "(?:summaries|summary)", recalled: "recalled" };
 
 /** Find the text of a block in a prompt of any provider, by the markers around it. */
 export function wordsOf(kind: string, prompt: Json): string | null {

@@ -84,6 +84,8 @@ def _cannot_open(path: Path) -> errors.EngineError:
         return errors.EngineUnavailable(f"the folder {folder} does not exist, or is out of reach: create it first")
     if os.path.isdir(path):
         return errors.NotADatabase(f"{path} is a folder")
+    if not os.path.exists(path) and os.access(folder, os.W_OK):  # a reader does not create it
+        return errors.EngineUnavailable(f"{path} was deleted: open the store again")
     return errors.DatabaseReadOnly(f"{path} cannot be opened: check the permissions of the file and of {folder}")
 
 
