@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -298,10 +299,12 @@ _SLOTS = tuple(
 # A note without a sentence: see `without_sentence`.
 _NORMAL = re.compile(rf"(About|favourite [\w -]+|{'|'.join(slot for _, slot in _SLOTS)}): ")
 _FAVOURITE = re.compile(r"\bmy (?:favou?rite|preferred) ([\w-]+(?: [\w-]+)?) (?:is|are)\b", re.I)
+KEPT_KEYS = 4_096
 # "Always X", "never X" and "don't X any more" are about the same X.
 _POLARITY = frozenset(terms("always never don't do not stop please ever anymore from now on again only"))
 
 
+@lru_cache(KEPT_KEYS)  # every new note is compared with all others
 def _key(name: str, text: str) -> tuple[str, ...]:
     """Return a key that is equal for notes of a list that repeat or contradict each other."""
     stems = set(terms(text.removeprefix("About: ")))
