@@ -109,12 +109,12 @@ def _fit(inputs: PackInputs, ledger: Ledger, cover: Sequence[Summary], cap: int)
     if excess <= 0:
         return whole
     room = cap - ledger.head_cost(inputs, summary_block([]))
-    for _ in range(CONDENSINGS):  # the marks of a quotation are counted with its lines, not before
+    for attempt in range(CONDENSINGS):  # the marks of a quotation are counted with its lines, not before
         block = summary_block([_condense(inputs, cover, room)])
         excess = ledger.head_cost(inputs, block) - cap
         if excess <= 0:
             return block
-        room -= excess
+        room -= excess + attempt * room // 8
     return ""
 
 
