@@ -109,12 +109,13 @@ def _fit(inputs: PackInputs, ledger: Ledger, cover: Sequence[Summary], cap: int)
     if excess <= 0:
         return whole
     room = cap - ledger.head_cost(inputs, summary_block([]))
-    for attempt in range(CONDENSINGS):  # the marks of a quotation are counted with its lines, not before
-        block = summary_block([_condense(inputs, cover, room)])
+    for _ in range(CONDENSINGS):  # the marks of a quotation are counted with its lines, not before
+        condensed = _condense(inputs, cover, room)
+        block = summary_block([condensed])
         excess = ledger.head_cost(inputs, block) - cap
         if excess <= 0:
             return block
-        room -= excess + attempt * room // 8
+        room = min(room, inputs.count(condensed.text)) - excess  # a text may be shorter than its room
     return ""
 
 
