@@ -43,7 +43,7 @@ def keywords(text: str, most: int) -> str:
 
 
 def unlike(words: Iterable[str], said: Sequence[str]) -> list[str]:
-    """Return the words in an order that quotes none of the texts; fewer of them if there is no such order."""
+    """Return the words in an order that repeats no part of a text. Words are left out if there is no such order."""
     order = sorted(words, key=str.lower)
     for arranged in (order, order[::-1], order[::2]):
         if not quotes(" ".join(arranged), said):
