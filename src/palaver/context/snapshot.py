@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 from msgspec import structs
 
@@ -92,14 +92,24 @@ def standing_lines(snapshot: ContextSnapshot, options: Options, found: Sequence[
     """
     info, wanted = snapshot.info, options.filter_participants
     several = not {info.owner, "user"}.issuperset([*info.participants, *(turn.actor for turn in snapshot.tail)])
-    memory = working_memory.add_instructions(_memory(snapshot), found)
-    notes = [note for note in memory.instructions if wanted is None or note.actor is None or note.actor in wanted]
+    in_force = _instructions_in_force(snapshot.working_memory, tuple(found))
+    notes = [note for note in in_force if wanted is None or note.actor is None or note.actor in wanted]
     return tuple(working_memory.instruction_line(note, info.owner, several=several) for note in notes)
 
 
+# Both are the same from one context to the next, until working memory is written or a turn leaves the window.
+@lru_cache(maxsize=64)
+def _instructions_in_force(stored: str | None, found: tuple[Note, ...]) -> tuple[Note, ...]:
+    return working_memory.add_instructions(_read_memory(stored), found).instructions
+
+
+@lru_cache(maxsize=64)
+def _read_memory(stored: str | None) -> WorkingMemory:
+    return WorkingMemory() if stored is None else working_memory.from_json(stored)
+
+
 def _memory(snapshot: ContextSnapshot) -> WorkingMemory:
-    text = snapshot.working_memory
-    return WorkingMemory() if text is None else working_memory.from_json(text)
+    return _read_memory(snapshot.working_memory)
 
 
 # ---- bound to a turn -----------------------------------------------------------------------------------------------
