@@ -15,7 +15,7 @@ import httpx
 import pytest
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage
 from postgrest import AsyncPostgrestClient
-from supabase import AsyncClient
+from supabase import AsyncClient, create_client
 
 from palaver.adapters.chat_memory import PAGE, ChatMemory, PlainMessage
 from palaver.errors import EngineError, EngineUnavailable, InvalidInput
@@ -130,25 +130,27 @@ async def test_a_message_is_inserted_and_not_sent_back(verb: str, role: str) -> 
     assert "return=minimal" in headers["prefer"]
 
 
-async def test_a_session_is_deleted_and_counted() -> None:
+@pytest.mark.parametrize("verb", ["delete_session", "reset"])
+async def test_a_session_is_deleted_and_counted(verb: str) -> None:
     service = Service(answer(204, None, {"content-range": "*/7"}))
-    assert await service.memory.delete_session(SESSION) == 7
+    assert await getattr(service.memory, verb)(SESSION) == 7
     method, params, headers, _ = service.asked()
     assert method == "DELETE"
     assert params == {"session_id": f"eq.{SESSION}"}
     assert "count=exact" in headers["prefer"]
 
 
-async def test_what_is_older_than_the_retention_is_deleted() -> None:
+@pytest.mark.parametrize(("given", "minutes"), [((30,), 30), ((), 60)])
+async def test_what_is_older_than_the_retention_is_deleted(given: tuple[int, ...], minutes: int) -> None:
     service = Service(answer(204, None, {"content-range": "*/3"}))
     before = datetime.now(UTC)
-    assert await service.memory.delete_expired_sessions(30) == 3
+    assert await service.memory.delete_expired_sessions(*given) == 3
     method, params, _, _ = service.asked()
     assert method == "DELETE"
     assert params.keys() == {"created_at"}
     operator, _, moment = params["created_at"].partition(".")
     assert operator == "lt"
-    assert before <= datetime.fromisoformat(moment) + timedelta(minutes=30) <= datetime.now(UTC)
+    assert before <= datetime.fromisoformat(moment) + timedelta(minutes=minutes) <= datetime.now(UTC)
     with pytest.raises(InvalidInput):
         await service.memory.delete_expired_sessions(0)
 
@@ -173,12 +175,15 @@ async def test_a_service_that_does_not_answer_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("problem", [httpx.ConnectError(SECRET), httpx.ReadTimeout(SECRET), httpx.WriteError(SECRET)])
-async def test_a_network_failure_is_an_error_and_not_an_empty_list(problem: Exception) -> None:
+async def test_a_network_failure_is_an_error_and_not_an_empty_list(
+    caplog: pytest.LogCaptureFixture, problem: Exception
+) -> None:
     service = Service(problem)
     with pytest.raises(EngineUnavailable) as caught:
         await service.memory.add_user_message(SESSION, SECRET)
-    assert SECRET not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert SECRET not in str(caught.value) + caplog.text
+    assert type(problem).__name__ in caplog.records[0].getMessage()
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
 async def test_a_refusal_tells_its_code_and_nothing_of_the_row() -> None:
@@ -187,3 +192,57 @@ async def test_a_refusal_tells_its_code_and_nothing_of_the_row() -> None:
     with pytest.raises(EngineError, match="42501") as caught:
         await service.memory.add_ai_message(SESSION, SECRET)
     assert SECRET not in str(caught.value)
+
+
+async def test_a_refusal_for_lack_of_rights_says_which_key_is_needed() -> None:
+    service = Service(answer(403, {"code": "42501", "message": "permission denied", "details": None, "hint": None}))
+    with pytest.raises(EngineError, match=r"--service-tenant NAME.*--anon-tenant NAME"):
+        await service.memory.get_messages(SESSION)
+    service = Service(answer(400, {"code": "23514", "message": "check", "details": None, "hint": None}))
+    with pytest.raises(EngineError, match=r"23514$"):
+        await service.memory.add_user_message(SESSION, "x")
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "session"),
+    [
+        ("get_messages", (SESSION,), str(SESSION)),
+        ("load_context", (SESSION,), str(SESSION)),
+        ("add_user_message", (SESSION, SECRET), str(SESSION)),
+        ("add_ai_message", (SESSION, SECRET, {"x": SECRET}), str(SESSION)),
+        ("delete_session", (SESSION,), str(SESSION)),
+        ("delete_expired_sessions", (), "(all)"),
+    ],
+)
+async def test_a_failure_is_logged_with_its_context_and_without_content(
+    caplog: pytest.LogCaptureFixture, verb: str, args: tuple[Any, ...], session: str
+) -> None:
+    service = Service(answer(400, {"code": "23514", "message": SECRET, "details": SECRET, "hint": SECRET}))
+    with pytest.raises(EngineError):
+        await getattr(service.memory, verb)(*args)
+    (record,) = caplog.records
+    assert record.name == "palaver.chat_memory"
+    for told in (verb, session, "23514"):
+        assert told in record.getMessage()
+    assert SECRET not in caplog.text
+
+
+async def test_an_answer_without_data_is_an_empty_list() -> None:
+    """As a mock of the client gives it, in the way of the system that this stands in for."""
+    response = Mock(data=None, count=None)
+    query = Mock()
+    for step in ("select", "eq", "gte", "order", "limit", "range"):
+        getattr(query, step).return_value = query
+    query.execute = AsyncMock(return_value=response)
+    memory = ChatMemory(Mock(spec=AsyncClient, table=Mock(return_value=query)))
+    assert await memory.get_messages(SESSION) == []
+    assert await memory.get_messages_since(SESSION, datetime.now(UTC)) == []
+    assert await memory.load_context(SESSION) == []
+
+
+@pytest.mark.parametrize(
+    "client", ["http://127.0.0.1:9", create_client("http://127.0.0.1:9", "sb_publishable_k")], ids=["address", "sync"]
+)
+def test_an_address_or_a_synchronous_client_is_refused_with_the_cure(client: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"ChatMemory\(await acreate_client\(url, key\)\)"):
+        ChatMemory(client, "key")
