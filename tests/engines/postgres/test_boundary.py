@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import palaver
-from palaver import Scope
 from palaver.core.identity import new_id
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.failures import translate_errors
 from palaver.errors import InvalidInput, PermissionDenied, TooLarge
 
 WRITER = {"tenant": "acme", "user": "ada", "sight": "own", "rights": "read,write"}
-READER = {**WRITER, "rights": "read"}
 DEEP = "[" * 101 + "1" + "]" * 101
-# Functions that need no more than the right to read. A new function is not among them until it is shown not to write.
-READING = frozenset(
-    """
-    attachment attachment_records attachments branches conversation conversations count_calls counter_bound
-    embedding_backlog event_records events fact_records fact_vectors facts facts_to_embed facts_where file_quotes
-    file_text find_conversation health history matches nearest next_job postings profile reading requests seals search
-    signed_in some_vectors span speakers stats summaries tips to_embed turn turn_records turns_numbered uncovered
-    unread_files unsummarised usage vectors waiting_here whole working_memory_records
-    """.split()
-)
-# Called by a worker for all tenants, which sees no content: see `enter_worker`.
-WORKING = frozenset({"any_key", "next_job_anywhere", "tenants", "tenants_waiting", "waiting"})
 
 
 def draft(**fields: Any) -> dict[str, Any]:
@@ -242,79 +227,3 @@ async def test_fields_of_a_conversation_are_checked(database: Database, talk: pa
 async def test_a_working_memory_is_json(database: Database, talk: palaver.Conversation) -> None:
     with pytest.raises(InvalidInput, match="memory"):
         await database.call("put_working_memory", conversation=talk.id, memory="not json", through_seq=0)
-
-
-# ---- the right to write --------------------------------------------------------------------------------------------
-
-VERBS = """
-SELECT p.proname AS name, array_agg(format_type(t.oid, NULL) ORDER BY t.n) AS types
-FROM pg_proc p, unnest(p.proargtypes) WITH ORDINALITY AS t (oid, n)
-WHERE p.pronamespace = 'palaver_api'::regnamespace GROUP BY p.oid, p.proname ORDER BY 1
-"""
-BODIES = """
-SELECT n.nspname || '.' || p.proname AS name, coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) AS body
-FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname IN ('palaver', 'palaver_api')
-"""
-CHANGES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+(?!SKIP|OF\b)\w|DELETE\s+FROM|nextval|pg_notify)", re.IGNORECASE)
-
-
-async def refused_to_readers(connection: Any, name: str, types: list[str]) -> bool:
-    """Return whether a caller who may only read is refused before anything else happens."""
-    nothing = "".join(f", NULL::{one}" for one in types[1:])
-    transaction = connection.transaction()
-    await transaction.start()
-    try:
-        with translate_errors():
-            await connection.fetch(f"SELECT * FROM palaver_api.{name}($1::jsonb{nothing})", json.dumps(READER))
-    except PermissionDenied:
-        return True
-    except palaver.PalaverError:
-        return False  # it was entered, and failed on the NULLs
-    finally:
-        await transaction.rollback()
-    return False
-
-
-async def test_every_function_that_is_not_known_to_read_asks_for_more(postgres_database: str) -> None:
-    async with transports.open_connection(postgres_database) as connection:
-        found = {
-            row["name"]: await refused_to_readers(connection, row["name"], row["types"])
-            for row in await connection.fetch(VERBS)
-        }
-    # `append_together` enters once per call in its list, as `append` does (see the test above).
-    assert not found.pop("append_together")
-    assert {name for name, refused in found.items() if not refused} == READING | WORKING
-
-
-async def test_functions_that_readers_may_call_change_nothing(postgres_database: str) -> None:
-    """Checked in their source, and in that of every function that they call."""
-    async with transports.open_connection(postgres_database) as connection:
-        bodies: dict[str, str] = {}
-        for row in await connection.fetch(BODIES):
-            text = re.sub(r"--[^\n]*", "", row["body"])
-            bodies[row["name"]] = bodies.get(row["name"], "") + text
-    called = {
-        name: {one for one in bodies if re.search(rf"\b{one.partition('.')[2]}\s*\(", text)} - {name}
-        for name, text in bodies.items()
-    }
-    for verb in READING | WORKING:
-        reached, todo = set(), [f"palaver_api.{verb}"]
-        while todo:
-            name = todo.pop()
-            # Calls use the qualified name; a table or a column may have the same name as a function.
-            more = {one for one in called[name] if one.startswith("palaver.") or f"{one}(" in bodies[name]}
-            todo += more - reached
-            reached |= more | {name}
-        assert [name for name in reached if CHANGES.search(bodies[name])] == [], verb
-
-
-async def test_a_reader_builds_contexts_and_asks_for_no_work(postgres_url: str) -> None:
-    async with palaver.open(postgres_url, tenant="acme", user="ada", embedder=None, worker=False) as store:
-        talk = await store.conversation("k")
-        await talk.append_many(
-            {"role": "user", "content": f"Something long about subject {n}. " * 20} for n in range(40)
-        )
-        reader = store.scoped(Scope("acme", "ada", frozenset({"read"})))
-        same = await reader.find("k")
-        context = await same.build_context(token_budget=500)
-        assert context.outgrown is not None, "there is more than fits: a caller who may write would enqueue a summary"

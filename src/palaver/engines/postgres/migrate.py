@@ -17,7 +17,7 @@ LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a 
 # In the order in which they depend on each other.
 FUNCTIONS = (
     "core", "checks", "memory_invalidation", "conversations", "turns", "streams", "answer_places", "deletion", "files",
-    "log", "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "grants",
+    "log", "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "rights", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
 

@@ -137,7 +137,9 @@ class SupabaseEngine(PostgresEngine):
         except TokenRefused:
             raise
         except PermissionDenied:
-            raise TokenRefused("the token has no tenant, or lacks the right to read: see docs/supabase.md") from None
+            raise TokenRefused(
+                "the token has no tenant, an empty subject, or not the right to read: see docs/supabase.md"
+            ) from None
         except EngineError as problem:
             if problem.sqlstate != DENIED or engine.is_service:
                 raise

@@ -187,13 +187,13 @@ END $$;
 -- ---- search ---------------------------------------------------------------------------------------------------------
 
 -- matching: the passages that match, newest first, of some conversations (NULL: all of the tenant). Runs as the role
--- that owns the look-up, returns only row numbers, and sees only the caller's tenant; the rows are then read under
--- the policies
+-- that owns the look-up, returns only row numbers, and looks only at conversations that the caller may see
 CREATE OR REPLACE FUNCTION palaver.matching(query tsquery, cids bigint[], most integer) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 DECLARE here text := (whoami()).tenant;
 BEGIN
+  cids := seen(cids);
   IF cids IS NULL THEN
     RETURN QUERY SELECT p.pid FROM passages p WHERE p.tenant = here AND p.terms @@ query
       ORDER BY p.pid DESC LIMIT most;

@@ -7,9 +7,33 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = code, MESSAGE = to_json(told)::text;
 END $$;
 
+-- claimed_tenant: the tenant that a token names; ALTER DATABASE … SET palaver.tenant_claim = 'organisation' says where. A
+-- token whose subject is empty has none, so that it sees nothing and may do nothing: '' is the owner of the
+-- conversations of the application itself
+CREATE OR REPLACE FUNCTION palaver.claimed_tenant() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN current_setting('palaver.tenant_claim', true) IN ('user_metadata', 'app_metadata')
+      OR palaver.claims() ->> 'sub' = '' THEN NULL
+    ELSE palaver.claim(coalesce(nullif(current_setting('palaver.tenant_claim', true), ''), 'tenant')) END;
+
+-- seen: those of some conversations (NULL: all of the tenant) that the caller may see. For functions that run as
+-- `palaver_index`, whose own policy it reads under. The application has read its list under its policies already
+CREATE OR REPLACE FUNCTION palaver.seen(cids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me palaver.asker;
+BEGIN
+  IF asking_role() NOT IN ('authenticated', 'anon') THEN
+    RETURN cids;
+  END IF;
+  me := whoami();
+  IF me.sight = 'tenant' THEN
+    RETURN cids;
+  END IF;
+  RETURN ARRAY(SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND (cids IS NULL OR c.cid = ANY (cids)));
+END $$;
+
 -- enter: called first by every function of `palaver_api`. From here on the transaction runs as one caller, in a role
--- that owns nothing and is subject to row level security, whichever login opened the connection. A function that
--- only reads passes 'read'; without an argument the right `write` is required
+-- that owns nothing and is subject to row level security, whichever login opened the connection. `need` is the right
+-- of the function in `function_rights`: given as a constant, so that it costs no query
 CREATE OR REPLACE FUNCTION palaver.enter(who jsonb, need text DEFAULT 'write') RETURNS palaver.asker
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE

@@ -71,9 +71,7 @@ DECLARE
   one record;
   t palaver.turns;
 BEGIN
-  IF strpos(',' || me.rights || ',', ',admin,') = 0 THEN
-    PERFORM fail('PV021', 'admin');
-  END IF;
+  PERFORM enter(who, 'admin');  -- both rights
   SELECT * INTO known FROM conversations o WHERE o.tenant = me.tenant AND o.id = c.id;
   IF FOUND THEN
     IF known.gone IS NOT NULL THEN

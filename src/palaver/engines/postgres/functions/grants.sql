@@ -5,6 +5,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
 GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setting(text), palaver.claims(),
   palaver.claim(text), palaver.claimed_tenant(), palaver.anonymous() TO palaver_index, palaver_eraser;
+GRANT EXECUTE ON FUNCTION palaver.seen(bigint[]) TO palaver_index;
 GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text) TO palaver_eraser;
 
 DO $$

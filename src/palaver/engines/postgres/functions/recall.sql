@@ -84,8 +84,8 @@ BEGIN
 END $$;
 
 -- stem_postings: the turn and the size of every passage of the tenant that contains a stem, the newest `most` of
--- them. Runs as the role that owns the look-up (see `passages`), returns only numbers, and sees only the caller's
--- tenant. The list of conversations was read under the policies
+-- them. Runs as the role that owns the look-up (see `passages`), returns only numbers, and looks only at conversations
+-- that the caller may see
 CREATE OR REPLACE FUNCTION palaver.stem_postings(stem text, cids bigint[], most integer) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
@@ -93,6 +93,7 @@ DECLARE
   here text := (whoami()).tenant;
   wanted tsquery := array_to_string(ARRAY['''' || replace(stem, '''', '''''') || ''''], '')::tsquery;
 BEGIN
+  cids := seen(cids);
   IF cardinality(cids) = 1 THEN
     RETURN (SELECT string_agg(int8send(p.tid) || int8send(p.size), ''::bytea) FROM (
       SELECT o.tid, o.size FROM passages o

@@ -1,0 +1,20 @@
+-- function_rights: the right that each function of `palaver_api` requires. Every function passes it to `enter`, which
+-- refuses callers without it; a test compares the two and calls every function without its right. `worker` is for the
+-- application's worker, which sees all tenants but no content; a caller with a token needs `read` there.
+CREATE OR REPLACE VIEW palaver.function_rights AS
+SELECT f.name AS function, r.rights FROM (VALUES
+  ('read', 'attachment attachment_records attachments branches conversation conversations count_calls counter_bound
+    embedding_backlog event_records events fact_records fact_vectors facts facts_to_embed facts_where file_quotes file_text
+    find_conversation health history kept_file matches nearest next_job postings profile reading requests seals search
+    signed_in some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered uncovered
+    unread_files unsummarised usage vectors waiting_here whole working_memory_records'),
+  ('write', 'add_job announce append append_together attach blobs_deleted claim_job doomed_blobs drop_fact
+    drop_loose_files drop_other_vectors drop_summary drop_vectors embed_again expire finish_job forget_conversation
+    forget_older forget_turn leave_answer_place open_conversation orphans put_counter_bound put_embedded put_fact_vectors
+    put_facts put_file_text put_request put_summary put_words put_working_memory release_job renew_job reset retire
+    retry_job seal_expired stream_abort stream_chunk stream_commit stream_open stream_renew switch take_answer_place
+    update_conversation'),
+  ('write,admin', 'restore'),
+  ('admin', 'api_key api_keys key_events log_key put_key put_seals revoke_key unsealed'),
+  ('worker', 'any_key next_job_anywhere tenants tenants_waiting waiting')
+) AS r (rights, functions), regexp_split_to_table(r.functions, '\s+') AS f (name);

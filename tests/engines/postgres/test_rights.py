@@ -1,0 +1,255 @@
+"""The rights that functions need: one table, the functions themselves, and callers who lack a right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+import palaver
+from palaver.engines.postgres import migrate, transports
+from palaver.engines.postgres.failures import translate_errors
+from palaver.errors import PalaverError, PermissionDenied
+from palaver.model import RIGHTS, Scope
+from palaver.testing import HashEmbedder
+from tests.support import postgres_server
+from tests.support.postgres_server import Server
+
+SUPABASE = """
+DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+"""
+ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
+# In databases with tables of earlier systems only: see engines/postgres/compat.
+COMPAT = {"kept_file", "put_words", "to_index"}
+VERBS = """
+SELECT p.proname AS name, p.prosrc AS body, array_agg(format_type(t.oid, NULL) ORDER BY t.n) AS types
+FROM pg_proc p, unnest(p.proargtypes) WITH ORDINALITY AS t (oid, n)
+WHERE p.pronamespace = 'palaver_api'::regnamespace GROUP BY p.oid, p.proname ORDER BY 1
+"""
+ENTERED = re.compile(r"\benter(_worker)?\((?:who|asking)(?:, '(\w+)')?\)")
+CHANGES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+(?!SKIP|OF\b)\w|DELETE\s+FROM|nextval|pg_notify)", re.IGNORECASE)
+BODIES = """
+SELECT n.nspname || '.' || p.proname AS name, coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) AS body
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname IN ('palaver', 'palaver_api')
+"""
+
+
+async def _fill(url: str) -> None:
+    async with transports.open_connection(url) as connection:
+        await connection.execute(SUPABASE)
+        await migrate.migrate(connection)
+        await connection.execute(postgres_server.LOGIN)
+    async with palaver.open(url, tenant="acme", user="ada", embedder=HashEmbedder()) as store:
+        talk = await store.conversation("k", participants=["bob"])
+        await talk.append("user", "I am allergic to peanuts.")
+        await store.settle()
+
+
+@pytest.fixture
+async def admin(postgres: Server) -> AsyncIterator[Any]:
+    """A superuser's connection to a database with Supabase's roles and a conversation of Ada and Bob."""
+    template = await postgres_server.migrated_template(postgres, "rights", _fill)
+    name = await postgres_server.new_database(postgres, template)
+    connection = await asyncpg.connect(postgres.at(name))
+    yield connection
+    await connection.close()
+    await postgres_server.drop_database(postgres, name)
+
+
+async def act(admin: Any, claims: dict[str, Any], sql: str, *args: Any) -> list[Any]:
+    """Run a statement as a signed-in user, and roll it back."""
+    transaction = admin.transaction()
+    await transaction.start()
+    try:
+        await admin.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(claims))
+        await admin.execute("SET LOCAL ROLE authenticated")
+        with translate_errors():
+            found: list[Any] = await admin.fetch(sql, *args)
+            return found
+    finally:
+        await transaction.rollback()
+
+
+async def rights_of(admin: Any) -> dict[str, set[str]]:
+    rows = await admin.fetch("SELECT function, rights FROM palaver.function_rights")
+    assert len({row["function"] for row in rows}) == len(rows), "a function is listed once"
+    return {row["function"]: set(row["rights"].split(",")) for row in rows}
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+async def test_every_function_is_in_the_table_with_a_known_right(admin: Any) -> None:
+    needed = await rights_of(admin)
+    assert {row["name"] for row in await admin.fetch(VERBS)} == needed.keys() - COMPAT
+    assert set().union(*needed.values()) <= {*RIGHTS, "worker"}
+
+
+async def test_every_function_enters_with_the_right_in_the_table(admin: Any) -> None:
+    needed = await rights_of(admin)
+    for row in await admin.fetch(VERBS):
+        entered = ENTERED.findall(row["body"])
+        asked = {right or "worker" for _, right in entered}
+        if row["name"] == "health":  # for all tenants, or for one
+            asked.discard("worker")
+        assert asked == needed[row["name"]], row["name"]
+
+
+async def _first_missing(admin: Any, name: str, types: list[str], rights: set[str]) -> str | None:
+    """Return the right for which a caller with these rights is refused."""
+    nothing = "".join(f", NULL::{one}" for one in types[1:])
+    if name == "append_together":  # it enters once per call in its list
+        nothing = ', \'[{"conversation": "x", "drafts": []}]\''
+    claims = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": ",".join(sorted(rights))}}
+    try:
+        await act(admin, claims, f"SELECT * FROM palaver_api.{name}('{{}}'{nothing})")
+    except PermissionDenied as problem:
+        return problem.right
+    except PalaverError:
+        return None  # it was entered, and failed on the NULLs
+    return None
+
+
+async def test_a_caller_without_the_right_is_refused_before_anything_else(admin: Any) -> None:
+    needed = await rights_of(admin)
+    for row in await admin.fetch(VERBS):
+        wanted = {"read" if right == "worker" else right for right in needed[row["name"]]}
+        for missing in wanted:
+            rights = {*RIGHTS} - {missing}
+            assert await _first_missing(admin, row["name"], row["types"], rights) == missing, row["name"]
+        assert await _first_missing(admin, row["name"], row["types"], wanted) not in wanted, row["name"]
+
+
+async def test_functions_that_need_no_more_than_read_change_nothing(admin: Any) -> None:
+    """Checked in their source, and in that of every function that they call."""
+    bodies: dict[str, str] = {}
+    for row in await admin.fetch(BODIES):
+        text = re.sub(r"--[^\n]*", "", row["body"])
+        bodies[row["name"]] = bodies.get(row["name"], "") + text
+    called = {
+        name: {one for one in bodies if re.search(rf"\b{one.partition('.')[2]}\s*\(", text)} - {name}
+        for name, text in bodies.items()
+    }
+    needed = await rights_of(admin)
+    for verb in [name for name, rights in needed.items() if rights <= {"read", "worker"} and name not in COMPAT]:
+        reached, todo = set(), [f"palaver_api.{verb}"]
+        while todo:
+            name = todo.pop()
+            # Calls use the qualified name; a table or a column may have the same name as a function.
+            more = {one for one in called[name] if one.startswith("palaver.") or f"{one}(" in bodies[name]}
+            todo += more - reached
+            reached |= more | {name}
+        assert [name for name in reached if CHANGES.search(bodies[name])] == [], verb
+
+
+# ---- tokens that may only read --------------------------------------------------------------------------------------
+
+
+async def test_a_token_without_the_right_to_write_changes_no_row_even_with_plain_sql(admin: Any) -> None:
+    """The second wall: the tables' own policies refuse it, whichever function or view is used."""
+    reader = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": "read"}}
+    touched = 0
+    for row in await admin.fetch("SELECT DISTINCT tablename FROM pg_policies WHERE roles = '{authenticated}'"):
+        table = f"palaver.{row[0]}"
+        with pytest.raises(PalaverError, match="42501") if await _rows(admin, ADA, table) else _Nothing():
+            await act(admin, reader, f"UPDATE {table} SET tenant = tenant RETURNING 1")
+        assert await act(admin, reader, f"DELETE FROM {table} RETURNING 1") == []
+        touched += bool(await _rows(admin, reader, table))
+        if rows := await admin.fetch(f"SELECT o::text FROM {table} o WHERE tenant = 'acme' LIMIT 1"):
+            with pytest.raises(PalaverError, match="42501"):
+                await act(admin, reader, f"INSERT INTO {table} SELECT (($1::text)::{table}).*", rows[0][0])
+    assert touched > 5, "it sees these rows"
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+async def _rows(admin: Any, claims: dict[str, Any], table: str) -> list[Any]:
+    return await act(admin, claims, f"SELECT 1 FROM {table}")
+
+
+async def test_a_token_that_may_read_can_export(admin: Any) -> None:
+    """An export locks the conversation, which is not a change."""
+    (talk,) = await admin.fetch("SELECT id FROM palaver.conversations")
+    reader = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": "read"}}
+    (whole,) = await act(admin, reader, "SELECT * FROM palaver_api.whole('{}', $1)", talk["id"])
+    assert "peanuts" in whole["turn_rows"]
+
+
+# ---- tokens of nobody -----------------------------------------------------------------------------------------------
+
+
+async def test_a_token_with_an_empty_subject_is_refused(admin: Any) -> None:
+    """The owner '' is the application itself."""
+    nobody = {"sub": "", "app_metadata": {"tenant": "acme", "palaver_rights": "read,write,system,admin"}}
+    for call in ("signed_in('{}')", "conversations('{}', 10)"):
+        with pytest.raises(PermissionDenied):
+            await act(admin, nobody, f"SELECT * FROM palaver_api.{call}")
+    await admin.execute("UPDATE palaver.conversations SET owner = ''")
+    assert await _rows(admin, nobody, "palaver.conversations") == []
+    assert await _rows(admin, {**nobody, "sub": "bob"}, "palaver.conversations") != []
+
+
+# ---- functions that run as another role -----------------------------------------------------------------------------
+
+
+async def test_every_function_that_runs_as_its_owner_is_known(admin: Any) -> None:
+    found = await admin.fetch(
+        """SELECT p.oid::regprocedure::text AS name FROM pg_proc p WHERE p.prosecdef
+        AND p.pronamespace IN (SELECT oid FROM pg_namespace WHERE nspname LIKE 'palaver%') ORDER BY 1"""
+    )
+    assert [row["name"] for row in found] == [
+        "palaver.matching(tsquery,bigint[],integer)",  # only conversations that the caller may see: below
+        "palaver.stem_postings(text,bigint[],integer)",  # likewise
+        "palaver.unquote(bigint,text[])",  # returns nothing, and spares every body whose turns still exist
+    ]
+
+
+async def test_the_text_index_answers_only_for_conversations_that_the_caller_may_see(admin: Any) -> None:
+    (talk,) = await admin.fetch("SELECT cid FROM palaver.conversations")
+    stem = next(
+        row[0]
+        for row in await admin.fetch("SELECT unnest(tsvector_to_array(terms)) FROM palaver.passages")
+        if "peanut" in row[0]
+    )
+    calls = {
+        "postings": ("SELECT palaver.stem_postings($1, $2, 10)", stem, [talk["cid"]]),
+        "several": ("SELECT palaver.stem_postings($1, $2, 10)", stem, [talk["cid"], 0]),
+        "one": ("SELECT palaver.matching($1::text::tsquery, $2, 10)", stem, [talk["cid"]]),
+        "all": ("SELECT palaver.matching($1::text::tsquery, $2, 10)", stem, None),
+    }
+    callers = {
+        "ada": (ADA, True),
+        "bob": ({**ADA, "sub": "bob"}, True),
+        "eve": ({**ADA, "sub": "eve"}, False),
+        "the tenant": ({"sub": "eve", "app_metadata": {"tenant": "acme", "palaver_sight": "tenant"}}, True),
+        "another workspace": (
+            {"sub": "eve", "app_metadata": {"tenant": "acme", "palaver_sight": "workspace", "palaver_workspace": "x"}},
+            False,
+        ),
+        "another tenant": ({"sub": "ada", "app_metadata": {"tenant": "other"}}, False),
+    }
+    for name, (claims, sees) in callers.items():
+        for way, (sql, *args) in calls.items():
+            found = [row[0] for row in await act(admin, claims, sql, *args) if row[0] is not None]
+            assert bool(found) is sees, (name, way)
+
+
+async def test_a_reader_builds_contexts_and_asks_for_no_work(postgres_url: str) -> None:
+    async with palaver.open(postgres_url, tenant="acme", user="ada", embedder=None, worker=False) as store:
+        talk = await store.conversation("k")
+        await talk.append_many(
+            {"role": "user", "content": f"Something long about subject {n}. " * 20} for n in range(40)
+        )
+        reader = store.scoped(Scope("acme", "ada", frozenset({"read"})))
+        same = await reader.find("k")
+        context = await same.build_context(token_budget=500)
+        assert context.outgrown is not None, "there is more than fits: a caller who may write would enqueue a summary"
