@@ -45,6 +45,7 @@
         │   └── RowUnreadable          one row, which it names; the others can still be read
         ├── DatabaseReadOnly
         ├── DatabaseFull
+        ├── FilesNotConfigured         a server database, and no location for files: names the setting
         └── NotADatabase               the file is not a SQLite database
 
 Errors carry data (attributes), and never the content of a turn, a key or a token.
@@ -374,6 +375,18 @@ class DatabaseReadOnly(EngineError):
 
 class DatabaseFull(EngineError):
     """No space left. Nothing was written."""
+
+
+class FilesNotConfigured(EngineError):
+    """The store has no location for the bytes of files. `setting` is the option to set."""
+
+    setting = "files"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no location for files is set, and a database server has no default: set files= (PALAVER_FILES) to a "
+            "folder that all processes share, or to a bucket (s3://bucket/prefix?endpoint=…)"
+        )
 
 
 class NotADatabase(EngineError):

@@ -114,3 +114,15 @@ def test_doctor_keeps_a_password_to_itself(cli):
     result = cli("doctor", "--db", "postgresql://ada:swordfish@example.org/chat")
     assert "swordfish" not in result.output
     assert "example.org" in result.output
+
+
+def test_doctor_says_where_files_are_or_what_to_set(lines, cli, monkeypatch):
+    monkeypatch.delenv("PALAVER_FILES", raising=False)
+    assert lines("doctor")[0]["files"] == {"location": "chat.db-files", "problem": None}
+    server = ("doctor", "--db", "postgresql://example.org/chat", "--json")
+    found = json.loads(cli(*server).stdout)["files"]
+    assert found["location"] is None
+    assert "set files= (PALAVER_FILES) to a folder" in found["problem"]
+    assert "attachments are refused" in cli(*server[:-1]).stdout
+    monkeypatch.setenv("PALAVER_FILES", "s3://chat")
+    assert json.loads(cli(*server).stdout)["files"] == {"location": "s3://chat", "problem": None}

@@ -119,9 +119,9 @@ def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def settings(server_url: str) -> Callable[..., ServerSettings]:
+def settings(server_url: str, tmp_path: Path) -> Callable[..., ServerSettings]:
     def make(**given: Any) -> ServerSettings:
-        return ServerSettings(url=server_url, embedder="none", **given)
+        return ServerSettings(url=server_url, **{"embedder": "none", "files": str(tmp_path / "files"), **given})
 
     return make
 

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from palaver.interchange.backup import Backup
 
 PANEL = "Export and backup"
+NOT_COPIED = "name their folder with --files or PALAVER_FILES, or keep versions in the bucket that they are in."
 
 Files = Annotated[
     str | None,
     typer.Option(
-        metavar="FOLDER", help="Folder of the attachments. Default: PALAVER_FILES, else next to the database."
+        metavar="FOLDER", help="Folder of the attachments. Default: PALAVER_FILES, else next to the database file."
     ),
 ]
 
@@ -60,7 +61,7 @@ async def backup(
 
 
 def files_folder(call: Call, files: str | None) -> Path | None:
-    """Return the folder of attachments, from the same setting as `palaver serve`; None if they are in a bucket."""
+    """Return the folder of attachments, from the same setting as `palaver serve`; None if they are in no folder."""
     files = files or os.environ.get("PALAVER_FILES")
     if files is not None and "://" in files:
         return None
@@ -80,7 +81,7 @@ def _tell(call: Call, target: Path, made: Backup, folder: Path | None) -> None:
         return
     say(f"{target}: the database ({size(made.bytes)}) and {counted(made.files, 'file')} ({size(made.file_bytes)}).")
     if folder is None:
-        note("The attachments are in a bucket, and not in this backup: keep versions there.")
+        note(f"Attachments are not in this backup: {NOT_COPIED}")
     if made.missing:
         note(f"{counted(len(made.missing), 'attachment')} that the database names could not be found.")
 

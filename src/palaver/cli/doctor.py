@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -14,9 +15,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import hide_password, sqlite_path
 from palaver.cli.output import emit, size, table
-from palaver.errors import (
-    PalaverError,
-)
+from palaver.errors import FilesNotConfigured, PalaverError
 
 if TYPE_CHECKING:
     pass
@@ -51,6 +50,7 @@ async def doctor(call: Call) -> None:
     report = {
         "versions": _versions(),
         "database": _database(call.url),
+        "files": _files(call.url),
         "sqlite": _features(),
         "embedder": _local_embedder(),
         "extras": {name: _extra(*what) for name, what in EXTRAS.items()},
@@ -118,6 +118,17 @@ def _database(url: str) -> dict[str, Any]:
     return found
 
 
+def _files(url: str) -> dict[str, str | None]:
+    """Where attachments are stored, or what has to be set so that they can be."""
+    from palaver.conversations.opening import default_folder
+
+    place = os.environ.get("PALAVER_FILES") or default_folder(url)
+    if place is None and url.startswith("supabase"):
+        place = "the project's bucket chat-attachments"
+    problem = None if place is not None else f"not set, so attachments are refused: {FilesNotConfigured()}"
+    return {"location": None if place is None else str(place), "problem": problem}
+
+
 def _file(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"file": str(path), "exists": False}
@@ -162,6 +173,7 @@ def _show(report: Mapping[str, Any]) -> None:
     if "schema" in database:
         rows.append(("schema", f"{database['schema']} of {database['schema_known']}"))
     rows.append(("problem", database["problem"] or "none"))
+    rows.append(("files", report["files"]["problem"] or report["files"]["location"]))
     rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]
     rows.append(("local embedder", _embedder_advice(report["embedder"])))
     rows += [(f"extra {name}", _advice(name, extra)) for name, extra in report["extras"].items()]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from palaver.context.builder import ContextBuilder
 from palaver.conversations.components import Components
@@ -31,9 +32,9 @@ from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.identity import new_id
 from palaver.core.turn_draft import DraftBuilder
-from palaver.errors import EngineError, InvalidInput
+from palaver.errors import EngineError, FilesNotConfigured, InvalidInput
 from palaver.files.reader import Files
-from palaver.files.storage import open_blobs
+from palaver.files.storage import UnsetBlobs, open_blobs
 from palaver.generation.settings import GenerationContext, open_generation_context
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.worker.loop import Worker
@@ -51,6 +52,7 @@ from palaver.redaction.lazy import LazyRedactor
 from palaver.telemetry import Meter
 
 AUTO_EMBEDDER = "local"
+_log = logging.getLogger("palaver.files")
 
 
 @asynccontextmanager
@@ -146,7 +148,7 @@ async def _background_tasks(
         if minutes is not None:
             clean_minutes(minutes)
         await engine.abort_expired_streams()
-        await maintenance_of(store).delete_pending_blobs()
+        await _delete_pending_blobs(store)
         found.append(("palaver-reaper", _reap(engine, components.stream_lease)))
         if every is not None:
             sweeper = Sweeper(store, clean_seconds("sweep_every", every), minutes)
@@ -154,6 +156,13 @@ async def _background_tasks(
     if options.get("worker", True):
         found.append(("palaver-worker", _work(store)))
     return found
+
+
+async def _delete_pending_blobs(store: Store) -> None:
+    try:
+        await maintenance_of(store).delete_pending_blobs()
+    except FilesNotConfigured as problem:  # they wait for a process that knows where the files are
+        _log.warning("the bytes of deleted files cannot be removed: %s", problem)
 
 
 async def _work(store: Store) -> None:
@@ -178,16 +187,19 @@ def _agreed(asked: Scope, told: Scope) -> Scope:
 def _open_folder(url: str, engine: Engine, files: Path | str | None) -> Blobs:
     if files is None and isinstance(engine, TokenEngine):
         return engine.blobs
-    return open_blobs(files or default_folder(url))
+    place = files or default_folder(url)
+    return UnsetBlobs() if place is None else open_blobs(place)
 
 
-def default_folder(url: str) -> Path:
-    """Return the folder for attachments: next to the database file, or for a server in the current directory."""
+def default_folder(url: str) -> Path | None:
+    """Return the folder for attachments next to the database file. A database server has none.
+
+    A folder of one machine would be lost with its container, and another process would not find it.
+    """
     parts = urlsplit(url)
-    name = unquote(parts.path[1:])
     if parts.scheme != "sqlite":
-        name = quote(name, safe="@ ")  # a database may have any name, which must not lead to another folder
-    path = Path(name or "palaver")
+        return None
+    path = Path(unquote(parts.path[1:]) or "palaver")
     return path.with_name(path.name + "-files")
 
 

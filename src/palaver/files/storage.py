@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from palaver.core.identity import file_hash
-from palaver.errors import AttachmentNotFound, DatabaseFull, EngineError, EngineUnavailable, InvalidInput
+from palaver.errors import (
+    AttachmentNotFound,
+    DatabaseFull,
+    EngineError,
+    EngineUnavailable,
+    FilesNotConfigured,
+    InvalidInput,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -171,6 +178,34 @@ class BucketBlobs(ObjectBlobs):
         store: Any = self.store
         with _translate_errors(path):
             return await obstore.sign_async(store, "PUT", path, timedelta(seconds=seconds))
+
+
+class UnsetBlobs:
+    """Stands in where no location for files was chosen: everything that needs one is refused."""
+
+    async def put(self, path: str, data: bytes) -> None:
+        raise FilesNotConfigured
+
+    async def get(self, path: str) -> bytes:
+        raise FilesNotConfigured
+
+    async def get_range(self, path: str, start: int, end: int) -> bytes:
+        raise FilesNotConfigured
+
+    async def size(self, path: str) -> int:
+        raise FilesNotConfigured
+
+    async def delete(self, path: str) -> None:
+        raise FilesNotConfigured  # the file may be in a location that another process knows
+
+    async def listed(self) -> AsyncIterator[tuple[str, datetime]]:
+        """Yield nothing: this store knows of no files."""
+        nothing: tuple[tuple[str, datetime], ...] = ()
+        for one in nothing:
+            yield one
+
+    async def upload_url(self, path: str, seconds: int) -> str | None:
+        raise FilesNotConfigured
 
 
 @contextmanager

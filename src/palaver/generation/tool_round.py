@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.turn_options import TurnInput, TurnOptions
-from palaver.errors import AppendConflict
+from palaver.errors import AppendConflict, FilesNotConfigured
 from palaver.generation.events import ToolDone, ToolsPlanned
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
@@ -18,7 +19,9 @@ from palaver.model import Attachment, ToolCall, ToolResult, Turn
 
 STOPPED_CALL = "This call was stopped by the user before there was a result."
 CANCELLED_CALL = "This call was cancelled before there was a result. It was not run again."
+NOT_KEPT = ", the rest is not kept"
 LEASE_SLACK = 5.0  # seconds between the deadline of a tool round and the moment when it counts as abandoned
+_log = logging.getLogger("palaver.files")
 
 
 def metadata_of_calls(plan: AnswerPlan, calls: Sequence[ToolCall]) -> dict[str, object]:
@@ -86,12 +89,19 @@ async def _store_outcomes(
 
 
 async def _make_result(plan: AnswerPlan, outcome: CallOutcome) -> tuple[ToolResult, list[Attachment]]:
-    """Return the result for the model. If it is too long, shorten it and attach the whole of it as a file."""
+    """Return the result for the model. If it is too long, shorten it and attach the whole of it as a file.
+
+    Where no location for files is set, the answer goes on with the shortened result.
+    """
     text, limit = text_of(outcome.content), plan.settings.tool_characters
     if len(text) <= limit:
         return ToolResult(outcome.call.id, outcome.content, outcome.is_error), []
     text = plan.services.redact_content(text)
-    file = await plan.thread.attach(text.encode(), filename=f"{outcome.call.name}.txt", media_type="text/plain")
+    try:
+        file = await plan.thread.attach(text.encode(), filename=f"{outcome.call.name}.txt", media_type="text/plain")
+    except FilesNotConfigured as problem:
+        _log.warning("a long tool result in conversation %s is only kept in part: %s", plan.thread.id, problem)
+        return ToolResult(outcome.call.id, shorten_result(text, limit, NOT_KEPT), outcome.is_error), []
     cut = shorten_result(text, limit, f", all of them in attachment {file.id}")
     return ToolResult(outcome.call.id, cut, outcome.is_error), [file]
 

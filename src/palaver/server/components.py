@@ -17,7 +17,7 @@ from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.bounded_dict import BoundedDict
-from palaver.errors import InvalidInput, PalaverError
+from palaver.errors import FilesNotConfigured, InvalidInput, PalaverError
 from palaver.generation.settings import GenerateSettings
 from palaver.model import Scope
 from palaver.models.registry import ModelRegistry
@@ -114,6 +114,8 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
                 f"{settings.host} is reachable by others, and there is no key: run `palaver keys create NAME`, "
                 "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
             )
+        if settings.files is None and settings.url.startswith("postgres"):
+            log.warning("attachments are refused: %s", FilesNotConfigured())
         hub = ChannelHub(store)
         services = Services(
             settings=settings,

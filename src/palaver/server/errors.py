@@ -45,6 +45,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.EngineUnavailable: (503, "unavailable"),
     errors.DatabaseReadOnly: (503, "database-read-only"),
     errors.DatabaseFull: (507, "database-full"),
+    errors.FilesNotConfigured: (500, "files-not-configured"),
     errors.PalaverError: (500, "error"),
 }
 TITLES: Mapping[int, str] = {

@@ -32,7 +32,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = PORT
     workers: int = 1
-    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; default: next to the database
+    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; default: next to the database file
     tenant: str = "default"  # the tenant of a caller without a key, on loopback
     # authentication
     require_auth: bool = False

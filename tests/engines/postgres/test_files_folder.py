@@ -1,4 +1,4 @@
-"""The default folder for attachments of a Postgres database; it is created with the first attachment."""
+"""A Postgres database has no default folder for attachments: they are refused until a location is chosen."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 
 import palaver
 from palaver.conversations.opening import default_folder
+from palaver.errors import FilesNotConfigured
+from palaver.model import ToolCall
+from palaver.testing import ScriptedModel
 
 
 @pytest.fixture
@@ -41,28 +44,73 @@ async def _exported(talk: palaver.Conversation) -> AsyncIterator[object]:
         yield page
 
 
-async def test_an_attachment_goes_into_a_folder_with_the_name_of_the_database(here: Path, postgres_url: str) -> None:
-    async with palaver.open(postgres_url) as store:
+async def test_without_a_location_files_are_refused_and_the_choices_named(here: Path, postgres_url: str) -> None:
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.conversation("k")
+        for use in (
+            lambda: talk.attach(b"bytes", filename="a.txt"),
+            lambda: talk.open_upload("a.txt"),
+        ):
+            with pytest.raises(FilesNotConfigured, match=r"PALAVER_FILES.*a folder.*s3://") as refused:
+                await use()
+            assert refused.value.setting == "files"
+        await talk.append("user", "goes on without files")
+        await talk.verify()
+    assert await asyncio.to_thread(found, here) == []
+
+
+async def test_files_of_a_known_place_are_not_taken_for_lost_by_a_store_that_has_none(
+    here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    async with palaver.open(postgres_url, files=shared, worker=False) as store:
         talk = await store.conversation("k")
         file = await talk.attach(b"bytes", filename="a.txt")
-        await talk.append("user", "look", attachments=[file])
-        await talk.verify()
-    name = postgres_url.rpartition("/")[2]
-    assert await asyncio.to_thread(found, here) == [f"{name}-files"]
-    async with palaver.open(postgres_url) as store:
-        assert await (await store.find("k")).read_attachment(file.id) == b"bytes"
+        turn = await talk.append("user", "look", attachments=[file])
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.find("k")
+        assert [one.id for one in await talk.attachments()] == [file.id]
+        for use in (
+            lambda: talk.read_attachment(file.id),
+            lambda: talk.read_attachment_range(file.id, 0, 2),
+            talk.verify,
+            lambda: talk.forget(turn),
+        ):
+            with pytest.raises(FilesNotConfigured):
+                await use()
+    assert (shared / file.path).exists()  # the row is gone; the bytes wait for a process that knows where they are
+    async with palaver.open(postgres_url, worker=False) as store:
+        assert "cannot be removed" in caplog.text
+        with pytest.raises(FilesNotConfigured):
+            await store.settle()
+    async with palaver.open(postgres_url, files=shared, worker=False):
+        assert not (shared / file.path).exists()
+    assert await asyncio.to_thread(found, here) == []
+
+
+async def test_a_long_tool_result_is_cut_where_there_is_no_place_for_the_whole(here: Path, postgres_url: str) -> None:
+    def look() -> str:
+        """Look."""
+        return "x" * 9_000
+
+    model = ScriptedModel([[ToolCall("c1", "look", {})], "Seen."])
+    async with palaver.open(postgres_url, models={"m": model}, model="m") as store:
+        talk = await store.conversation("k")
+        assert (await talk.generate("Look!", tools=[look])).text == "Seen."
+        (result,) = (await talk.history())[2].tool_results
+        assert "9,000 characters in all, the rest is not kept" in result.content
+    assert await asyncio.to_thread(found, here) == []
 
 
 @pytest.mark.parametrize(
-    ("url", "name"),
+    ("url", "folder"),
     [
-        ("postgresql://ada:secret@db.example/chat", "chat-files"),
-        ("postgresql://ada:secret@db.example:6432/chat?pgbouncer=true&sslmode=require", "chat-files"),
-        ("postgresql://db.example", "palaver-files"),
-        ("postgresql://db.example/", "palaver-files"),
-        ("postgresql://db.example/..%2F..%2Fetc", "..%2F..%2Fetc-files"),
-        ("postgresql://db.example//etc/chat", "%2Fetc%2Fchat-files"),
+        ("postgresql://ada:secret@db.example/chat", None),
+        ("postgres://db.example", None),
+        ("supabase+https://x.example", None),
+        ("sqlite:///chat.db", Path("chat.db-files")),
+        ("sqlite:////srv/a%20b.db", Path("/srv/a b.db-files")),
     ],
 )
-def test_the_folder_has_no_secret_in_its_name_and_leads_nowhere_else(url: str, name: str) -> None:
-    assert default_folder(url) == Path(name)
+def test_only_a_database_file_has_a_default_folder(url: str, folder: Path | None) -> None:
+    assert default_folder(url) == folder

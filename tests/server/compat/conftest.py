@@ -25,7 +25,7 @@ on_each_engine = pytest.mark.parametrize("server_url", ["sqlite", "postgres"], i
 @pytest.fixture(autouse=True)
 def on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.chdir(tmp_path)  # where the files of a database on Postgres go
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def provider() -> Iterator[LoopbackProvider]:
 def settings(server_url: str, provider: LoopbackProvider) -> Callable[..., ServerSettings]:
     def make(**given: Any) -> ServerSettings:
         generate = {**FAST, **given.pop("generate", {})}
-        more = {"model": "chat", "models": provider.models(), "embedder": "none", **given}
+        more = {"model": "chat", "models": provider.models(), "embedder": "none", "files": "files", **given}
         return ServerSettings(url=server_url, generate=generate, **more)
 
     return make

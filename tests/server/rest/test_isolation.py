@@ -29,7 +29,9 @@ NAMING = [face for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS) if "{conversat
 
 @pytest.fixture(scope="module")
 def guarded(shared_url: str) -> Iterator[Running]:
-    settings = ServerSettings(url=shared_url, embedder="none", require_auth=True, jwt_secret="x" * 32, rate=0)
+    settings = ServerSettings(
+        url=shared_url, files="files", embedder="none", require_auth=True, jwt_secret="x" * 32, rate=0
+    )
     with running(settings) as one:
         yield one
 

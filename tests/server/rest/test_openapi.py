@@ -71,7 +71,7 @@ def test_the_document_refers_to_nothing_that_is_not_in_it() -> None:
 
 @pytest.fixture(scope="module")
 def fuzzed(shared_url: str) -> Iterator[tuple[Running, dict[str, Any]]]:
-    with running(ServerSettings(url=shared_url, embedder="none")) as server:
+    with running(ServerSettings(url=shared_url, files="files", embedder="none")) as server:
         with server.client() as client:
             talk = ok(client.post("/api/conversations", json={"key": "fuzz"}))["id"]
             path = f"/api/conversations/{talk}"

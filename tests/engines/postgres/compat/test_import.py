@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ async def told(*args: str) -> dict[str, Any]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_FILES", str(tmp_path / "files"))
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/chat.db"
     url: str = request.getfixturevalue("postgres_url")
@@ -62,7 +63,7 @@ async def test_hals_messages_come_in_order_with_their_images(empty_database: str
         (1, "names no conversation"),
         (1, "role: must be one of user, assistant, system, tool"),
     ]
-    async with palaver.open(target, worker=False) as store:
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
         talk = await store.find("shop/pm")
         turns = await talk.history()
         assert [turn.content for turn in turns] == ["first", "second", "look"]
@@ -79,7 +80,7 @@ async def test_running_it_again_stores_nothing_twice_and_brings_what_is_new(empt
     await told(*source)
     again = await told(*source)
     assert (again["imported"], again["already"]) == (0, 4)
-    async with palaver.open(target, worker=False) as store:
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
         talk = await store.find("shop/pm")
         files = (await store.stats()).attachments
         await talk.forget((await talk.history())[2])
@@ -92,7 +93,7 @@ async def test_running_it_again_stores_nothing_twice_and_brings_what_is_new(empt
     third = await told(*source)
     assert (third["imported"], third["already"]) == (1, 3)
     assert "was forgotten here" in {one["reason"] for one in third["skipped"]}
-    async with palaver.open(target, worker=False) as store:
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
         talk = await store.find("shop/pm")
         assert [turn.content for turn in await talk.history()] == ["first", "second", "new"]
         assert (await store.stats()).attachments == files - 1  # the image of the forgotten turn did not come back
@@ -113,7 +114,7 @@ async def test_sessions_come_with_metadata_and_without_ids(empty_database: str, 
     source = ("--from", empty_database, "--table", "old.conversation_messages", "--db", target)
     assert (await told(*source))["imported"] == 1301
     assert (await told(*source))["already"] == 1301
-    async with palaver.open(target, worker=False) as store:
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
         talk = await store.find(session)
         turns = await talk.history(2_000)
         assert len(turns) == 1301
@@ -136,7 +137,7 @@ async def test_columns_of_any_name_can_be_said(empty_database: str, target: str)
     report = await told(*source, *columns)
     assert report["imported"] == 2
     assert report["skipped"] == [{"reason": "content: is missing", "rows": 1, "first": "7 3"}]
-    async with palaver.open(target, worker=False) as store:
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
         assert [turn.content for turn in await (await store.find("7")).history()] == ["a", "b"]
 
 
