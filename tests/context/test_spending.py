@@ -95,3 +95,21 @@ async def test_a_larger_budget_does_not_lose_turns_with_a_rolling_summary(store:
         coverage = (await talk.build_context(budget, semantic_recall=False)).explain().coverage
         assert coverage.not_covered == 0, budget
         await store.settle()
+
+
+async def test_many_standing_instructions_take_room_from_recall_before_the_window(store: Store) -> None:
+    talk = await store.conversation()
+    animals = ("heron", "otter", "badger", "lynx", "stork", "marten", "beaver", "raven", "adder", "weasel", "osprey")
+    for animal in animals:
+        await talk.append("user", f"Always write the word {animal} with a capital letter and in a line of its own.")
+        await talk.append("assistant", f"From now on every {animal} gets a line of its own.")
+    said = (TEXT.format(n=n, view=n % 13, colour=n % 7) for n in range(100))
+    await talk.append_many(
+        {"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(said)
+    )
+    await talk.append("user", "Which colour had the button in view 5 of the animals' page?")
+    await store.settle()
+    explanation = (await talk.build_context(1_000)).explain()
+    assert share(explanation, "memory") > 0.2, str(explanation)
+    assert 0.33 <= share(explanation, "recent", "current") <= 0.6, str(explanation)
+    assert explanation.coverage.not_covered == 0

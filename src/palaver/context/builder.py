@@ -60,6 +60,7 @@ CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twic
 FLOOR = 0.1  # the least relevance of a recalled turn, unless the caller sets another: docs/recall.md
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
+MOST_UNSUMMARISED = 200  # turns that are read before the tail because they have no summary yet
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
 UNREAD = 2_000  # turns that are searched for standing instructions for one context
 FEW_TURNS = 4  # are searched in the event loop
@@ -139,6 +140,7 @@ class ContextBuilder:
         """Build a context for the newest message, or for the one that it is bound to. `files` reads its files."""
         count = self._counter(options)
         snapshot = await self._read(scope, conversation, read_budget(options), bound)
+        snapshot = await self._read_unsummarised(scope, snapshot)
         message = await self._unstored_message(scope, conversation, options)
         question = _Question.of(scope, options, snapshot, message)
         recall = await self._recall(scope, options, snapshot, question, bound)
@@ -327,6 +329,16 @@ class ContextBuilder:
             snapshot = await self.engine.context_snapshot(scope, conversation, widen(budget, later))
             later = later_turns(snapshot, bound)
         return cut_off(snapshot, bound, await self._find_current(scope, conversation, budget.viewer, snapshot, bound))
+
+    async def _read_unsummarised(self, scope: Scope, snapshot: ContextSnapshot) -> ContextSnapshot:
+        """Read the turns between the last summary and the tail too: until they have a summary, rules write one."""
+        start, end = snapshot.summarized_position, snapshot.tail[0].position if snapshot.tail else 0
+        compacts = Compaction.of(snapshot.info.settings).strategy != "never"
+        if not compacts or not 0 < end - start <= MOST_UNSUMMARISED:
+            return snapshot
+        span = await self.engine.span(scope, snapshot.info.id, start, end)
+        older = (turn for turn in span if turn.status == "complete" and turn.active)
+        return replace(snapshot, tail=(*older, *snapshot.tail))
 
     async def _read_back_there(
         self, scope: Scope, conversation: str, budget: ReadBudget, snapshot: ContextSnapshot, bound: Bound

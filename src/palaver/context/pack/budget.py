@@ -12,6 +12,7 @@ SHORTEST_SUMMARY = 100  # or a tenth of the budget if that is less, or this much
 BRIEFEST_SUMMARY = 80  # tokens, where recall comes first
 FEW_TURNS = 120  # tokens of recent turns, where recall comes first
 STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
+WHOLE_TURNS = 0.05  # of the budget above the least size of the window, so that whole turns reach it
 STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
 WITHOUT_RECALL = (0.6, 0.9)  # the least and the most that the window holds when nothing is recalled
 CHARACTERS = 4  # of a token, roughly
@@ -67,8 +68,10 @@ def window_share(inputs: PackInputs, ledger: Ledger) -> WindowShare:
     has_recall = inputs.options.wants_recall
     least, most = (policy.recent_least, policy.recent) if has_recall or not policy.strides else WITHOUT_RECALL
     asked = ledger.spent_on("current") + ledger.spent_on("rounds")
-    kept = recall_share(inputs, ledger) + _summaries_reserve(inputs)
-    cap = max(0, min(ledger.left - kept, inputs.share(most) - asked))
+    room = ledger.left - _summaries_reserve(inputs)
+    # Many standing instructions take room from recall before they take it from the least that the window holds.
+    enough = min(room, inputs.share(least + WHOLE_TURNS) - asked) if has_recall and policy.strides else 0
+    cap = max(0, enough, min(room - recall_share(inputs, ledger), inputs.share(most) - asked))
     total = min(inputs.share(most), cap + asked)
     return WindowShare(cap, total, inputs.share(least), asked, _stride(inputs, total - inputs.share(least)))
 
