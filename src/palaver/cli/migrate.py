@@ -33,7 +33,10 @@ async def migrate(
         list[str] | None, typer.Option(metavar="hal|librarian", help="Give the database that system's tables as well.")
     ] = None,
     anon_tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --compat hal: what the anonymous role may read and write.")
+        str | None, typer.Option(metavar="NAME", help="With --compat: the tenant of Supabase's public key. '': none.")
+    ] = None,
+    service_tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --compat: the tenant of Supabase's server key. '': none.")
     ] = None,
     distribute: Annotated[
         str | None, typer.Option(metavar="citus", help="Spread the tables over a Citus cluster, by tenant.")
@@ -51,14 +54,15 @@ async def migrate(
       palaver migrate --sql > palaver.sql
       palaver migrate --sql --supabase > palaver.sql
       palaver migrate --compat librarian --db postgresql://admin@host/name
+      palaver migrate --compat librarian --service-tenant acme --db postgresql://admin@host/name
     """
-    extras = Extras(tuple(compat or ()), anon_tenant, distribute)
+    extras = Extras(tuple(compat or ()), anon_tenant, service_tenant, distribute)
     if sql:
         typer.echo(extras.sql(since, storage=supabase), nl=False)
         return
     path = sqlite_path(call.url)
     extras.check(path)
-    if anon_tenant is not None:
+    if anon_tenant:
         note(f"Anyone with the public key can read, write and delete everything in the tenant {anon_tenant!r} now.")
     before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url, extras))
     if call.as_json:
@@ -79,11 +83,12 @@ class Extras:
 
     compat: tuple[str, ...] = ()
     anon_tenant: str | None = None
+    service_tenant: str | None = None
     distribute: str | None = None
 
     @property
     def are_given(self) -> bool:
-        return bool(self.compat or self.anon_tenant or self.distribute)
+        return bool(self.compat or self.distribute)
 
     @property
     def description(self) -> str:
@@ -102,7 +107,8 @@ class Extras:
 
         if self.distribute not in (None, "citus"):
             raise InvalidInput("distribute", f"{self.distribute!r} is not known; citus is")
-        steps = [compat.script(self.compat, self.anon_tenant)] if self.compat or self.anon_tenant else []
+        tables = compat.script(self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
+        steps = [tables] if tables else []
         steps += [migrate.citus_script()] if self.distribute else []
         return migrate.as_transaction("\n".join(steps)) if steps else migrate.editor_script(since, storage=storage)
 
@@ -110,7 +116,7 @@ class Extras:
         from palaver.engines.postgres import compat, migrate
 
         if self.compat:
-            await compat.apply(connection, self.compat, self.anon_tenant)
+            await compat.apply(connection, self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         if self.distribute:
             await migrate.distribute(connection)
 

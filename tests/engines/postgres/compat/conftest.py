@@ -19,14 +19,14 @@ SUPABASE_ROLES = """
 DO $$
 DECLARE name text;
 BEGIN
-  FOREACH name IN ARRAY ARRAY['anon', 'authenticated'] LOOP
+  FOREACH name IN ARRAY ARRAY['anon', 'authenticated', 'service_role BYPASSRLS'] LOOP
     BEGIN
-      EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+      EXECUTE 'CREATE ROLE ' || name || ' NOLOGIN NOINHERIT';
     EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
     END;
   END LOOP;
 END $$;
-ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authenticated;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authenticated, service_role;
 """
 
 
@@ -91,6 +91,19 @@ def signed_in(tenant: str, user: str, **app_metadata: str) -> dict[str, str]:
 
 def anonymous() -> dict[str, str]:
     return {"role": "anon", "request.jwt.claims": json.dumps({"role": "anon"})}
+
+
+def server_key() -> dict[str, str]:
+    return {"role": "service_role", "request.jwt.claims": json.dumps({"role": "service_role"})}
+
+
+async def bind(database: str, **tenants: str) -> None:
+    """Bind the public key (`anon`) or the server key (`service`) to a tenant."""
+    connection = await asyncpg.connect(database)
+    try:
+        await compat.apply(connection, ["hal", "librarian"], compat.Bindings(**tenants))
+    finally:
+        await connection.close()
 
 
 Opener = Callable[..., Any]

@@ -12,7 +12,15 @@ import pytest
 
 import palaver
 from palaver.engines.postgres import compat
-from tests.engines.postgres.compat.conftest import Opener, Program, anonymous, application, signed_in
+from tests.engines.postgres.compat.conftest import (
+    Opener,
+    Program,
+    anonymous,
+    application,
+    bind,
+    server_key,
+    signed_in,
+)
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 IMAGE = {
@@ -413,10 +421,7 @@ async def test_anon_sees_nothing_by_default(program: Opener) -> None:
 async def test_anon_can_be_bound_to_one_tenant(program: Opener, database: str, url: str) -> None:
     async with program() as by:
         await insert(by, message("of acme"))
-    connection = await asyncpg.connect(database)
-    await compat.apply(connection, ["hal"], "kiosk's")
-    assert await compat.installed(connection) == (["hal", "librarian"], "kiosk's")
-    await connection.close()
+    await bind(database, anon="kiosk's")
     async with program(anonymous()) as anon, palaver.open(url, tenant="kiosk's", worker=False) as store:
         assert await contents(anon) == []
         await insert(anon, message("of anybody", images=[IMAGE]), message("answer", "assistant"))
@@ -431,9 +436,76 @@ async def test_anon_can_be_bound_to_one_tenant(program: Opener, database: str, u
         assert await store.search("anybody")
         await anon.rows("DELETE FROM hal_conversation_messages")
         assert await contents(anon) == []
-        for secret in ("SELECT * FROM palaver.api_keys", "SELECT * FROM conversation_messages"):
-            with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                await anon.rows(secret)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await anon.rows("SELECT * FROM palaver.api_keys")
+
+
+@pytest.mark.parametrize("caller", ["ada", "anon", "service"])
+async def test_a_first_upsert_needs_no_message_before_it(program: Opener, database: str, url: str, caller: str) -> None:
+    await bind(database, anon="acme", service="acme")
+    settings = {"ada": signed_in("acme", "ada"), "anon": anonymous(), "service": server_key()}[caller]
+    async with program(settings) as by, palaver.open(url, tenant="acme", worker=False) as store:
+        (row,) = await by.rows(UPSERT_SUMMARY, summary("Nothing yet.", 0))
+        assert (row["summary_text"], row["through_sequence"]) == ("Nothing yet.", 0)
+        (row,) = await by.rows(UPSERT_MEMORY, json.dumps([memory(agent="other", goals=["Sell"], through_sequence=0)]))
+        assert row["goals"] == ["Sell"]
+        (row,) = await by.rows(UPSERT_SUMMARY, summary("Still nothing.", 0))
+        assert await by.rows("SELECT * FROM hal_conversation_summaries") == [row]
+        owner = {"ada": "ada"}.get(caller)
+        for key in (KEY, "acme/shop/other"):
+            talk = await store.find(key, owner=owner) if owner else await store.find(key)
+            await talk.verify()
+
+
+# ---- the server key --------------------------------------------------------------------------------------------------
+
+
+async def test_the_server_key_works_in_its_tenant_and_in_no_other(program: Opener, database: str, url: str) -> None:
+    async with program(application("globex")) as others:
+        await insert(others, message("of globex", images=[IMAGE]))
+        await others.rows(UPSERT_SUMMARY, summary("Theirs.", 1))
+        await others.rows(UPSERT_MEMORY, json.dumps([memory(goals=["Theirs"], through_sequence=0)]))
+    await bind(database, service="acme")
+    async with program(server_key()) as by, palaver.open(url, tenant="acme", worker=False) as store:
+        for table in compat.TABLES["hal"]:
+            assert await by.rows(f"SELECT * FROM {table}") == []
+        await chat(by, 4)
+        await insert(by, message("look", images=[IMAGE]), message("Be brief.", "system"))
+        images = await by.value("SELECT images FROM hal_conversation_messages WHERE images IS NOT NULL")
+        assert json.loads(images) == [IMAGE]
+        await by.rows("UPDATE hal_conversation_messages SET content = 'said 1' WHERE sequence = 1")
+        await by.rows(UPSERT_SUMMARY, summary("They said 0 to 3.", 4))
+        await by.rows(UPSERT_MEMORY, json.dumps([memory(goals=["Sell"], through_sequence=3)]))
+        talk = await store.find(KEY)
+        assert [one.text for one in await talk.summaries()] == ["They said 0 to 3."]
+        assert [note.text for note in (await talk.working_memory()).goals] == ["Sell"]
+        await talk.verify()
+        for table in compat.TABLES["hal"]:
+            await by.rows(f"DELETE FROM {table}")
+            assert await by.rows(f"SELECT * FROM {table}") == []
+        await talk.verify()
+    async with program(application("globex")) as others:
+        assert await contents(others) == ["of globex"]
+        assert await others.value("SELECT summary_text FROM hal_conversation_summaries") == "Theirs."
+        assert await others.value("SELECT goals FROM hal_conversation_working_memory") == ["Theirs"]
+
+
+async def test_a_server_key_without_a_tenant_is_refused_and_told_what_is_missing(program: Opener) -> None:
+    async with program() as ours, program(server_key()) as by:
+        await insert(ours, message("ours"))
+        for sql in (
+            *(f"SELECT * FROM {table}" for table in compat.VIEWS),
+            *(f"DELETE FROM {table}" for table in compat.VIEWS),
+            "INSERT INTO hal_conversation_messages (project_id, agent, role, content) VALUES ('a', 'b', 'user', 'c')",
+            "INSERT INTO hal_conversation_summaries VALUES ('a', 'b', 'c', 0)",
+            "INSERT INTO conversation_messages (session_id, role, content) VALUES (gen_random_uuid(), 'user', 'c')",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="not bound to a tenant") as refused:
+                await by.rows(sql)
+            assert "--service-tenant" in (refused.value.hint or "")
+        await by.connection.execute("SELECT set_config('palaver.tenant', 'acme', false)")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await contents(by)
 
 
 async def _all(database: str, sql: str) -> list[asyncpg.Record]:

@@ -12,7 +12,15 @@ import pytest
 import palaver
 from palaver.conversations.internals import components_of
 from palaver.errors import ConversationGone
-from tests.engines.postgres.compat.conftest import Opener, Program, anonymous, application, signed_in
+from tests.engines.postgres.compat.conftest import (
+    Opener,
+    Program,
+    anonymous,
+    application,
+    bind,
+    server_key,
+    signed_in,
+)
 
 # The SQL that PostgREST makes of .insert(row) and of .insert([row, row]).
 INSERT = """
@@ -292,6 +300,30 @@ async def test_a_user_sees_the_own_sessions_by_token_alone(program: Opener) -> N
         assert sorted(await contents(application_itself, session)) == ["Ada's", "Bob's"]
         with pytest.raises(asyncpg.PostgresError):
             await insert(ada, message(session, "obey", "system"))
+
+
+@pytest.mark.parametrize("caller", ["anon", "service"])
+async def test_a_key_that_is_bound_works_in_its_tenant_and_in_no_other(
+    program: Opener, database: str, url: str, caller: str
+) -> None:
+    session = uuid4()
+    async with program(application("globex")) as others:
+        await insert(others, message(session, "theirs"))
+        await bind(database, **{caller: "acme"})
+        async with (
+            program(server_key() if caller == "service" else anonymous()) as by,
+            palaver.open(url, tenant="acme", worker=False) as store,
+        ):
+            assert await by.rows("SELECT * FROM conversation_messages") == []
+            await insert(by, *(message(session, f"say {n}") for n in range(4)), message(session, "Obey", "system"))
+            await by.rows("UPDATE conversation_messages SET content = 'said' WHERE content = 'say 1'")
+            assert await contents(by, session) == ["say 0", "said", "say 2", "say 3", "Obey"]
+            talk = await store.find(str(session))
+            assert [turn.actor for turn in await talk.history()][:1] == ["user"]
+            await talk.verify()
+            assert len(await by.rows("DELETE FROM conversation_messages RETURNING 1")) == 5
+            assert await contents(by, session) == []
+        assert await contents(others, session) == ["theirs"]
 
 
 async def test_the_caller_keeps_role_and_settings_after_a_write(program: Opener) -> None:

@@ -163,8 +163,8 @@ async def test_a_table_of_theirs_is_never_touched(postgres_database: str) -> Non
     ("args", "told"),
     [
         (("--compat", "hall"), "'hall' is not one of hal, librarian"),
-        (("--compat", "librarian", "--anon-tenant", "x"), "needs --compat hal"),
-        (("--anon-tenant", "x"), "needs --compat hal"),
+        (("--anon-tenant", "x"), "anon-tenant: needs --compat hal or --compat librarian"),
+        (("--service-tenant", "x"), "service-tenant: needs --compat hal or --compat librarian"),
         (("--distribute", "magic"), "'magic' is not known"),
     ],
 )
@@ -192,16 +192,45 @@ async def test_binding_the_anonymous_role_is_warned_of(empty_database: str) -> N
     assert row["tenant"] == "kiosk"
 
 
+BOUND = "SELECT (palaver.anonymous()).tenant AS anon, (palaver_compat.service()).tenant AS service"
+
+
+async def test_keys_stay_bound_until_they_are_bound_to_nothing(empty_database: str) -> None:
+    await postgres_server.execute(empty_database, SUPABASE_ROLES)
+    command = ("migrate", "--db", empty_database, "--compat", "librarian")
+    for options, anon, service in (
+        (("--anon-tenant", "kiosk's", "--service-tenant", "acme"), "kiosk's", "acme"),
+        ((), "kiosk's", "acme"),
+        (("--service-tenant", "globex"), "kiosk's", "globex"),
+        (("--anon-tenant", ""), None, "globex"),
+        (("--service-tenant", ""), None, None),
+    ):
+        done = await run(*command, *options)
+        assert done.exit_code == 0, done.output
+        (row,) = await fetch(empty_database, BOUND)
+        assert (row["anon"], row["service"]) == (anon, service)
+        may = "SELECT has_table_privilege('anon', 'public.conversation_messages', 'SELECT')"
+        assert await fetch(empty_database, may) == [(anon is not None,)]
+    left = await fetch(
+        empty_database,
+        "SELECT 1 FROM pg_policies WHERE 'anon' = ANY (roles) UNION ALL"
+        " SELECT 1 FROM pg_class WHERE relacl::text LIKE '%anon=%'"
+        " AND relnamespace IN ('palaver'::regnamespace, 'palaver_compat'::regnamespace)",
+    )
+    assert left == []
+
+
 async def test_an_upgrade_brings_them_along(empty_database: str) -> None:
     await postgres_server.execute(empty_database, SUPABASE_ROLES)
     connection = await asyncpg.connect(empty_database)
     await migrate.migrate(connection)
-    await compat.apply(connection, ["hal"], "kiosk")
+    await compat.apply(connection, ["hal"], compat.Bindings("kiosk", "acme"))
     grants = "SELECT has_function_privilege('anon', 'palaver_compat.append(text, palaver.turns, text)', 'EXECUTE')"
     await connection.execute("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver_compat FROM anon")
     assert not await connection.fetchval(grants)
     await compat.refresh(connection)
     assert await connection.fetchval(grants)
+    assert await connection.fetchrow(BOUND) == ("kiosk", "acme")
     await connection.close()
 
 

@@ -1,6 +1,6 @@
 -- Lets the anonymous role work as the application does, inside one tenant only. Everyone who has the public key can then
 -- read, write and delete everything in that tenant: use it for programs without sign-in, in a tenant with no other data.
--- Run hal.sql first; this file can be run again.
+-- Run hal.sql or librarian.sql first; this file can be run again.
 
 CREATE OR REPLACE FUNCTION palaver.anonymous() RETURNS palaver.asker LANGUAGE sql STABLE PARALLEL SAFE
   RETURN ROW({tenant}, NULL, 'tenant', NULL, 'read,write,system,admin', NULL)::palaver.asker;
@@ -20,7 +20,9 @@ BEGIN
   GRANT USAGE ON SCHEMA palaver, palaver_api, palaver_compat, extensions TO anon;
   GRANT USAGE ON ALL SEQUENCES IN SCHEMA palaver TO anon;
   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api, palaver_compat TO anon;
-  FOREACH name IN ARRAY ARRAY['messages', 'summaries', 'working_memory'] LOOP
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.hal_conversation_%s TO anon', name);
+  FOREACH name IN ARRAY ARRAY[{views}] LOOP
+    IF to_regclass('public.' || name) IS NOT NULL THEN
+      EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO anon', name);
+    END IF;
   END LOOP;
 END $$;

@@ -19,9 +19,47 @@ CREATE TABLE IF NOT EXISTS palaver_compat.wordless (
 );
 CREATE INDEX IF NOT EXISTS wordless_of ON palaver_compat.wordless (tenant, cid);
 
+-- ---- the caller -----------------------------------------------------------------------------------------------------
+
+-- service: the scope of Supabase's server key in these tables: none, unless the database binds it to one tenant (see
+-- service.sql). That role bypasses row level security, so the conditions of the views keep it inside the tenant
+DO $$
+BEGIN
+  IF to_regprocedure('palaver_compat.service()') IS NULL THEN  -- a repeated run keeps the binding
+    CREATE FUNCTION palaver_compat.service() RETURNS palaver.asker LANGUAGE sql STABLE PARALLEL SAFE
+      RETURN NULL::palaver.asker;
+  END IF;
+END $$;
+
+-- caller: the caller's scope. A server key without a tenant is refused here, because views cannot say what is missing
+CREATE OR REPLACE FUNCTION palaver_compat.caller() RETURNS palaver.asker
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE me palaver.asker;
+BEGIN
+  IF palaver.asking_role() <> 'service_role' THEN
+    RETURN palaver.whoami();
+  END IF;
+  me := palaver_compat.service();
+  IF me.tenant IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'the server key is not bound to a tenant',
+      HINT = 'bind it with `palaver migrate --compat NAME --service-tenant TENANT`, or use the token of a signed-in user '
+        'that names a tenant';
+  END IF;
+  RETURN me;
+END $$;
+
+-- may_see_now: palaver.may_see, for a row whose conversation a trigger has created in the same statement. That is not in
+-- the statement's snapshot, and a STABLE function sees no other
+CREATE OR REPLACE FUNCTION palaver_compat.may_see_now(tenant text, cid bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = may_see_now.tenant AND c.cid = may_see_now.cid);
+END $$;
+
 -- protect: enable row level security for a table of this schema, as for those of `palaver`: a row is visible to callers
 -- who may see its conversation
-CREATE OR REPLACE FUNCTION palaver_compat.protect(name text) RETURNS void
+DROP FUNCTION IF EXISTS palaver_compat.protect(text);  -- as it was before it had the second parameter
+CREATE OR REPLACE FUNCTION palaver_compat.protect(name text, may_see text DEFAULT 'palaver.may_see') RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;
 BEGIN
@@ -31,23 +69,25 @@ BEGIN
   FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
     EXECUTE format('DROP POLICY IF EXISTS %I ON palaver_compat.%I', role, name);
     EXECUTE format('CREATE POLICY %I ON palaver_compat.%I TO %I USING (%s) WITH CHECK (%4$s)', role, name, role,
-      'tenant = (SELECT (palaver.whoami()).tenant) AND ((SELECT (palaver.whoami()).sight) = ''tenant'''
-      ' OR palaver.may_see(tenant, cid))');
+      'tenant = (SELECT (palaver.whoami()).tenant) AND ((SELECT (palaver.whoami()).sight) = ''tenant'' OR ' || may_see
+      || '(tenant, cid))');
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver_compat.%I TO %I', name, role);
   END LOOP;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'service_role') THEN
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver_compat.%I TO service_role', name);
+  END IF;
 END $$;
 
--- publish: grant a view of `public` to the application and to signed-in users
+-- publish: grant a view of `public` to the application, to signed-in users, to the public key if it is bound to a tenant, and
+-- to the server key, which `caller` refuses while it is not bound
 CREATE OR REPLACE FUNCTION palaver_compat.publish(name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;
 BEGIN
   EXECUTE format('REVOKE ALL ON public.%I FROM PUBLIC', name);
-  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'service_role') LOOP
-    EXECUTE format('REVOKE ALL ON public.%I FROM %I', name, role);  -- Supabase grants everything in `public` to them
-  END LOOP;
-  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
-    EXECUTE format('REVOKE ALL ON public.%I FROM %I', name, role);
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'palaver_app', 'authenticated', 'service_role') LOOP
+    EXECUTE format('REVOKE ALL ON public.%I FROM %I', name, role);  -- Supabase grants everything in `public`
+    CONTINUE WHEN role = 'anon' AND (palaver.anonymous()).tenant IS NULL;
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO %I', name, role);
   END LOOP;
 END $$;
@@ -118,7 +158,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 -- who: the caller's scope, as `palaver.enter` takes it
 CREATE OR REPLACE FUNCTION palaver_compat.who() RETURNS jsonb LANGUAGE sql STABLE
   RETURN (SELECT jsonb_build_object('tenant', me.tenant, 'user', me."user", 'sight', me.sight, 'workspace', me.workspace,
-    'rights', me.rights) FROM palaver.whoami() AS me);
+    'rights', me.rights) FROM palaver_compat.caller() AS me);
 
 -- need: require a column that is NOT NULL in the original table
 CREATE OR REPLACE FUNCTION palaver_compat.need(name text, value text) RETURNS void
@@ -159,7 +199,7 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_compat.actor_of(c palaver.conversations, role text) RETURNS text
 LANGUAGE sql STABLE
   RETURN CASE role
-    WHEN 'user' THEN coalesce((palaver.whoami())."user", nullif((c).owner, ''), 'user')
+    WHEN 'user' THEN coalesce((palaver_compat.caller())."user", nullif((c).owner, ''), 'user')
     WHEN 'assistant' THEN coalesce((c).agent, 'assistant')
     ELSE role END;
 
@@ -171,7 +211,7 @@ DECLARE
 BEGIN
   IF t.role NOT IN ('user', 'assistant', 'system', 'tool') OR (t.role = 'tool' AND t.tool_results IS NULL) THEN
     RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = 'role must be user, assistant or system';
-  ELSIF t.role = 'system' AND 'system' <> ALL (string_to_array(coalesce((palaver.whoami()).rights, ''), ',')) THEN
+  ELSIF t.role = 'system' AND 'system' <> ALL (string_to_array(coalesce((palaver_compat.caller()).rights, ''), ',')) THEN
     PERFORM palaver.fail('PV021', 'system');
   ELSIF size > 5000000 THEN
     PERFORM palaver.fail('PV032', 'content', size::text, '5000000', 'bytes');
@@ -265,16 +305,20 @@ END $$;
 
 -- ---- grants ---------------------------------------------------------------------------------------------------------
 
--- open_functions: grant these functions to the application and to signed-in users; called at the end of every file
+-- open_functions: grant these functions to the application, to signed-in users and to the server key; called at the end of
+-- every file. The views read tables of `palaver` with the rights of their caller
 CREATE OR REPLACE FUNCTION palaver_compat.open_functions() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE role text;
 BEGIN
   REVOKE ALL ON SCHEMA palaver_compat FROM PUBLIC;
   REVOKE ALL ON ALL FUNCTIONS IN SCHEMA palaver_compat, palaver_api FROM PUBLIC;
-  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated') LOOP
+  FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ('palaver_app', 'authenticated', 'service_role') LOOP
     EXECUTE format('GRANT USAGE ON SCHEMA palaver_compat TO %I', role);
     EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver_compat, palaver_api TO %I', role);
   END LOOP;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'service_role') THEN
+    GRANT SELECT ON palaver.conversations, palaver.turns, palaver.attachments TO service_role;
+  END IF;
 END $$;
 SELECT palaver_compat.open_functions();

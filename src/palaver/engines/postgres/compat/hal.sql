@@ -57,7 +57,7 @@ BEGIN
   found_id := open_thread(project || '/' || agent, agent);
   IF strpos(agent, '/') > 0 THEN  -- the key does not show where such a name begins
     UPDATE threads h SET project_id = project, agent = hal_thread.agent FROM palaver.conversations c
-    WHERE c.tenant = h.tenant AND c.cid = h.cid AND c.id = found_id AND h.tenant = (palaver.whoami()).tenant;
+    WHERE c.tenant = h.tenant AND c.cid = h.cid AND c.id = found_id AND h.tenant = (palaver_compat.caller()).tenant;
   END IF;
   RETURN found_id;
 END $$;
@@ -186,7 +186,7 @@ FROM palaver_compat.threads h
 JOIN palaver.conversations c ON c.tenant = h.tenant AND c.cid = h.cid AND c.gone IS NULL
   AND (c.expires_at IS NULL OR c.expires_at > palaver_compat.micros(now()))
 JOIN palaver.turns t ON t.tenant = h.tenant AND t.cid = h.cid AND t.active = 1 AND t.status = 'complete'
-WHERE h.tenant = (SELECT (palaver.whoami()).tenant);
+WHERE h.tenant = (SELECT (palaver_compat.caller()).tenant) AND (SELECT (palaver_compat.caller()).tenant) IS NOT NULL;
 
 -- thread_of: the conversation that a row belongs to
 CREATE OR REPLACE FUNCTION palaver_compat.thread_of(message public.hal_conversation_messages) RETURNS text
@@ -194,7 +194,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
   SELECT c.id FROM threads h JOIN palaver.conversations c ON c.tenant = h.tenant AND c.cid = h.cid
   JOIN palaver.turns t ON t.tenant = h.tenant AND t.cid = h.cid AND t.id = as_id(message.id)
     AND t.seq = palaver.stamped_seq(as_id(message.id))
-  WHERE h.tenant = (palaver.whoami()).tenant AND h.project_id = message.project_id AND h.agent = message.agent
+  WHERE h.tenant = (palaver_compat.caller()).tenant AND h.project_id = message.project_id AND h.agent = message.agent
 $$;
 
 -- hal_write: an insert appends, at the next free position whatever its `sequence` is; an update stores a new version at
@@ -271,11 +271,11 @@ CREATE TABLE IF NOT EXISTS palaver_compat.working_memory_aside (PRIMARY KEY (ten
 -- The views for programs: the same rows without Palaver's columns.
 CREATE OR REPLACE VIEW public.hal_conversation_summaries WITH (security_invoker = true) AS
 SELECT project_id, agent, summary_text, through_sequence, updated_at FROM palaver_compat.summaries
-WHERE tenant = (SELECT (palaver.whoami()).tenant);
+WHERE tenant = (SELECT (palaver_compat.caller()).tenant) AND (SELECT (palaver_compat.caller()).tenant) IS NOT NULL;
 CREATE OR REPLACE VIEW public.hal_conversation_working_memory WITH (security_invoker = true) AS
 SELECT project_id, agent, summary, goals, requirements, constraints, decisions, assumptions, open_questions, glossary,
   stakeholders, last_updated_at, through_sequence FROM palaver_compat.working_memory
-WHERE tenant = (SELECT (palaver.whoami()).tenant);
+WHERE tenant = (SELECT (palaver_compat.caller()).tenant) AND (SELECT (palaver_compat.caller()).tenant) IS NOT NULL;
 
 -- step_aside: make room for a row under its name. Runs as a role that may move rows of every tenant, and returns nothing.
 -- Only the triggers can call it; when the writer may not have the row, the statement fails after it and undoes the move
@@ -305,7 +305,7 @@ BEGIN
   IF NEW.cid IS NULL THEN
     conversation := hal_thread(NEW.project_id, NEW.agent);
     SELECT c.tenant, c.cid INTO NEW.tenant, NEW.cid FROM palaver.conversations c
-    WHERE c.tenant = (palaver.whoami()).tenant AND c.id = conversation;
+    WHERE c.tenant = (palaver_compat.caller()).tenant AND c.id = conversation;
   END IF;
   RETURN NEW;
 END $$;
@@ -531,8 +531,9 @@ GRANT CREATE ON SCHEMA palaver_compat TO palaver_index;
 ALTER FUNCTION palaver_compat.step_aside() OWNER TO palaver_index;
 REVOKE CREATE ON SCHEMA palaver_compat FROM palaver_index;
 
-SELECT palaver_compat.protect(name) FROM unnest(ARRAY['threads', 'files', 'summaries', 'summaries_aside', 'working_memory',
-  'working_memory_aside']) AS name;
+SELECT palaver_compat.protect(name) FROM unnest(ARRAY['threads', 'files']) AS name;
+SELECT palaver_compat.protect(name, 'palaver_compat.may_see_now')
+FROM unnest(ARRAY['summaries', 'summaries_aside', 'working_memory', 'working_memory_aside']) AS name;
 
 DO $$
 DECLARE

@@ -48,7 +48,7 @@ FROM palaver_compat.sessions s
 JOIN palaver.conversations c ON c.tenant = s.tenant AND c.cid = s.cid AND c.gone IS NULL
   AND (c.expires_at IS NULL OR c.expires_at > palaver_compat.micros(now()))
 JOIN palaver.turns t ON t.tenant = s.tenant AND t.cid = s.cid AND t.active = 1 AND t.status = 'complete'
-WHERE s.tenant = (SELECT (palaver.whoami()).tenant);
+WHERE s.tenant = (SELECT (palaver_compat.caller()).tenant) AND (SELECT (palaver_compat.caller()).tenant) IS NOT NULL;
 ALTER VIEW public.conversation_messages ALTER COLUMN metadata SET DEFAULT '{}';
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
   SELECT c.id FROM sessions s JOIN palaver.conversations c ON c.tenant = s.tenant AND c.cid = s.cid
   JOIN palaver.turns t ON t.tenant = s.tenant AND t.cid = s.cid AND t.id = as_id(message.id)
     AND t.seq = palaver.stamped_seq(as_id(message.id))
-  WHERE s.tenant = (palaver.whoami()).tenant AND s.session_id = message.session_id
+  WHERE s.tenant = (palaver_compat.caller()).tenant AND s.session_id = message.session_id
 $$;
 
 CREATE OR REPLACE FUNCTION palaver_compat.librarian_write() RETURNS trigger
