@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -222,14 +223,19 @@ def test_no_body_is_a_fault(server: Running) -> None:
 def test_odd_metadata_of_a_turn_is_not_a_fault_either(server: Running) -> None:
     """The marks of an exchange are metadata, and every client that stores a turn can set metadata."""
     with server.client() as client:
-        talk = client.post("/api/conversations", json={}).json()["id"]
-        for mark in ({"own": "x"}, {"own": -3}, {"own": 10**9}, {"response": "x"}, {"shape": 3, "mark": []}, "x", []):
+        marks = ({"own": "x"}, {"own": -3}, {"own": 10**9}, {"response": "x"}, {"shape": 3, "mark": []}, "x", [])
+
+        def ask(mark: object) -> None:
+            talk = client.post("/api/conversations", json={}).json()["id"]
             said = {**HI, "metadata": {"exchange": mark}}
             turn = client.post(f"/api/conversations/{talk}/turns", json=said).json()["id"]
             for path in ("", "/input_items", "/cancel"):
                 method = "POST" if path == "/cancel" else "GET"
                 answer = client.request(method, f"/v1/responses/resp_{talk}{turn}{path}")
                 assert answer.status_code in (200, 404), (mark, path, answer.text)
+
+        with ThreadPoolExecutor(len(marks)) as pool:  # cancelling waits for an answer that never comes
+            assert list(pool.map(ask, marks)) == [None] * len(marks)
 
 
 def test_a_request_that_is_refused_leaves_nothing(server: Running) -> None:
