@@ -1,6 +1,6 @@
 // Starts @supabase/lite on databases of ours: PostgREST-compatible, not PostgREST. Run by tests/supabase_server.py, which
 // copies it next to the packages that it imports; what it needs to know comes by environment. The first folder of a request's
-// path names the database, so that one process serves all tests.
+// path names the database, and after a ~ the kind of its schema, so that one process serves all tests.
 //
 // Four things are set right here, where 0.10 differs from PostgREST: an argument of type jsonb arrives as the value that was
 // sent, not as a string of it; bytes come back in hex; a SQLSTATE of our own reaches the caller; nothing is granted to anybody.
@@ -13,8 +13,9 @@ console.error = () => {}; // it would print every refusal, with the row
 const asSent = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 const PASSED_ON = /^(PT|PGRST|21|22|23505|23503|23502|42|53|55|25006)/;
 
-let schema;
-function connect(database) {
+const schemas = new Map(); // one for each kind of database: all of a kind are copies of one template
+function connect(place) {
+  const [database, kind] = place.split("~");
   const url = new URL(process.env.LITE_POSTGRES);
   url.pathname = database;
   const connection = createPostgresConnection({
@@ -34,7 +35,10 @@ function connect(database) {
   connection.normalizeDbError = (problem) => passedOn(normalize(problem));
   connection.rlsState = "active"; // otherwise it grants every table to anon first
   const introspect = connection.introspect.bind(connection);
-  connection.introspect = (options) => (schema ??= introspect(options)); // all databases are copies of one
+  connection.introspect = (options) => {
+    if (!schemas.has(kind)) schemas.set(kind, introspect(options));
+    return schemas.get(kind);
+  };
   return connection;
 }
 

@@ -15,7 +15,8 @@ import pytest
 
 import palaver
 from palaver.conversations.store import Store
-from palaver.engines.postgres import migrate
+from palaver.engines.postgres import compat, migrate
+from palaver.engines.postgres.transports import open_connection
 from tests.conftest import migrate_for_tests
 from tests.support import postgres_server, supabase_server
 from tests.support.postgres_server import Server
@@ -50,6 +51,46 @@ async def supabase_database(postgres: Server) -> AsyncIterator[str]:
     template = await postgres_server.migrated_template(postgres, "supabase", _migrate)
     name = await postgres_server.new_database(postgres, template)
     yield postgres.at(name)
+    await postgres_server.drop_database(postgres, name)
+
+
+async def _migrate_with_compat(url: str) -> None:
+    await _migrate(url)
+    await postgres_server.execute(
+        url,
+        "GRANT USAGE ON SCHEMA public TO anon, authenticated, service_role",
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authenticated, service_role",
+    )
+    await apply_compat(url)
+
+
+async def apply_compat(url: str, **tenants: str) -> None:
+    """Create the tables of older systems, and bind the public key (`anon`) or the server key (`service`)."""
+    async with open_connection(url) as connection:
+        await compat.apply(connection, list(compat.TABLES), compat.Bindings(**tenants))
+
+
+@dataclass(frozen=True, slots=True)
+class OldProject:
+    """A project in which older programs use tables that they know, with nothing but its URL and a key."""
+
+    url: str
+    lite: Lite
+    database: str
+
+    def opened(self, tenant: str) -> AbstractAsyncContextManager[Store]:
+        """Open the same data with the library."""
+        return palaver.open(postgres_server.as_application(self.database), tenant=tenant, worker=False)
+
+    async def bind(self, **tenants: str) -> None:
+        await apply_compat(self.database, **tenants)
+
+
+@pytest.fixture
+async def old_project(lite: Lite, postgres: Server) -> AsyncIterator[OldProject]:
+    template = await postgres_server.migrated_template(postgres, "supabase-compat", _migrate_with_compat)
+    name = await postgres_server.new_database(postgres, template)
+    yield OldProject(f"{lite.address}/{name}~compat", lite, postgres.at(name))
     await postgres_server.drop_database(postgres, name)
 
 

@@ -161,6 +161,20 @@ async def test_images_go_with_their_message(program: Opener, database: str, url:
         assert await _count(database, table) == 0
 
 
+async def test_images_of_signed_in_users_are_their_own(program: Opener, url: str) -> None:
+    async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
+        talk = await store.conversation(KEY, owner="ada", participants=["bob"])
+        async with program(signed_in("acme", "ada")) as ada, program(signed_in("acme", "bob")) as bob:
+            await insert(ada, message("look", images=[IMAGE]))
+            await insert(bob, message("look here", images=[IMAGE]))
+            shown = await bob.rows("SELECT images FROM hal_conversation_messages")
+            assert [json.loads(row["images"]) for row in shown] == [[IMAGE], [IMAGE]]
+            await bob.rows("DELETE FROM hal_conversation_messages WHERE content = 'look here'")
+        assert [file.owner for file in await talk.attachments()] == ["ada"]
+        assert json.loads(await by.value("SELECT images FROM hal_conversation_messages")) == [IMAGE]
+        await talk.verify()
+
+
 async def test_a_broken_image_is_refused_and_leaves_nothing(program: Opener) -> None:
     async with program() as by:
         with pytest.raises(asyncpg.PostgresError, match="not base64"):

@@ -122,7 +122,8 @@ BEGIN
   kept := jsonb_build_object('id', id, 'filename', coalesce(nullif(left(image ->> 'filename', 120), ''), 'image'),
     'media_type', coalesce(nullif(left(image ->> 'mimeType', 120), ''), found[1]), 'bytes', length(bytes),
     'sha256', encode(sha256(bytes), 'hex'));
-  PERFORM palaver_api.attach(who(), c.id, kept || jsonb_build_object('owner', c.owner, 'path', path));
+  PERFORM palaver_api.attach(who(), c.id, kept || jsonb_build_object('path', path,
+    'owner', coalesce((palaver_compat.caller())."user", c.owner)));
   INSERT INTO files (tenant, cid, path, data) VALUES (c.tenant, c.cid, path, bytes);
   RETURN kept;
 END $$;
