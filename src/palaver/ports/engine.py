@@ -57,7 +57,19 @@ from palaver.ports.queries import (
     StreamChunk,
     StreamEnd,
 )
-from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
+from palaver.ports.recall import (
+    CandidateQuery,
+    Candidates,
+    Embedded,
+    FactToEmbed,
+    Nearest,
+    Postings,
+    ProfileRows,
+    RecallScope,
+    RecallSize,
+    ToEmbed,
+    VectorRows,
+)
 
 ANNOUNCED = ("stop",)  # kinds of events that a caller may log without changing anything else
 KEY_ID = 12  # leading hexadecimal digits of a key's hash that form its public id
@@ -296,6 +308,14 @@ class RecallStore(Protocol):
 
     async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         """Return turns and their inner products with the question. A turn may occur once for each of its vectors."""
+        ...
+
+    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
+        """Return how much a recall looks at; None when the caller should read it with `profile`, however much it is."""
+        ...
+
+    async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
+        """Return the turns of a large scope that may be the best for a question, as the engine ranks them."""
         ...
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...

@@ -56,6 +56,51 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecallSize:
+    """How much a recall looks at. `actors` are speakers of recent turns, where the engine has to rank the turns."""
+
+    turns: int
+    passages: int
+    terms: int
+    actors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateQuery:
+    """A search for the turns that may be the best for a question, in a scope that is too large to read.
+
+    `asked` is the question as a vector of `model`. `spans` are the times that the question names, `since` and `until`
+    bounds of all turns; in microseconds.
+    """
+
+    stems: Sequence[str]
+    size: RecallSize
+    by_words: int
+    by_meaning: int
+    model: str | None = None
+    asked: Sequence[float] | None = None
+    spans: Sequence[tuple[int, int]] = ()
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Turns that may be the best ones, with their neighbours, and a sample that stands for the others.
+
+    `rows` are those of the turn arrays. `holding` says for each stem how many passages of the scope contain it, and
+    `hits` which stems a passage contains: the turn, its size in stems, and a bit for each stem. `near` are turns with
+    inner products, `sample` the numbers of turns.
+    """
+
+    rows: list[tuple[Any, ...]]
+    holding: Sequence[int]
+    hits: Any  # an array of three columns
+    near: list[tuple[int, float]]
+    sample: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToEmbed:
     """A passage without a vector of this model: part `part` of a turn's text. Not every one is worth a vector.
 

@@ -120,6 +120,24 @@ def nearness(dates: Sequence[When], created: NDArray[np.int64]) -> NDArray[np.fl
     return best
 
 
+def spans(dates: Sequence[When], now: datetime) -> list[tuple[int, int]]:
+    """Return the times around these dates, in microseconds. A date without a year may be of this year or the last."""
+    found = []
+    for when in dates:
+        for year in [when.year] if when.year else [now.year, now.year - 1]:
+            first = _day(year, when.month or 1, when.day or 1)
+            if first is not None:
+                found.append((first * DAY, (first + _length(when, year)) * DAY))
+    return found
+
+
+def _length(when: When, year: int) -> int:
+    """Return how many days a date stands for."""
+    if when.days or when.day:
+        return when.days or NEAR + 1
+    return monthrange(year, when.month)[1] if when.month else 365
+
+
 def _years(days: NDArray[np.int64]) -> range:
     first, last = (date.fromordinal(_EPOCH + int(day)).year for day in (days.min(), days.max()))
     return range(max(first, last - MAX_YEARS), last + 1)

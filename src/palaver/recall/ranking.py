@@ -108,15 +108,32 @@ class Ranking:
 
 
 def rank_turns(
-    profile: Profile, query: Query, lexical: Lexical, near: Nearness, most: int, bounds: Filter
+    profile: Profile,
+    query: Query,
+    lexical: Lexical,
+    near: Nearness,
+    most: int,
+    bounds: Filter,
+    sample: Flags | None = None,
 ) -> tuple[Scores, Indices]:
-    """Score every turn, and return the best `most` of those within the bounds."""
+    """Score every turn, and return the best `most` of those within the bounds.
+
+    `sample` says which turns stand for all, if the profile holds only candidates.
+    """
     profile = bounds.hide_question(profile)
     scores = score(profile, query, lexical, near.cosines, sample=near.sample)
     outside = bounds.excluded(profile)
     allowed = profile.searchable if outside is None else profile.searchable & ~outside
     scores.relevance = estimate(
-        profile, query, lexical, near.cosines, near.alike, scores, allowed, complete=near.sample is not None
+        profile,
+        query,
+        lexical,
+        near.cosines,
+        near.alike,
+        scores,
+        allowed,
+        complete=near.sample is not None,
+        sample=sample,
     )
     return scores, rank(scores, most, exclude=None if outside is None else np.flatnonzero(outside))
 

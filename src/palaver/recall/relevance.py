@@ -75,12 +75,14 @@ def estimate(
     allowed: Flags,
     *,
     complete: bool = False,
+    sample: Flags | None = None,
     calibration: Calibration = DEFAULT,
 ) -> Floats:
     """Return the relevance of each turn, between 0 and 1; 0 for those that are not `allowed`.
 
     The best turn's is the probability that the scope holds evidence for the question. The others' are lower, as their
-    score is, down to 0 for a turn with a typical score. `complete` says that no cosine is missing that would be high.
+    score is, down to 0 for a turn with a typical score. `complete` says that no cosine is missing that would be high,
+    `sample` which turns stand for all of the scope, if these are only its best ones.
     Words count too where a turn has most of them, cosines are missing, or the scale of the embedder is not known.
     """
     if not allowed.any():
@@ -98,7 +100,7 @@ def estimate(
     odds += _cues(query, scores, allowed, calibration)
     if query.overview and not query.topic:
         odds = max(odds, CERTAIN)
-    return np.where(allowed, _sigmoid(odds) * _part_of_best(scores.total, allowed), 0).astype(np.float32)
+    return np.where(allowed, _sigmoid(odds) * _part_of_best(scores.total, allowed, sample), 0).astype(np.float32)
 
 
 def estimate_single(query: Query, lexical_share: float, cosine: float | None, alike: Alikeness) -> float:
@@ -150,12 +152,12 @@ def _match_words(lexical: Lexical, allowed: Flags) -> WordMatch:
         # A word that all turns have does not distinguish them, but it says that the question fits this conversation.
         weight = max(idf(lexical, stem), COMMON_WORD)
         total += weight
-        if stem not in lexical.hits:
+        if not lexical.count(stem):
             continue
         has_stem = np.zeros(len(allowed), bool)  # a turn may have it in several passages
         has_stem[lexical.hits[stem][0]] = True
         has_stem &= allowed
-        if has_stem.any():
+        if has_stem.any() or lexical.holding is not None:
             known += weight
             held[has_stem] += np.float32(weight)
     return WordMatch(float(held.max()) / total, known / total) if total else WordMatch(0.0, 0.0)
@@ -184,10 +186,11 @@ def _sigmoid(odds: float) -> float:
 # ---- its turns -----------------------------------------------------------------------------------------------------
 
 
-def _part_of_best(total: Floats, allowed: Flags) -> Floats:
+def _part_of_best(total: Floats, allowed: Flags, sample: Flags | None) -> Floats:
     """Return 1 for the best turn, less for lower scores, and 0 for the median. Few turns have no meaningful median."""
-    held = total[allowed]
-    best, trust = float(held.max()), len(held) / (len(held) + FEW)
-    gap = trust * (best - float(np.median(held))) + (1 - trust) * ORDINARY_GAP
+    best = float(total[allowed].max())
+    held = total[allowed] if sample is None else total[allowed & sample]
+    trust = len(held) / (len(held) + FEW)
+    gap = trust * (best - float(np.median(held))) + (1 - trust) * ORDINARY_GAP if len(held) else ORDINARY_GAP
     part: Floats = np.sqrt(np.clip(1 - (best - total) / np.float32(max(gap, 1e-6)), 0, 1))
     return part

@@ -56,13 +56,21 @@ class Lexical:
     """Occurrences of a question's stems: for each stem, one entry per passage that contains it.
 
     An entry is the index of the turn, the size of the passage in stems, and how often it contains the stem. `passages`
-    and `mean_size` are over the whole scope.
+    and `mean_size` are over the whole scope. If only some of the passages were read, `holding` says for each stem how
+    many of the scope contain it.
     """
 
     stems: tuple[str, ...]
     hits: dict[str, Hits]
     passages: int
     mean_size: float
+    holding: Mapping[str, int] | None = None
+
+    def count(self, stem: str) -> int:
+        """Return how many passages of the scope contain a stem."""
+        if self.holding is not None:
+            return self.holding.get(stem, 0)
+        return len(self.hits[stem][0]) if stem in self.hits else 0
 
 
 @dataclass(slots=True)
@@ -150,7 +158,7 @@ def lexical_share(n: int, lexical: Lexical, w: Weights) -> Floats:
 
 def idf(lexical: Lexical, stem: str) -> float:
     """Return how rare a stem is among the passages of the scope."""
-    holding = len(lexical.hits[stem][0]) if stem in lexical.hits else 0
+    holding = lexical.count(stem)
     return log1p((max(lexical.passages, holding) - holding + 0.5) / (holding + 0.5))
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from palaver.core.bounded_dict import BoundedDict
@@ -18,16 +19,17 @@ from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
-from palaver.ports.recall import Nearest, RecallScope
+from palaver.ports.recall import CandidateQuery, Nearest, RecallScope, RecallSize
 from palaver.recall.terms import MAX_QUERY, terms
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.query import Query
-    from palaver.recall.ranking import Ranking, ScoredFact
+    from palaver.recall.ranking import Filter, Ranking, ScoredFact
     from palaver.recall.scoring import Floats, Lexical
     from palaver.recall.turn_arrays import IndexedProfile
     from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
 
+SIZE_AGE = timedelta(minutes=1)  # the size of a scope is read again after this time
 GROWTH = 1.25  # a sample of vectors is read again when the scope has grown by a quarter
 
 
@@ -42,6 +44,8 @@ class RecallLimits:
     sample: int = 1_000  # vectors that stand for the rest, where only the nearest are read
     nearest: int = 500  # turns by meaning, where only the nearest are read
     by_words: int = 500  # turns by their words, whose cosines are read in addition
+    all_turns: int = 20_000  # beyond this, the engine may be asked for candidates instead of all turns
+    candidates: int = 300  # turns by words, and as many by meaning, where the engine ranks them
 
 
 class _KnownScope(NamedTuple):
@@ -62,6 +66,9 @@ class RecallService:
         self.limits = limits = limits or RecallLimits()
         self._profiles: BoundedDict[tuple[Scope, RecallScope], IndexedProfile] = BoundedDict(limits.profiles)
         self._samples: BoundedDict[tuple[Scope, RecallScope], VectorSample] = BoundedDict(limits.profiles)
+        self._sizes: BoundedDict[tuple[Scope, RecallScope], tuple[datetime, RecallSize | None]] = BoundedDict(
+            limits.profiles
+        )
         self._vectors: OrderedDict[int, ConversationVectors] = OrderedDict()
         self._lock = asyncio.Lock()
         self.note = self._describe(has_vector=True)  # how the last question was looked for; a ranking has its own
@@ -86,6 +93,10 @@ class RecallService:
         from palaver.recall.query import parse
         from palaver.recall.ranking import Filter, Ranking, count_words, rank_turns
 
+        bounds = Filter(since=since, until=until, through=through, asked=asked)
+        size = await self._read_size(scope, where)
+        if size is not None and size.turns > self.limits.all_turns:
+            return await self._rank_candidates(scope, where, size, text, most, bounds)
         async with self._lock:
             known = await self._read_profile(scope, where)
         turns = known.turns
@@ -95,10 +106,55 @@ class RecallService:
             postings = await self.engine.postings(scope, where, query.stems, self.limits.postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
-        bounds = Filter(since=since, until=until, through=through, asked=asked)
         scores, order = await asyncio.to_thread(rank_turns, turns.profile, query, lexical, near, most, bounds)
         self.note = note = self._describe(has_vector=near.question is not None)
         return Ranking(turns.profile, scores, order, note, near)
+
+    async def _rank_candidates(
+        self, scope: Scope, where: RecallScope, size: RecallSize, text: str, most: int, bounds: Filter
+    ) -> Ranking:
+        """Rank the turns of a large scope that the engine finds by words, by meaning and by dates, with neighbours."""
+        from palaver.recall.candidates import build_arrays, compare, count_words
+        from palaver.recall.dates import spans
+        from palaver.recall.query import parse
+        from palaver.recall.ranking import Ranking, rank_turns
+        from palaver.recall.vectors import aim_at_sample
+
+        now = self.clock.now()
+        query = parse(text, size.actors, now)
+        question = await self._embed(query)
+        sample = None if question is None else await self._read_sample(scope, where, size.passages)
+        if question is not None and sample is not None:
+            question = aim_at_sample(question, sample)
+        wanted = CandidateQuery(
+            stems=query.stems,
+            size=size,
+            by_words=max(most, self.limits.candidates),
+            by_meaning=max(most, self.limits.candidates),
+            model=self.embedder.name if self.embedder else None,
+            asked=None if question is None or sample is None else question.tolist(),
+            spans=spans(query.dates, now),
+            since=bounds.since,
+            until=bounds.until,
+        )
+        found = await self.engine.candidates(scope, where, wanted)
+        turns, typical = build_arrays(found)
+        query = parse(text, turns.profile.actors, now)  # its codes of actors are those of these turns
+        lexical = count_words(turns, query, found, size)
+        near = self._on_scale(compare(turns, found, sample, question))
+        args = (turns.profile, query, lexical, near, most, bounds, typical)
+        scores, order = await asyncio.to_thread(rank_turns, *args)
+        self.note = note = self._describe(has_vector=near.question is not None)
+        return Ranking(turns.profile, scores, order, note, near)
+
+    async def _read_size(self, scope: Scope, where: RecallScope) -> RecallSize | None:
+        """Return how large a scope is, as it was less than a minute ago. None if its turns are read in any case."""
+        now = self.clock.now()
+        read, size = self._sizes.get((scope, where), (None, None))
+        if read is None or not timedelta() <= now - read < SIZE_AGE:
+            size = await self.engine.recall_size(scope, where, self.limits.all_turns)
+            self._sizes[scope, where] = now, size
+        return size
 
     def _describe(self, *, has_vector: bool) -> str:
         if self.embedder is None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HOUR = 3_600_000_000  # microseconds
+ADJACENT = 2  # positions: at most one turn that cannot be recalled lies between
 FEW = 32  # up to this many new turns are added one by one; more than that, and all links are computed again
 
 Ints = NDArray[np.int64]
@@ -40,8 +41,12 @@ class Links(NamedTuple):
     nth: Codes
 
 
-def link_turns(places: Places) -> Links:
-    """Compute the links of all these turns."""
+def link_turns(places: Places, *, sparse: bool = False) -> Links:
+    """Compute the links of all these turns.
+
+    If they are `sparse`, turns between them are missing: only turns that are next to each other are neighbours, and how
+    often somebody spoke before is not known.
+    """
     n = len(places.created)
     links = Links(np.empty(n, np.int32), np.full(n, -1), np.full(n, -1), np.full(n, -1, np.int32))
     order = _sort_by_position(places)
@@ -49,13 +54,18 @@ def link_turns(places: Places) -> Links:
     starts = np.ones(n, bool)
     starts[1:] = (conversation[1:] != conversation[:-1]) | (np.abs(np.diff(created)) >= HOUR)
     links.session[order] = np.cumsum(starts) - 1
-    _join_neighbours(links, order[places.searchable[order]])
+    searchable = order[places.searchable[order]]
+    _join_neighbours(links, searchable, places.position[searchable] if sparse else None)
+    if sparse:
+        return links
     _count_people(links, order[(places.searchable & ~places.assistant)[order]])
     return links
 
 
-def _join_neighbours(links: Links, searchable: Ints) -> None:
+def _join_neighbours(links: Links, searchable: Ints, positions: Ints | None) -> None:
     together = links.session[searchable[1:]] == links.session[searchable[:-1]]
+    if positions is not None:
+        together &= np.diff(positions) <= ADJACENT
     links.before[searchable[1:][together]] = searchable[:-1][together]
     links.after[searchable[:-1][together]] = searchable[1:][together]
 

@@ -65,9 +65,10 @@ class Profile:
         return len(self.tid)
 
     @classmethod
-    def build(cls, rows: Iterable[Row]) -> Profile:
+    def build(cls, rows: Iterable[Row], *, sparse: bool = False) -> Profile:
+        """Build the arrays. `sparse` says that they are some of the turns of the scope."""
         columns, actors = _columns(rows, ())
-        return cls(*columns, actors, link_turns(_places(columns)))
+        return cls(*columns, actors, link_turns(_places(columns), sparse=sparse))
 
     def extend(self, rows: Iterable[Row]) -> Profile:
         """Add turns. They get the next indices, wherever in the scope they belong."""

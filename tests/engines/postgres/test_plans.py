@@ -100,15 +100,22 @@ async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns
 
 # Functions that take a list of conversations or turns of any length: the best plan depends on the list.
 PLANNED_EACH_TIME = {
+    "palaver.dated_turns",
     "palaver.looked_at",
     "palaver.matching",
+    "palaver.nearest_turns",
     "palaver.profiled",
+    "palaver.ranked_by_words",
+    "palaver.some_passages",
     "palaver.stem_postings",
+    "palaver.turns_around",
+    "palaver_api.candidates",
     "palaver_api.fact_vectors",
     "palaver_api.facts_where",
     "palaver_api.file_quotes",
     "palaver_api.nearest",
     "palaver_api.postings",
+    "palaver_api.recall_size",
     "palaver_api.search",
     "palaver_api.some_vectors",
     "palaver_api.vectors",

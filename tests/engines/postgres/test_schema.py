@@ -79,6 +79,9 @@ async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_n
         ("palaver_worker", "conversations"),
         ("palaver_worker", "api_keys"),
         ("palaver_index", "passages"),
+        ("palaver_index", "turns"),
+        ("palaver_index", "embeddings"),
+        ("palaver_index", "marks"),
     }
     seen = await names(
         catalogue,
@@ -93,6 +96,12 @@ async def test_the_worker_and_the_index_see_what_holds_no_content_or_says_only_n
     )
     # A path contains a user's name and a file name.
     assert columns == ["api_keys.expires_at", "api_keys.revoked_at", "conversations.tenant", "doomed_blobs.tenant"]
+    of_turns = await names(
+        catalogue,
+        """SELECT column_name FROM information_schema.column_privileges
+        WHERE grantee = 'palaver_index' AND table_name = 'turns' ORDER BY 1""",
+    )
+    assert of_turns == "active actor cid created position role status tenant tid token_count".split()
 
 
 async def test_the_eraser_can_read_no_word_and_write_nothing_but_emptiness(catalogue: Any) -> None:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from palaver.core.identity import from_json
 from palaver.engines.postgres.memory import read_turn_json
 from palaver.engines.postgres.rpc import EnginePart
-from palaver.engines.postgres.transports import as_json
+from palaver.engines.postgres.transports import Row, as_json
 from palaver.model import Scope, Turn
-from palaver.ports.recall import Nearest, Postings, ProfileRows, RecallScope, VectorRows
+from palaver.ports.recall import (
+    CandidateQuery,
+    Candidates,
+    Nearest,
+    Postings,
+    ProfileRows,
+    RecallScope,
+    RecallSize,
+    VectorRows,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+ROW_COLUMNS = ("tids", "cids", "positions", "created", "tokens", "roles", "actors", "standing")
 
 
 class PostgresRecall(EnginePart):
@@ -67,6 +78,35 @@ class PostgresRecall(EnginePart):
         (row,) = await self.read("nearest", scope, conversation=where.conversation, owner=where.owner, **args)
         return _unpack_places(row["places"])
 
+    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
+        if where.conversation is not None:
+            return None
+        (row,) = await self.read("recall_size", scope, owner=where.owner, most=most)
+        names = tuple(row["actors"] or ())
+        return RecallSize(turns=row["turns"], passages=row["passages"], terms=row["terms"], actors=names)
+
+    async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
+        args = {
+            "stems": list(wanted.stems),
+            "passages": wanted.size.passages,
+            "terms": wanted.size.terms,
+            "by_words": wanted.by_words,
+            "by_meaning": wanted.by_meaning,
+            "model": wanted.model,
+            "asked": None if wanted.asked is None else _vector_text(wanted.asked),
+            "spans": [moment for span in wanted.spans for moment in span],
+            "since": wanted.since,
+            "until": wanted.until,
+        }
+        (row,) = await self.read("candidates", scope, owner=where.owner, **args)
+        return Candidates(
+            rows=_unpack_rows(row),
+            holding=row["holding"] or [0] * len(wanted.stems),
+            hits=_unpack_numbers(row["hits"], 3),
+            near=_unpack_places(row["places"]),
+            sample=row["sample"] or [],
+        )
+
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
         args = {"conversation": where.conversation, "owner": where.owner}
         rows = await self.read("fact_vectors", scope, model=model, **args)
@@ -79,10 +119,19 @@ class PostgresRecall(EnginePart):
 
 
 def _unpack_pairs(packed: str) -> NDArray[np.int64]:
-    """Read two columns of numbers that `palaver.packed` wrote, as an array because there may be many."""
+    return _unpack_numbers(packed, 2)
+
+
+def _unpack_numbers(packed: str, columns: int) -> NDArray[np.int64]:
+    """Read columns of numbers that `palaver.packed` wrote, as an array because there may be many."""
     import numpy as np
 
-    return np.frombuffer(b64decode(packed), ">i8").astype(np.int64).reshape(-1, 2)
+    return np.frombuffer(b64decode(packed), ">i8").astype(np.int64).reshape(-1, columns)
+
+
+def _unpack_rows(row: Row) -> list[tuple[Any, ...]]:
+    """Return the rows of the turn arrays from their columns."""
+    return [(*values, "complete") for values in zip(*(row[name] or () for name in ROW_COLUMNS), strict=True)]
 
 
 def _unpack_halves(floats: str) -> NDArray[np.float16]:

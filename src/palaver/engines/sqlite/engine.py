@@ -87,7 +87,19 @@ from palaver.ports.queries import (
     StreamChunk,
     StreamEnd,
 )
-from palaver.ports.recall import Embedded, FactToEmbed, Nearest, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
+from palaver.ports.recall import (
+    CandidateQuery,
+    Candidates,
+    Embedded,
+    FactToEmbed,
+    Nearest,
+    Postings,
+    ProfileRows,
+    RecallScope,
+    RecallSize,
+    ToEmbed,
+    VectorRows,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -395,6 +407,12 @@ class SQLiteEngine:
 
     async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
         raise NotImplementedError("some_vectors returned None: read all vectors")
+
+    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
+        return None  # the turns are on this machine: recall reads all of them
+
+    async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
+        raise NotImplementedError("recall_size returned None: read all turns")
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(recall.turns_by_number, scope, tids)

@@ -7,6 +7,9 @@ GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setti
   palaver.claim(text), palaver.claimed_tenant(), palaver.anonymous() TO palaver_index, palaver_eraser;
 GRANT EXECUTE ON FUNCTION palaver.seen(bigint[]) TO palaver_index;
 GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text) TO palaver_eraser;
+GRANT EXECUTE ON FUNCTION palaver.some_passages(text, bigint[], integer), palaver.queries_for(text[]),
+  palaver.shares_of(tsquery[], tsvector[]), palaver.words_to_read(tsquery[], double precision[], bigint, bigint),
+  palaver.mask_of(tsquery[]) TO palaver_index;
 
 DO $$
 DECLARE

@@ -33,3 +33,14 @@ BEGIN
       OR (palaver.whoami())."user" = ANY (members)
       OR ((palaver.whoami()).sight = 'workspace' AND workspace = (palaver.whoami()).workspace)));
 END $$;
+
+-- ---- recall over many conversations ----------------------------------------------------------------------------------
+-- The database ranks the turns of a large scope itself. The role that looks words up compares vectors as well, and reads
+-- of a turn what recall ranks by: its place, time, size and speaker, and no text.
+CREATE POLICY palaver_index ON palaver.turns FOR SELECT TO palaver_index USING (true);
+CREATE POLICY palaver_index ON palaver.embeddings FOR SELECT TO palaver_index USING (true);
+CREATE POLICY palaver_index ON palaver.marks FOR SELECT TO palaver_index USING (true);
+GRANT SELECT (tenant, cid, tid, position, created, active, status, role, actor, token_count) ON palaver.turns
+  TO palaver_index;
+GRANT SELECT (tenant, cid, tid, model, vector) ON palaver.embeddings TO palaver_index;
+GRANT SELECT ON palaver.marks TO palaver_index;
