@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
@@ -135,6 +136,16 @@ async def import_(
     ] = None,
     metadata: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: JSON to keep.")] = None,
     row_id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: the row's own id.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=COLUMN", help="With --from: a further field, such as owner=uid or sources=refs."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="With --from: keep this column in the metadata.")
+    ] = None,
+    conversations: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --from: a table with owner, model, title … of each.")
+    ] = None,
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
@@ -143,22 +154,24 @@ async def import_(
     {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
 
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
-    can be run again: rows that are here are left alone.
+    can be run again: rows that are here are left alone. The report names every column that was not carried over.
 
     Examples:
 
       palaver import backup.jsonl --db new.db
       palaver import messages.jsonl --into support/42
       palaver import --from postgresql://host/old --table messages --conversation chat --order number
+      palaver import --from postgresql://host/old --table messages --conversations conversations --keep rating
     """
     columns = {"conversation": conversation, "role": role, "content": content, "created": created, "order": order}
-    columns |= {"metadata": metadata, "id": row_id}
+    columns |= {"metadata": metadata, "id": row_id, **_fields(column or ())}
+    tables = _Tables(name, conversations, tuple(keep or ()))
     if source is not None or name is not None:
         if source is None or name is None or file is not None or into is not None:
             raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
-        await _copy_table(call, source, name, columns)
+        await _copy_table(call, source, tables, columns)
         return
-    if file is None or any(columns.values()):
+    if file is None or any(columns.values()) or tables != _Tables():
         raise InvalidInput("FILE", "say which file, or --from a database and --table")
     # The file first: when it cannot be read, no database is made.
     with _source(file) as raw, progress("Importing", _size(file)) as advance:
@@ -169,32 +182,60 @@ async def import_(
                 await _append(call, store, into, _expect("message", _lines(raw, advance)))
 
 
-async def _copy_table(call: Call, url: str, name: str, columns: dict[str, str | None]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables to copy, of messages and of conversations, and the columns to keep in the metadata."""
+
+    messages: str | None = None
+    conversations: str | None = None
+    keep: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.messages, self.conversations) if name is not None]
+
+
+def _fields(given: Iterable[str]) -> dict[str, str | None]:
+    """Read FIELD=COLUMN options."""
+    pairs = [one.partition("=") for one in given]
+    for field, equals, column in pairs:
+        if not (field and equals and column):
+            raise InvalidInput("--column", "must be FIELD=COLUMN, such as owner=uid")
+    return {field: column for field, _, column in pairs}
+
+
+async def _copy_table(call: Call, url: str, tables: _Tables, columns: dict[str, str | None]) -> None:
     try:
-        from palaver.engines.postgres.foreign_table import open_table
+        from palaver.engines.postgres.foreign_table import open_tables
     except ModuleNotFoundError as problem:
         raise MissingExtra("postgres", "Reading a Postgres table") from problem
-    from palaver.interchange.tables import import_table, layout_of
+    from palaver.interchange.tables import details_of, import_table, layout_of
 
-    async with open_table(url, name) as found:
-        layout = layout_of(found.columns, **columns)
+    async with open_tables(url, *tables.names) as (found, *others):
+        layout = layout_of(found.columns, keep=tables.keep, **columns)
+        details = details_of(others[0]) if others else None
         with progress("Copying", await found.count()) as advance:
             async with creating(call) as store:
-                report = await import_table(store, found, layout, advance)
-    _tell(call, name, report)
+                report = await import_table(store, found, layout, advance, details)
+    _tell(call, tables.names[0], report)
 
 
 def _tell(call: Call, name: str, report: Report) -> None:
     skipped = [{"reason": why, "rows": n, "first": report.first[why]} for why, n in report.skipped.most_common()]
     if call.as_json:
         fields = {"table": name, "rows": report.rows, "conversations": len(report.conversations)}
-        emit({**fields, "imported": report.imported, "already": report.already, "skipped": skipped})
+        fields |= {"imported": report.imported, "already": report.already}
+        emit({**fields, "skipped": skipped, "in_metadata": dict(report.in_metadata), "dropped": dict(report.dropped)})
         return
     into = f"{counted(report.imported, 'turn')} into {counted(len(report.conversations), 'conversation')}"
     say(f"{name}: {counted(report.rows, 'row')}. Brought in {into}; {report.already:,} were here already.")
     if skipped:
         found = [(f"{n:,}", why, report.first[why]) for why, n in report.skipped.most_common()]
         table(("left out", "why", "the first"), found)
+    columns = [(column, f"{n:,}", "kept in the metadata") for column, n in report.in_metadata.most_common()]
+    columns += [(column, f"{n:,}", "not carried over") for column, n in report.dropped.most_common()]
+    if columns:
+        table(("column", "rows", "what became of it"), columns)
 
 
 @contextmanager

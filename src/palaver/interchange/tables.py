@@ -9,34 +9,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of
 from palaver.conversations.store import Store
-from palaver.core.identity import canonical_json, digest, from_json
+from palaver.core.identity import digest
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_ATTACHMENTS
-from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, TurnGone
+from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, PermissionDenied, TurnGone
+from palaver.interchange.table_rows import (
+    USUAL_DETAILS,
+    Layout,
+    TableRow,
+    decode_json,
+    layout_of,
+    read_row,
+    usual_columns,
+)
 from palaver.model import Attachment
 
 BATCH = 500
 PAGE = 1_000
 NEVER = 2**52  # a seq that no conversation will reach
-
-# The names that columns usually have, best first.
-CONVERSATIONS = (("project_id", "agent"), ("session_id",), ("conversation_id",), ("thread_id",), ("chat_id",))
-USUAL: Mapping[str, tuple[str, ...]] = {
-    "role": ("role", "sender", "author", "type"),
-    "content": ("content", "text", "body", "message"),
-    "created": ("created_at", "timestamp", "inserted_at", "created", "sent_at"),
-    "order": ("sequence", "seq", "position", "message_index"),
-    "metadata": ("metadata",),
-    "images": ("images",),
-    "id": ("id", "message_id", "uuid"),
-}
-ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant"}
+CONVERSATION_NAMES = ("owner", "workspace", "agent", "model", "title")
+DATA_URLS, FILE_NAMES = ("dataUrl", "data_url", "data", "url"), ("filename", "file_name", "name")
+__all__ = ["Details", "Layout", "Report", "Source", "details_of", "import_table", "layout_of"]
 
 
 class Source(Protocol):
@@ -50,43 +48,33 @@ class Source(Protocol):
 
     def rows(self, columns: Sequence[str], order: Sequence[str]) -> AsyncIterator[Mapping[str, Any]]: ...
 
+    async def row(self, columns: Sequence[str], id: str, value: str) -> Mapping[str, Any] | None:
+        """Return the row whose column `id` has this value, written as text."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The meaning of a table's columns. Several may form the conversation's key, joined with slashes."""
-
-    conversation: tuple[str, ...]
-    role: str
-    content: str
-    created: str | None = None
-    order: str | None = None
-    metadata: str | None = None
-    images: str | None = None
-    id: str | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        single = (self.role, self.content, self.created, self.order, self.metadata, self.images, self.id)
-        return (*self.conversation, *(name for name in single if name))
-
-    @property
-    def sorting(self) -> tuple[str, ...]:
-        return (*self.conversation, *(name for name in (self.order, self.created, self.id) if name))
+    async def filled(self, columns: Sequence[str]) -> Mapping[str, int]:
+        """Return how many rows have a value in each of these columns."""
+        ...
 
 
-def layout_of(columns: Mapping[str, str], **chosen: str | None) -> Layout:
-    """Return the layout that was chosen, completed by the usual names. `conversation` may be several, with commas."""
-    for name, column in chosen.items():
-        for part in (column or "").split(",") if name == "conversation" else [column]:
-            if part and part not in columns:
-                raise InvalidInput(f"--{name}", f"there is no column {part!r}; there are {', '.join(columns)}")
-    named = chosen.pop("conversation", None)
-    keys = tuple(named.split(",")) if named else next((k for k in CONVERSATIONS if all(c in columns for c in k)), ())
-    found = {name: chosen.get(name) or next((c for c in usual if c in columns), None) for name, usual in USUAL.items()}
-    for name, value in (("conversation", keys), ("role", found["role"]), ("content", found["content"])):
-        if not value:
-            raise InvalidInput(f"--{name}", f"say which column it is: {', '.join(columns)}")
-    return Layout(conversation=keys, **found)  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class Details:
+    """A table of conversations, to be read along with their messages."""
+
+    table: Source
+    fields: Mapping[str, str]  # what `USUAL_DETAILS` names, and its column
+
+    async def of(self, key: str) -> Mapping[str, Any]:
+        """Return what the table says about a conversation."""
+        found = await self.table.row(tuple(self.fields.values()), self.fields["id"], key)
+        return {} if found is None else {name: found[column] for name, column in self.fields.items()}
+
+
+def details_of(table: Source) -> Details:
+    fields = usual_columns(USUAL_DETAILS, table.columns)
+    if "id" not in fields:
+        raise InvalidInput("--conversations", f"has no column with an id: {', '.join(table.columns)}")
+    return Details(table, fields)
 
 
 # ---- the report ----------------------------------------------------------------------------------------------------
@@ -94,7 +82,12 @@ def layout_of(columns: Mapping[str, str], **chosen: str | None) -> Layout:
 
 @dataclass(slots=True)
 class Report:
-    """The result of an import. `skipped` counts rows by reason; `first` names the first row of each reason."""
+    """The result of an import.
+
+    `skipped` counts rows by reason; `first` names the first row of each reason. `in_metadata` counts, by column, the
+    values of imported rows that have no field of a turn and were kept in its metadata. `dropped` counts the rows with a
+    value in a column that was not read.
+    """
 
     rows: int = 0
     imported: int = 0
@@ -102,6 +95,8 @@ class Report:
     conversations: set[str] = field(default_factory=set)
     skipped: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
+    in_metadata: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
 
     def skip(self, reason: str, row: str) -> None:
         self.skipped[reason] += 1
@@ -114,13 +109,21 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class _Row:
     name: str  # for the report
-    turn: dict[str, Any]
-    images: list[Any]
+    read: TableRow
+
+    @property
+    def turn(self) -> dict[str, Any]:
+        return self.read.turn
 
 
-async def import_table(store: Store, source: Source, layout: Layout, advance: Callable[[int], None]) -> Report:
+async def import_table(
+    store: Store, source: Source, layout: Layout, advance: Callable[[int], None], details: Details | None = None
+) -> Report:
     """Append every row of a table to its conversation."""
     report = Report()
+    await _count_dropped(report, source, set(layout.columns))
+    if details is not None:
+        await _count_dropped(report, details.table, set(details.fields.values()), f"{details.table.name}.")
     importer: _Importer | None = None
     async for raw in source.rows(layout.columns, layout.sorting):
         report.rows += 1
@@ -130,11 +133,17 @@ async def import_table(store: Store, source: Source, layout: Layout, advance: Ca
             if importer is not None:
                 await importer.flush()
             importer = _Importer(store, report, key, source.name)
-            await importer.open(raw, layout)
+            await importer.open(raw, layout, details)
         await importer.add(raw, layout)
     if importer is not None:
         await importer.flush()
     return report
+
+
+async def _count_dropped(report: Report, source: Source, read: set[str], prefix: str = "") -> None:
+    unread = [column for column in source.columns if column not in read]
+    filled = await source.filled(unread) if unread else {}
+    report.dropped.update({prefix + column: count for column, count in filled.items() if count})
 
 
 def _key(raw: Mapping[str, Any], layout: Layout) -> str | None:
@@ -153,13 +162,15 @@ class _Importer:
         self.waiting: list[_Row] = []
         self.problem = "names no conversation" if key is None else None
 
-    async def open(self, raw: Mapping[str, Any], layout: Layout) -> None:
+    async def open(self, raw: Mapping[str, Any], layout: Layout, details: Details | None) -> None:
         if self.key is None:
             return
-        agent = {"agent": raw["agent"]} if layout.conversation == ("project_id", "agent") else {}
+        told = {name: layout.value(raw, name) for name in ("owner", "workspace", "agent")}
+        if details is not None:
+            told |= {name: value for name, value in (await details.of(self.key)).items() if value is not None}
         try:
-            self.talk = await self.store.conversation(self.key, **agent)
-        except InvalidInput as problem:
+            self.talk = await self.store.conversation(self.key, **_conversation_fields(told))
+        except (InvalidInput, PermissionDenied) as problem:
             self.problem = f"its conversation cannot be: {problem}"
             return
         self.report.conversations.add(self.talk.id)
@@ -169,47 +180,39 @@ class _Importer:
             first = page[0]
 
     async def add(self, raw: Mapping[str, Any], layout: Layout) -> None:
-        name = str(raw[layout.id]) if layout.id else f"{self.key} {self.report.rows}"
+        id = layout.value(raw, "id")
+        name = str(id) if "id" in layout.fields else f"{self.key} {self.report.rows}"
         if self.problem or self.talk is None:
             self.report.skip(self.problem or "", name)
             return
         try:
-            row = self._row(name, raw, layout)
+            row = _Row(name, self._checked(raw, layout, self.talk.info.owner))
         except InvalidInput as problem:
             self.report.skip(str(problem), name)
             return
         if row.turn["idempotency_key"] in self.known:
             self.report.already += 1
-        elif row.images:  # in order, and alone: its files must not be stored for a row that fails
+        elif row.read.files:  # in order, and alone: its files must not be stored for a row that fails
             await self.flush()
-            await self._append_with_images(self.talk, row)
+            await self._append_with_files(self.talk, row)
         else:
             self.waiting.append(row)
             if len(self.waiting) >= BATCH:
                 await self.flush()
 
-    def _row(self, name: str, raw: Mapping[str, Any], layout: Layout) -> _Row:
-        role, content = raw[layout.role], raw[layout.content]
-        if content is None:
-            raise InvalidInput("content", "is missing")
-        said = content if isinstance(content, str) else canonical_json(content)
-        turn = {"role": ROLES.get(str(role), role), "content": said}
-        created = raw[layout.created] if layout.created else None
-        if isinstance(created, datetime):
-            turn["created"] = created
-        metadata = _json(raw[layout.metadata]) if layout.metadata else None
-        if isinstance(metadata, dict):
-            turn["metadata"] = metadata
-        turn["idempotency_key"] = self._idempotency_key(raw, layout, said)
-        components_of(self.store).drafts.draft("check", turn["role"], said, actor="-", metadata=turn.get("metadata"))
-        images = _json(raw[layout.images]) if layout.images else None
-        return _Row(name, turn, images if isinstance(images, list) else [])
+    def _checked(self, raw: Mapping[str, Any], layout: Layout, owner: str) -> TableRow:
+        row = read_row(raw, layout, owner)
+        row.turn["idempotency_key"] = self._idempotency_key(raw, layout, row.said)
+        components_of(self.store).drafts.draft("check", **{"actor": "-", **row.turn})
+        return row
 
     def _idempotency_key(self, raw: Mapping[str, Any], layout: Layout, said: str) -> str:
         """Return the row's id; without one, a hash of its content, time and number of equal rows before it."""
-        if layout.id and raw[layout.id] is not None:
-            return f"import:{self.table}:{raw[layout.id]}"[:512]
-        same = digest((str(raw[layout.role]), said, str(raw[layout.created]) if layout.created else None))
+        id, created = layout.value(raw, "id"), layout.value(raw, "created")
+        if id is not None:
+            return f"import:{self.table}:{id}"[:512]
+        role = str(layout.value(raw, "role"))
+        same = digest((role, said, str(created) if "created" in layout.fields else None))
         self.seen[same] += 1
         return f"import:{self.table}:{same.hex()}:{self.seen[same]}"[:512]
 
@@ -224,7 +227,12 @@ class _Importer:
             for row in rows:
                 await self._append(self.talk, row)
         else:
-            self.report.imported += len(rows)
+            for row in rows:
+                self._count(row)
+
+    def _count(self, row: _Row) -> None:
+        self.report.imported += 1
+        self.report.in_metadata.update(row.read.in_metadata)
 
     async def _append(self, talk: Conversation, row: _Row, **more: Any) -> None:
         try:
@@ -236,9 +244,10 @@ class _Importer:
         except InvalidInput as problem:
             self.report.skip(str(problem), row.name)
         else:
-            self.report.imported += 1
+            self._count(row)
 
-    async def _append_with_images(self, talk: Conversation, row: _Row) -> None:
+    async def _append_with_files(self, talk: Conversation, row: _Row) -> None:
+        """Append a row with its files: data URLs become attachments, anything else stays in the metadata."""
         try:  # storing a file for a forgotten turn would bring back deleted data
             await talk.append(**row.turn, expected_seq=NEVER)
         except AppendConflict:
@@ -247,27 +256,31 @@ class _Importer:
             self.report.skip("was forgotten here", row.name)
             return
         files: list[Attachment] = []
-        others: list[Any] = []
-        for image in row.images:
-            url: Any = image.get("dataUrl") if isinstance(image, dict) else image
-            if len(files) == MAX_ATTACHMENTS:
-                others.append(image)
-                continue
-            try:
-                name = image.get("filename") if isinstance(image, dict) else None
-                files.append(await talk.attach(url, filename=name or None))
-            except InvalidInput:
-                others.append(image)
-        if others:
-            row.turn["metadata"] = {**row.turn.get("metadata", {}), "images": others}
+        others: dict[str, list[Any]] = {}
+        for column, one in row.read.files:
+            stored = await _stored_file(talk, one) if len(files) < MAX_ATTACHMENTS else None
+            if stored is None:
+                others.setdefault(column, []).append(one)
+            else:
+                files.append(stored)
+        for column, left in others.items():
+            row.read.keep(column, left)
         await self._append(talk, row, attachments=files)
 
 
-def _json(value: Any) -> Any:
-    """Decode JSON, which the driver returns as text."""
-    if not isinstance(value, str):
-        return value
+async def _stored_file(talk: Conversation, file: Any) -> Attachment | None:
+    """Store a data URL, which stands alone or in an object with a name. None when it is something else."""
+    found = file if isinstance(file, dict) else {"url": file}
+    url = next((found[name] for name in DATA_URLS if str(found.get(name)).startswith("data:")), None)
+    name = next((str(found[name]) for name in FILE_NAMES if found.get(name)), None)
     try:
-        return from_json(value)
-    except ValueError:
+        return None if url is None else await talk.attach(url, filename=name)
+    except InvalidInput:
         return None
+
+
+def _conversation_fields(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a new conversation from what the tables say about it."""
+    fields = {name: str(told[name]) for name in CONVERSATION_NAMES if told.get(name) not in (None, "")}
+    metadata = decode_json(told.get("metadata"))
+    return {**fields, "metadata": metadata} if isinstance(metadata, dict) and metadata else fields

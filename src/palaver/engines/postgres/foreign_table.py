@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from palaver.engines.postgres.transports import Connection, open_connection
 from palaver.errors import InvalidInput
 
 FETCH = 500  # rows at a time
+# Types that ids usually have, and what a value of them looks like.
+IDS = {"text": "(?s).*", "uuid": "[0-9a-fA-F-]{36}", "integer": r"\d{1,9}", "bigint": r"\d{1,18}"}
 COLUMNS = """
 SELECT a.attname AS name, format_type(a.atttypid, NULL) AS type FROM pg_attribute a
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
@@ -37,6 +40,27 @@ class ForeignTable:
             ):
                 yield dict(row)
 
+    async def row(self, columns: Sequence[str], id: str, value: str) -> Mapping[str, object] | None:
+        """Return the row whose column `id` has this value, written as text."""
+        chosen = ", ".join(dict.fromkeys(sql_identifier(name) for name in columns))
+        where = _condition(sql_identifier(id), self.columns[id], value)
+        with translate_errors():
+            found = await self.connection.fetchrow(f"SELECT {chosen} FROM {self.name} WHERE {where}", value)
+        return None if found is None else dict(found)
+
+    async def filled(self, columns: Sequence[str]) -> Mapping[str, int]:
+        """Return how many rows have a value in each of these columns."""
+        counts = ", ".join(f"count({sql_identifier(name)})" for name in columns)
+        with translate_errors():
+            found = await self.connection.fetchrow(f"SELECT {counts} FROM {self.name}")
+        return {} if found is None else dict(zip(columns, found.values(), strict=True))
+
+
+def _condition(column: str, kind: str, value: str) -> str:
+    """Compare in the column's own type, so that its index is used, unless the value is not of that type."""
+    form = IDS.get(kind)
+    return f"{column} = $1::text::{kind}" if form and re.fullmatch(form, value) else f"{column}::text = $1::text"
+
 
 def sql_identifier(name: str) -> str:
     """Quote a name as an SQL identifier."""
@@ -45,9 +69,20 @@ def sql_identifier(name: str) -> str:
 
 @asynccontextmanager
 async def open_table(url: str, name: str) -> AsyncIterator[ForeignTable]:
+    async with open_tables(url, name) as (found,):
+        yield found
+
+
+@asynccontextmanager
+async def open_tables(url: str, *names: str) -> AsyncIterator[list[ForeignTable]]:
+    """Open several tables of one database, in one snapshot."""
     async with open_connection(url) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        columns = {row["name"]: row["type"] for row in await connection.fetch(COLUMNS, name)}
-        if not columns:
-            raise InvalidInput("table", f"{name!r} does not exist in that database, or this login may not see it")
-        found = await connection.fetchval("SELECT to_regclass($1)::text", name)
-        yield ForeignTable(connection, found, columns)
+        yield [await _describe(connection, name) for name in names]
+
+
+async def _describe(connection: Connection, name: str) -> ForeignTable:
+    columns = {row["name"]: row["type"] for row in await connection.fetch(COLUMNS, name)}
+    if not columns:
+        raise InvalidInput("table", f"{name!r} does not exist in that database, or this login may not see it")
+    found = await connection.fetchval("SELECT to_regclass($1)::text", name)
+    return ForeignTable(connection, found, columns)

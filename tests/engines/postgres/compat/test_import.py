@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from os import environ
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import asyncpg
 import pytest
 from typer.testing import CliRunner, Result
 
 import palaver
 from palaver.cli import app
+from palaver.engines.postgres import compat
+from tests.engines.postgres.compat.conftest import application
 from tests.support import postgres_server
 
 PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
@@ -22,6 +27,7 @@ IMAGE = {
     "filename": "a.png",
     "mimeType": "image/png",
 }
+OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"what": "tea"}'}}
 HAL = f"""
 CREATE TABLE hal_conversation_messages (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), project_id text, agent text,
   role text, content text, created_at timestamptz DEFAULT now(), sequence int, images jsonb);
@@ -141,9 +147,185 @@ async def test_columns_of_any_name_can_be_said(empty_database: str, target: str)
         assert [turn.content for turn in await (await store.find("7")).history()] == ["a", "b"]
 
 
+HOSTED = f"""
+CREATE TABLE conversations (id uuid PRIMARY KEY, user_id text, org_id text, workspace_id text, agent_id text,
+  model text, title text, preview text, message_count int, metadata jsonb, created_at timestamptz DEFAULT now());
+INSERT INTO conversations VALUES
+  ('{UUID(int=1)}', 'ada', 'acme', 'sales', 'helper', 'gpt-5', 'Tea', 'Which tea?', 4, '{{"plan": "pro"}}'),
+  ('{UUID(int=2)}', 'bob', 'acme', NULL, NULL, NULL, NULL, NULL, 1, NULL);
+CREATE TABLE messages (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), conversation_id uuid, role text, content text,
+  sources jsonb, token_count int, metadata jsonb, attachments jsonb, model text, rating int, n serial);
+INSERT INTO messages (conversation_id, role, content, sources, token_count, metadata, attachments, model, rating) VALUES
+  ('{UUID(int=1)}', 'user', 'Which tea?', NULL, 3, '{{"lang": "en"}}',
+    '{json.dumps([{"dataUrl": IMAGE["dataUrl"], "name": "leaf.png"}, {"path": "ada/1/x.pdf", "name": "x.pdf"}])}',
+    NULL, NULL),
+  ('{UUID(int=1)}', 'assistant', NULL, NULL, 9, '{json.dumps({"tool_calls": [OPENAI_CALL]})}', NULL, 'gpt-5', NULL),
+  ('{UUID(int=1)}', 'tool', 'Sencha', NULL, 2, '{{"tool_call_id": "c1"}}', NULL, NULL, NULL),
+  ('{UUID(int=1)}', 'assistant', 'Sencha.', '[{{"url": "https://example.org/tea", "title": "Tea"}}]', 2,
+    '{{"tokens": {{"prompt": 40, "completion": 2}}}}', '[]', 'gpt-5-mini', 5),
+  ('{UUID(int=2)}', 'user', 'Hello', '["plain words"]', 1, NULL, NULL, NULL, 4);
+"""
+
+
+async def test_every_column_of_a_hosted_chat_is_kept_or_named(empty_database: str, target: str) -> None:
+    await postgres_server.execute(empty_database, HOSTED)
+    source = ("--from", empty_database, "--table", "messages", "--conversations", "conversations", "--db", target)
+    report = await told(*source, "--order", "n")
+    assert (report["imported"], report["skipped"]) == (5, [])
+    assert report["in_metadata"] == {"token_count": 5, "attachments": 1, "sources": 1}
+    assert report["dropped"] == {
+        "rating": 2,
+        "conversations.org_id": 2,
+        "conversations.preview": 1,
+        "conversations.message_count": 2,
+        "conversations.created_at": 2,
+    }
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
+        talk = await store.find(str(UUID(int=1)), owner="ada")
+        info = talk.info
+        assert (info.workspace, info.agent, info.model, info.title) == ("sales", "helper", "gpt-5", "Tea")
+        assert info.metadata == {"plan": "pro"}
+        asked, called, result, answer = await talk.history()
+        assert (asked.actor, asked.content) == ("ada", "Which tea?")
+        assert asked.metadata == {
+            "lang": "en",
+            "token_count": 3,
+            "attachments": [{"path": "ada/1/x.pdf", "name": "x.pdf"}],
+        }
+        assert [file.filename for file in asked.attachments] == ["leaf.png"]
+        assert await talk.data_url(asked.attachments[0]) == IMAGE["dataUrl"]
+        assert [(one.id, one.name, one.arguments) for one in called.tool_calls] == [("c1", "find", {"what": "tea"})]
+        assert (called.model, called.metadata) == ("gpt-5", {"token_count": 9})
+        assert [(one.id, one.content) for one in result.tool_results] == [("c1", "Sencha")]
+        assert answer.sources == ({"url": "https://example.org/tea", "title": "Tea"},)
+        assert (answer.model, answer.tokens.prompt, answer.tokens.completion) == ("gpt-5-mini", 40, 2)
+        await talk.verify()
+        (hello,) = await (await store.find(str(UUID(int=2)), owner="bob")).history()
+        assert hello.metadata == {"token_count": 1, "sources": ["plain words"]}
+    again = await told(*source, "--order", "n")
+    assert (again["imported"], again["already"]) == (0, 5)
+
+
+async def test_a_column_can_be_kept_or_given_another_meaning(empty_database: str, target: str) -> None:
+    await postgres_server.execute(
+        empty_database,
+        "CREATE TABLE messages (chat_id int, role text, content text, uid uuid, refs jsonb, rating numeric, at date,"
+        " extra jsonb, note text, secret bytea)",
+        f"INSERT INTO messages VALUES (7, 'human', 'a', '{UUID(int=5)}', '[{{\"n\": 1}}]', 4.5, '2025-01-02',"
+        " '{\"x\": 1}', '12', 'bytes'), (7, 'bot', 'b', NULL, NULL, 4, NULL, NULL, NULL, NULL)",
+    )
+    source = ("--from", empty_database, "--table", "messages", "--db", target)
+    options = ("--column", "owner=uid", "--column", "sources=refs")
+    kept = [part for name in ("rating", "at", "extra", "note") for part in ("--keep", name)]
+    report = await told(*source, *options, *kept)
+    assert report["dropped"] == {"secret": 1}
+    assert report["in_metadata"] == {"rating": 2, "at": 1, "extra": 1, "note": 1}
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
+        first, second = await (await store.find("7", owner=str(UUID(int=5)))).history()
+        assert first.metadata == {"rating": 4.5, "at": "2025-01-02", "extra": {"x": 1}, "note": "12"}
+        assert (first.sources, second.metadata) == (({"n": 1},), {"rating": 4})
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["import", *source, *options])
+    assert re.search(r"secret.*1.*not carried over", shown.stdout)
+
+
+async def test_what_a_table_says_of_its_own_rows_comes_back_as_it_was(
+    empty_database: str, postgres_database: str, postgres_url: str
+) -> None:
+    """From a table of the librarian into Palaver, and out of the view of the same name."""
+    session = str(UUID(int=9))
+    call = {"id": "c1", "name": "look", "arguments": {"q": "nuts"}}
+    rows = [
+        ("user", "Nuts?", {"lang": "en"}),
+        ("assistant", "", {"tool_calls": [call], "model": "m-1", "tokens": {"prompt": 3, "completion": 1}}),
+        ("tool", "", {"tool_results": [{"id": "c1", "content": "peanuts"}]}),
+        ("assistant", "Peanuts.", {"score": [1, None, {"a": "ü"}]}),
+    ]
+    await postgres_server.execute(
+        empty_database,
+        "CREATE TABLE conversation_messages (id uuid DEFAULT gen_random_uuid(), session_id uuid, role text,"
+        " content text, metadata jsonb, created_at timestamptz)",
+        *(
+            f"INSERT INTO conversation_messages (session_id, role, content, metadata, created_at) VALUES ('{session}',"
+            f" '{role}', '{said}', '{json.dumps(more)}', '2025-01-01 10:00:0{n}.123456+00')"
+            for n, (role, said, more) in enumerate(rows)
+        ),
+    )
+    connection = await asyncpg.connect(postgres_database)
+    await compat.apply(connection, ["librarian"])
+    before = "SELECT role, content, metadata, created_at FROM conversation_messages ORDER BY created_at"
+    old = await asyncpg.connect(empty_database)
+    given = [dict(row) for row in await old.fetch(before)]
+    await old.close()
+    report = await told("--from", empty_database, "--table", "conversation_messages", "--db", postgres_url)
+    assert (report["imported"], report["dropped"], report["in_metadata"]) == (4, {}, {})
+    async with connection.transaction():
+        for name, value in application("default").items():
+            await connection.execute("SELECT set_config($1, $2, true)", name, value)
+        back = [dict(row) for row in await connection.fetch(before)]
+    await connection.close()
+    for row in (*given, *back):
+        row["metadata"] = {k: v for k, v in json.loads(row["metadata"]).items() if k != "token_count"}
+    assert back == given
+
+
+OLD_HAL = """
+CREATE TABLE hal_conversation_messages_before (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), project_id text,
+  agent text, role text, content text, created_at timestamptz, sequence int, images jsonb);
+INSERT INTO hal_conversation_messages_before (project_id, agent, role, content, created_at, sequence)
+SELECT 'acme/shop', agent, CASE n % 3 WHEN 0 THEN 'user' WHEN 1 THEN 'assistant' ELSE 'system' END, 'say ' || n,
+  timestamptz '2025-01-01 10:00:00.123456+00' + n * interval '1 minute', n
+FROM unnest(ARRAY['pm', 'standup']) AS agent, generate_series(0, 9) AS n;
+CREATE TABLE hal_conversation_summaries_before (project_id text, agent text, summary_text text, through_sequence int,
+  updated_at timestamptz, PRIMARY KEY (project_id, agent));
+INSERT INTO hal_conversation_summaries_before
+VALUES ('acme/shop', 'pm', 'They said 0 to 5.', 6, '2025-01-02 00:00:00+00');
+CREATE TABLE hal_conversation_working_memory_before (project_id text, agent text, summary text, goals text[],
+  requirements text[], constraints text[], decisions text[], assumptions text[], open_questions text[], glossary jsonb,
+  stakeholders text[], last_updated_at timestamptz, through_sequence int, PRIMARY KEY (project_id, agent));
+INSERT INTO hal_conversation_working_memory_before VALUES ('acme/shop', 'pm', 'A shop.', '{Sell tea}', '{Open at nine}',
+  '{No coffee}', '{Green tea}', '{They like tea}', '{Which tea?}', '{"SKU": "a thing to sell"}', '{Ada}',
+  '2025-01-02 00:00:00+00', 8);
+"""
+PAGE = Path(__file__).parents[4] / "docs" / "moving-in.md"
+
+
+async def test_hals_tables_come_back_as_they_were(postgres_database: str, postgres_url: str) -> None:
+    """The three tables are renamed, copied as the page says, and read from the views."""
+    copies = re.findall(r"^INSERT INTO hal_.*?;$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(copies) == 2
+    connection = await asyncpg.connect(postgres_database)
+    await connection.execute(OLD_HAL)
+    await compat.apply(connection, ["hal"])
+    old = {name: await connection.fetch(f"TABLE {name}_before") for name in compat.TABLES["hal"]}
+    report = await told(
+        "--from", postgres_database, "--table", "hal_conversation_messages_before", "--db", postgres_url
+    )
+    assert (report["imported"], report["dropped"], report["in_metadata"]) == (20, {}, {})
+    async with connection.transaction():
+        for name, value in application("default").items():
+            await connection.execute("SELECT set_config($1, $2, true)", name, value)
+        for copy in copies:
+            await connection.execute(copy)
+        new = {name: await connection.fetch(f"TABLE {name}") for name in compat.TABLES["hal"]}
+    await connection.close()
+    for name in compat.TABLES["hal"]:
+        assert _comparable(new[name]) == _comparable(old[name])
+
+
+def _comparable(rows: list[asyncpg.Record]) -> list[tuple[object, ...]]:
+    """Everything but the ids of rows, which are Palaver's own."""
+    return sorted(tuple(value for name, value in row.items() if name != "id") for row in rows)
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
+        (("--table", "messages", "--column", "owner"), "must be FIELD=COLUMN"),
+        (("--table", "messages", "--column", "mood=role"), "'mood' is not one of role, content"),
+        (("--table", "messages", "--column", "owner=uid"), "there is no column 'uid'"),
+        (("--table", "messages", "--keep", "uid"), "there is no column 'uid'"),
+        (("--table", "messages", "--conversations", "nothing"), "'nothing' does not exist"),
+        (("--table", "messages", "--conversations", "pg_catalog.pg_description"), "has no column with an id"),
         (("--table", "nothing"), "'nothing' does not exist"),
         (("--table", "messages", "--role", "wrong"), "there is no column 'wrong'; there are chat_id, role, content"),
         ((), "goes with --table"),
