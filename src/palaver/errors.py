@@ -378,7 +378,7 @@ class DatabaseFull(EngineError):
 
 
 class FilesNotConfigured(EngineError):
-    """The store has no location for the bytes of files. `setting` is the option to set."""
+    """No location for files is set: the option `files` (PALAVER_FILES) must name a shared folder or a bucket."""
 
     setting = "files"
 

@@ -374,3 +374,18 @@ def test_what_files_say_is_read_found_and_gone_with_the_turn(client: httpx.Clien
     assert not any(one["quote"] for one in hits)
     folder = components_of(server.app.state.services.store).blobs.folder
     assert [one for one in folder.rglob("*") if one.is_file()] == []
+
+
+def test_a_database_server_without_a_location_for_files_says_what_to_set(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(ServerSettings(url=postgres_url, embedder="none")) as server, server.client() as client:
+        assert "attachments are refused" in caplog.text
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}), 201)['id']}"
+        for refused in (
+            client.post(f"{talk}/attachments", params={"filename": "cat.png"}, content=PNG),
+            client.post(f"{talk}/uploads", json={"filename": "cat.png"}),
+        ):
+            assert (refused.status_code, refused.json()["type"]) == (500, "urn:palaver:problem:files-not-configured")
+            assert "PALAVER_FILES" in refused.json()["detail"]
+        ok(client.post(f"{talk}/turns", json={"role": "user", "content": "goes on without files"}), 201)
