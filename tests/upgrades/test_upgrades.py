@@ -210,7 +210,7 @@ async def test_what_a_migration_asks_for_has_not_waited_since_1970(tmp_path: Pat
 async def postgres_at(connection: Any, schema: int, rows: str = "") -> None:
     steps = [step.sql for step in POSTGRES if step.number <= schema]
     async with connection.transaction():
-        await connection.execute("\n".join([*steps, migrate.version_function(schema), rows]))
+        await connection.execute("\n".join([*steps, migrate.version_functions(schema), rows]))
 
 
 @pytest.mark.parametrize("schema", earlier(POSTGRES))

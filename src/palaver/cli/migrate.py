@@ -136,7 +136,7 @@ async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
         from palaver.engines.postgres import migrate, transports
     except ModuleNotFoundError as problem:
         raise MissingExtra("postgres", "The Postgres engine") from problem
-    async with transports.open_connection(url) as connection:
+    async with transports.open_connection(url, administrator=True) as connection:
         before, after = await migrate.migrate(connection)
         await extras.apply(connection)
     return before or None, after

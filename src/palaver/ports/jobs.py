@@ -23,13 +23,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The state of a database: its schema version, the one that this version needs, and the jobs of all tenants.
+    """The state of a database: its schema, the one that this version knows, and the jobs of all tenants.
+
+    `compatible` says whether this version can work with that schema; it may be newer than the known one.
 
     `lag` is how many seconds the oldest due job has waited. `put_aside` counts jobs that failed too often.
     """
 
     schema: int
     schema_known: int
+    compatible: bool
     waiting: int
     put_aside: int
     lag: float

@@ -42,7 +42,7 @@ WORK = {
     "next_job_anywhere": {"due"},
     "any_key": {"found"},
     "tenants": {"tenant"},
-    "health": {"schema", "waiting", "put_aside", "oldest"},
+    "health": {"schema", "oldest_code", "waiting", "put_aside", "oldest"},
 }
 # The application finds a key before it knows whose it is; no verb shows one.
 BEFORE_ANYBODY_IS_KNOWN = {"api_keys"}

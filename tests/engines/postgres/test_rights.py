@@ -32,6 +32,7 @@ FROM pg_proc p, unnest(p.proargtypes) WITH ORDINALITY AS t (oid, n)
 WHERE p.pronamespace = 'palaver_api'::regnamespace GROUP BY p.oid, p.proname ORDER BY 1
 """
 ENTERED = re.compile(r"\benter(_worker)?\((?:who|asking)(?:, '(\w+)')?\)")
+PASSED_ON = re.compile(r"SELECT [^;]* FROM palaver_api\.(\w+)\([^;]*")
 CHANGES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+(?!SKIP|OF\b)\w|DELETE\s+FROM|nextval|pg_notify)", re.IGNORECASE)
 BODIES = """
 SELECT n.nspname || '.' || p.proname AS name, coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) AS body
@@ -93,6 +94,9 @@ async def test_every_function_is_in_the_table_with_a_known_right(admin: Any) -> 
 async def test_every_function_enters_with_the_right_in_the_table(admin: Any) -> None:
     needed = await rights_of(admin)
     for row in await admin.fetch(VERBS):
+        if passed_on := PASSED_ON.fullmatch(row["body"].strip()):  # for older code: the function behind it is entered
+            assert needed[passed_on[1]] == needed[row["name"]], row["name"]
+            continue
         entered = ENTERED.findall(row["body"])
         asked = {right or "worker" for _, right in entered}
         if row["name"] == "health":  # for all tenants, or for one

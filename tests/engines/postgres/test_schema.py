@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 import palaver
+from palaver.conversations.internals import engine_of
 from palaver.engines.postgres import migrate, transports
 from palaver.errors import DatabaseTooNew, SchemaMissing
 from tests.support import postgres_server
@@ -169,7 +170,7 @@ async def test_the_public_may_do_nothing(catalogue: Any) -> None:
         FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
         WHERE p.pronamespace IN ('palaver'::regnamespace, 'palaver_api'::regnamespace) AND a.grantee = 0""",
     )
-    assert found == ["palaver.schema_version()"]
+    assert sorted(found) == ["palaver.schema_number()", "palaver.schema_version()"]
     tables = await names(
         catalogue,
         """SELECT c.relname FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
@@ -206,16 +207,44 @@ async def test_many_may_migrate_at_once(empty_database: str) -> None:
     assert sorted(await asyncio.gather(*(one() for _ in range(6)))) == [(0, known)] + [(known, known)] * 5
 
 
-async def test_a_newer_schema_is_refused(postgres_database: str) -> None:
+async def says(database: str, *, schema: int, oldest_code: int) -> None:
+    """Let a database say that it has another schema, as a later version would leave it."""
+    for name, number in (("schema_number", schema), ("schema_version", oldest_code)):
+        sql = f"CREATE OR REPLACE FUNCTION palaver.{name}() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number}"
+        await postgres_server.execute(database, sql)
+
+
+async def test_a_newer_schema_that_does_not_serve_this_code_is_refused(postgres_database: str) -> None:
     newer = migrate.known_version() + 1
-    await postgres_server.execute(
-        postgres_database,
-        f"CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {newer}",
-    )
+    await says(postgres_database, schema=newer, oldest_code=newer)
     with pytest.raises(DatabaseTooNew) as problem:
         async with palaver.open(postgres_server.as_application(postgres_database)):
             pass
     assert problem.value.found == newer
+    async with transports.open_connection(postgres_database) as connection:
+        with pytest.raises(DatabaseTooNew):
+            await migrate.migrate(connection)
+
+
+async def test_a_newer_schema_that_serves_this_code_is_used(postgres_database: str, postgres_url: str) -> None:
+    newer = migrate.known_version() + 1
+    await says(postgres_database, schema=newer, oldest_code=migrate.known_version())
+    async with palaver.open(postgres_url, migrate_url=postgres_database) as store:
+        assert (await (await store.conversation("k")).append("user", "hello")).seq == 0
+        health = await engine_of(store).health()
+        assert (health.schema, health.schema_known, health.compatible) == (newer, newer - 1, True)
+        await says(postgres_database, schema=newer, oldest_code=newer)
+        assert not (await engine_of(store).health()).compatible
+    async with transports.open_connection(postgres_database) as connection:
+        assert (await migrate.read_version(connection)).number == newer, "an earlier version changes nothing"
+
+
+async def test_an_older_schema_says_what_to_run(postgres_database: str, postgres_url: str) -> None:
+    old = migrate.OLDEST_SCHEMA - 1
+    await says(postgres_database, schema=old, oldest_code=migrate.OLDEST_CODE)
+    with pytest.raises(SchemaMissing, match=f"schema {old}.*palaver migrate"):
+        async with palaver.open(postgres_url):
+            pass
 
 
 async def test_what_is_printed_can_be_pasted(empty_database: str) -> None:

@@ -34,7 +34,7 @@ async def answering(status: int | None, body: Any, headers: str = "") -> AsyncIt
             signing_in = b"/rpc/signed_in" in head
             if status is None and not signing_in:
                 break
-            told = [{**ADA, "version": known_version()}] if signing_in else body
+            told = [{**ADA, "schema": known_version(), "oldest_code": 3}] if signing_in else body
             code, more = (200, "") if signing_in else (status, headers)
             text = told if isinstance(told, str) else json.dumps(told)
             writer.write(f"HTTP/1.1 {code} X\r\ncontent-length: {len(text.encode())}\r\n{more}\r\n{text}".encode())

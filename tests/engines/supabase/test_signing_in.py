@@ -305,6 +305,6 @@ async def test_a_project_without_the_schema_says_what_to_do(project: Project, po
     from urllib.parse import urlsplit
 
     name = urlsplit(project.database).path[1:]
-    await postgres_server.execute(postgres.at(name), "DROP FUNCTION palaver_api.signed_in(jsonb)")
+    await postgres_server.execute(postgres.at(name), "DROP FUNCTION palaver_api.signed_in_scope(jsonb) CASCADE")
     with pytest.raises(palaver.SchemaMissing, match=r"supabase\.md|migrate"):
         await _opened(project.url, key=project.lite.publishable_key, token=project.lite.token("ada"))

@@ -95,15 +95,16 @@ def test_a_database_that_is_silent_does_not_keep_it_silent(
     assert client.get("/readyz").status_code == 503
 
 
-HEALTH = Health(schema=6, schema_known=6, waiting=3, put_aside=1, lag=30.0)
+HEALTH = Health(schema=6, schema_known=6, compatible=True, waiting=3, put_aside=1, lag=30.0)
 
 
 @pytest.mark.parametrize(
     ("found", "limit", "names"),
     [
         (HEALTH, 600, set()),
-        (replace(HEALTH, schema=7), 600, {"schema"}),
-        (replace(HEALTH, schema=5), 600, {"schema"}),
+        (replace(HEALTH, schema=7), 600, set()),
+        (replace(HEALTH, schema=7, compatible=False), 600, {"schema"}),
+        (replace(HEALTH, schema=5, compatible=False), 600, {"schema"}),
         (replace(HEALTH, lag=601.0), 600, {"worker"}),
         (replace(HEALTH, lag=601.0), 0, set()),
     ],

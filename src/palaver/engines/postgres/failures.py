@@ -86,6 +86,9 @@ def error_for(sqlstate: str | None, message: str) -> PalaverError:
         )
     if sqlstate in ("28P01", "28000"):
         return _with_sqlstate(EngineError(f"the database rejected this login ({state})"), sqlstate)
+    if sqlstate in ("26000", "42P05"):
+        why = "the address is that of a pooler in transaction mode: add ?pgbouncer=true to it"
+        return _with_sqlstate(EngineError(f"a prepared statement was lost ({state}): {why}"), sqlstate)
     return _with_sqlstate(EngineError(f"the database refused the statement ({state})"), sqlstate)
 
 
@@ -94,12 +97,27 @@ def _with_sqlstate(problem: EngineError, sqlstate: str | None) -> EngineError:
     return problem
 
 
+def error_for_administrator(problem: asyncpg.PostgresError) -> EngineError:
+    """Return the error of a statement that changes the schema, with the server's own message.
+
+    Such messages name tables and roles. DETAIL of a violated constraint quotes a row, so that is left out.
+    """
+    said = [str(getattr(problem, "message", None) or problem)]
+    if not (problem.sqlstate or "").startswith("23"):
+        said += [text for text in (getattr(problem, "detail", None), getattr(problem, "hint", None)) if text]
+    known = error_for(problem.sqlstate, "[]") if problem.sqlstate not in OWN_ERRORS else EngineError("")
+    kind = type(known) if isinstance(known, EngineUnavailable | DatabaseFull | DatabaseReadOnly) else EngineError
+    return _with_sqlstate(kind(f"Postgres says: {' '.join(said)} (SQLSTATE {problem.sqlstate})"), problem.sqlstate)
+
+
 @contextmanager
-def translate_errors() -> Iterator[None]:
-    """Translate the driver's errors inside this block."""
+def translate_errors(*, administrator: bool = False) -> Iterator[None]:
+    """Translate the driver's errors inside this block. An administrator gets the server's own messages."""
     try:
         yield
     except asyncpg.PostgresError as problem:
+        if administrator:
+            raise error_for_administrator(problem) from None
         raise error_for(problem.sqlstate, str(problem)) from None
     except (OSError, asyncpg.InterfaceError, TimeoutError) as problem:
         what = f"the database cannot be reached ({type(problem).__name__})"

@@ -19,6 +19,7 @@ FACT_FIELDS = (
     "id", "subject", "predicate", "object", "source_turn", "confidence", "valid_from", "invalidated_at",
     "invalidated_by", "by", "created",
 )  # fmt: skip
+SUMMARIZED_PLACE = 14  # of `summarized_through` in a row of `conversation_info`
 
 
 class PostgresMemory(EnginePart):
@@ -31,7 +32,7 @@ class PostgresMemory(EnginePart):
         if row["current"] is not None:
             current = read_turn_json(from_json(row["current"]), conversation)
         return ContextSnapshot(
-            info=_read_info(row),
+            info=_read_info(row, row["summarized_position"]),
             tail=tail,
             current=current,
             summaries=_read_summaries(row["summaries"]),
@@ -45,7 +46,7 @@ class PostgresMemory(EnginePart):
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:
         (row,) = await self.read("unsummarised", scope, conversation=conversation, tokens=tokens)
         return Unsummarised(
-            info=_read_info(row),
+            info=_read_info(row, row["position"]),
             revision=row["revision"],
             position=row["position"],
             turns=_read_turns(row["turns"], conversation),
@@ -127,8 +128,10 @@ def _read_turns(text: str | None, conversation: str) -> tuple[Turn, ...]:
     return tuple(read_turn_json(values, conversation) for values in from_json(text or "[]"))
 
 
-def _read_info(row: Row) -> ConversationInfo:
-    return conversation_info(tuple(from_json(row["info"])))
+def _read_info(row: Row, summarized_position: int) -> ConversationInfo:
+    """Return the conversation. Its array has the fields of 0.1.0, so how far it is summarised is inserted."""
+    fields = from_json(row["info"])
+    return conversation_info((*fields[:SUMMARIZED_PLACE], summarized_position, *fields[SUMMARIZED_PLACE:]))
 
 
 def _read_summaries(text: str | None) -> tuple[Summary, ...]:

@@ -1,34 +1,72 @@
-"""Creates and upgrades the schema: plain SQL that also runs in an SQL editor."""
+"""Creates and upgrades the schema: plain SQL that also runs in an SQL editor.
+
+Code of earlier versions keeps working while and after this runs: CONTRIBUTING.md has the rules, docs/upgrading.md the
+order of an upgrade.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from palaver.engines.migrate import migrations
-from palaver.engines.postgres import compat
-from palaver.errors import DatabaseTooNew, InvalidInput, SchemaMissing
+from palaver.engines.postgres import compat, online_steps
+from palaver.errors import DatabaseTooNew, EngineError, EngineUnavailable, InvalidInput, SchemaMissing
 
 if TYPE_CHECKING:
-    import asyncpg
+    Connection = asyncpg.Connection[asyncpg.Record]
 
 PACKAGE = "palaver.engines.postgres"
 LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a time
+OLDEST_CODE = 3  # code that knows this schema, or a later one, may use the current schema: 0.1.0 knows 3
+OLDEST_SCHEMA = 11  # the oldest schema that this code may use
+FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve only code that knows the same one
+LOCK_MILLISECONDS, LOCK_PAUSE, LOCK_ATTEMPTS = 500, 0.5, 300  # how long a table's lock is waited for, and how often
 # In the order in which they depend on each other.
 FUNCTIONS = (
     "core", "checks", "memory_invalidation", "conversations", "turns", "streams", "answer_places", "deletion", "files",
-    "log", "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "rights", "grants",
+    "log", "export_rows", "memory", "recall", "requests", "jobs", "embeddings", "keys", "stats", "older_code", "rights",
+    "grants",
 )  # fmt: skip
-GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version() TO PUBLIC;\n"
+GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
+ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The schema of a database (0: none), and the oldest code that may use it, by the schema that this code knows."""
+
+    number: int
+    oldest_code: int
+
+    @property
+    def is_too_new(self) -> bool:
+        return min(self.number, self.oldest_code) > known_version()
+
+    @property
+    def is_too_old(self) -> bool:
+        return self.number < OLDEST_SCHEMA
 
 
 def known_version() -> int:
     return migrations(f"{PACKAGE}.migrations")[-1].number
 
 
+# ---- the SQL -------------------------------------------------------------------------------------------------------
+
+
 def editor_script(since: int = 0, *, storage: bool = False) -> str:
-    """Return `script` as one transaction for an SQL editor; with `storage`, also the bucket for Supabase."""
-    return as_transaction("\n".join([script(since), storage_script()] if storage else [script(since)]))
+    """Return `script` as one transaction for an SQL editor; with `storage`, also the bucket for Supabase.
+
+    The steps that must not be in a transaction follow it.
+    """
+    main = as_transaction("\n".join([script(since), storage_script()] if storage else [script(since)]))
+    steps = online_steps.read(f"{PACKAGE}.migrations", since)
+    return main + (online_steps.editor_script(steps) + _finished_function(known_version()) if steps else "")
 
 
 def as_transaction(steps: str) -> str:
@@ -42,8 +80,24 @@ def storage_script() -> str:
 
 def script(since: int = 0) -> str:
     """Return the SQL that brings a database from schema `since` up to date; to be run as one transaction."""
+    return f"{_table_script(since)}\n{_function_script(since)}"
+
+
+def _table_script(since: int) -> str:
+    """Return the migrations after a number, which a database with code of the last release may have by themselves."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, version_function(known_version()), *_functions(), GRANT_VERSION])
+    return "\n".join([*steps, _number_function("schema_tables", known_version())])
+
+
+def _function_script(finished: int) -> str:
+    """Return the functions, and the numbers that say that they are there.
+
+    `finished` is the schema whose online steps have run.
+    """
+    if not online_steps.read(f"{PACKAGE}.migrations", finished):
+        finished = known_version()
+    versions = [version_functions(known_version()), _finished_function(finished)]
+    return "\n".join([*versions, *_functions(), GRANT_VERSION])
 
 
 def _functions() -> list[str]:
@@ -56,7 +110,7 @@ def citus_script() -> str:
     return files(PACKAGE).joinpath("citus.sql").read_text()
 
 
-async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def distribute(connection: Connection) -> None:
     if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is None:
         raise InvalidInput("distribute", "needs the extension citus, which this database does not have")
     if (await compat.installed(connection))[0]:
@@ -67,40 +121,154 @@ async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await connection.execute(citus_script())
 
 
-def version_function(number: int) -> str:
+def version_functions(number: int) -> str:
+    """Return the SQL with which a database says its schema.
+
+    0.1.0 accepts only its own number in `schema_version`, so that is the oldest code that may use the schema.
+    """
+    if number < FIRST_WITH_RANGE:
+        return _number_function("schema_version", number)
+    return _number_function("schema_version", OLDEST_CODE) + _number_function("schema_number", number)
+
+
+def _finished_function(number: int) -> str:
+    return _number_function("schema_finished", number)
+
+
+def _number_function(name: str, number: int) -> str:
     return f"""
-CREATE OR REPLACE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
+CREATE OR REPLACE FUNCTION palaver.{name}() RETURNS integer LANGUAGE sql IMMUTABLE RETURN {number};
 """
 
 
-async def read_version(connection: asyncpg.Connection[asyncpg.Record]) -> int:
-    """Return the version of a database's schema; 0 when it has none."""
+# ---- reading a database --------------------------------------------------------------------------------------------
+
+
+async def read_version(connection: Connection) -> Version:
+    oldest = await _call(connection, "schema_version")
+    number = await _call(connection, "schema_number")
+    return Version(number or oldest or 0, oldest or 0)
+
+
+async def _call(connection: Connection, name: str) -> int | None:
+    """Return the number that a function of the database returns; None when there is no such function."""
     if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
-        return 0
-    known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = 'schema_version'"
-    if await connection.fetchval(known) is None:
-        return 0
-    return int(await connection.fetchval("SELECT palaver.schema_version()"))
+        return None
+    known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = $1"
+    if await connection.fetchval(known, name) is None:
+        return None
+    return int(await connection.fetchval(f"SELECT palaver.{name}()"))
 
 
-async def check_version(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def check_version(connection: Connection) -> None:
     """Raise when this version of Palaver cannot work with the database's schema."""
+    refuse_version(await read_version(connection), "database")
+
+
+def refuse_version(found: Version, what: str) -> None:
+    """Raise when this version of Palaver cannot work with a schema."""
+    if found.is_too_new:
+        raise DatabaseTooNew(found=found.number, known=known_version())
+    if found.is_too_old:
+        needed = f"has schema {found.number}, but {OLDEST_SCHEMA} is needed"
+        problem = needed if found.number else "has no Palaver schema"
+        raise SchemaMissing(f"the {what} {problem}: run `palaver migrate`, or open it with migrate_url=")
+
+
+# ---- migrating -----------------------------------------------------------------------------------------------------
+
+
+async def migrate(connection: Connection) -> tuple[int, int]:
+    """Bring a database up to date. Returns the schema before (0: none) and after. Safe to run concurrently.
+
+    Tables are changed first, in a transaction that is short because it locks them. Then come the functions, and then
+    the steps that take long.
+    """
     found, known = await read_version(connection), known_version()
-    if found > known:
-        raise DatabaseTooNew(found=found, known=known)
-    if found < known:
-        problem = "has no Palaver schema" if not found else f"has schema {found}, but {known} is needed"
-        raise SchemaMissing(f"the database {problem}: run `palaver migrate`, or open it with migrate_url=")
+    if found.is_too_new:
+        raise DatabaseTooNew(found=found.number, known=known)
+    if found.number > known:
+        return found.number, found.number
+    await _with_short_locks(connection)
+    before = await _change_functions(connection)
+    await _finish(connection)
+    return before, known
 
 
-async def migrate(connection: asyncpg.Connection[asyncpg.Record]) -> tuple[int, int]:
-    """Bring a database up to date. Returns the schema before (0: none) and after. Safe to run concurrently."""
+async def _with_short_locks(connection: Connection) -> None:
+    """Change the tables. When a lock cannot be had soon, let those who wait behind it go first, and retry.
+
+    The wait is shorter than Postgres' `deadlock_timeout`, so that a deadlock ends here and not in a request.
+    """
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            await _change_tables(connection)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as problem:
+            if attempt == LOCK_ATTEMPTS:
+                why = "could not lock a table that long transactions use; nothing was changed"
+                raise EngineUnavailable(f"the migration {why} (SQLSTATE {problem.sqlstate})") from None
+        else:
+            return
+        await asyncio.sleep(LOCK_PAUSE)
+
+
+async def _change_tables(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-        found, known = await read_version(connection), known_version()
-        if found > known:
-            raise DatabaseTooNew(found=found, known=known)
-        if found < known:
-            await connection.execute(script(found))
+        found = await read_version(connection)
+        tables = await _call(connection, "schema_tables")
+        since = found.number if tables is None else tables
+        if since < known_version():
+            await _require_roles(connection)
+            await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS}")
+            await connection.execute(_table_script(since))
+
+
+async def _change_functions(connection: Connection) -> int:
+    """Replace the functions, unless another process has. Returns the schema before."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+        found = (await read_version(connection)).number
+        if found < known_version():
+            finished = await _call(connection, "schema_finished")
+            await connection.execute(_function_script(found if finished is None else finished))
             await compat.refresh(connection)
-    return found, known
+    return found
+
+
+async def _require_roles(connection: Connection) -> None:
+    """Raise when the roles exist already and this login can neither become them nor grant them to itself.
+
+    Roles belong to the whole server: the administrator of another database may have created them.
+    """
+    blocked = await connection.fetch(BLOCKED_ROLES, list(ROLES))
+    if not blocked:
+        return
+    name = await connection.fetchval("SELECT quote_ident(current_user)")
+    raise EngineError(
+        f"the role {blocked[0][0]} was created by another administrator of this server (roles belong to all of its "
+        f"databases). A superuser or that administrator has to run: GRANT {', '.join(ROLES)} TO {name}"
+    )
+
+
+# Since Postgres 16, membership and the right to SET ROLE are separate, and CREATEROLE alone may not grant every role.
+BLOCKED_ROLES = """
+WITH server AS (SELECT current_setting('server_version_num')::integer >= 160000 AS is_16)
+SELECT r.rolname FROM pg_roles r, server s, pg_roles me
+WHERE r.rolname = ANY ($1) AND me.rolname = current_user
+  AND NOT pg_has_role(current_user, r.oid, CASE WHEN s.is_16 THEN 'SET' ELSE 'MEMBER' END)
+  AND NOT pg_has_role(current_user, r.oid, 'MEMBER WITH ADMIN OPTION')
+  AND (s.is_16 OR NOT me.rolcreaterole)
+ORDER BY 1
+"""
+
+
+async def _finish(connection: Connection) -> None:
+    """Run the online steps that have not run yet, after the migration is committed."""
+    known, finished = known_version(), await _call(connection, "schema_finished")
+    if finished is not None and finished >= known:
+        return
+    steps = online_steps.read(f"{PACKAGE}.migrations", finished or 0)
+    async with online_steps.one_at_a_time(connection, LOCK + 1):
+        await online_steps.run(connection, steps)
+        await connection.execute(_finished_function(known))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palaver.core.identity import micros
-from palaver.engines.postgres.migrate import known_version
+from palaver.engines.postgres import migrate
 from palaver.engines.postgres.rows import decode_json
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.rows import waiting_seconds
@@ -44,4 +44,6 @@ class PostgresStats(EnginePart):
         row = (rows or await self.write("health", self.home_scope(), everywhere=False, kinds=list(JOB_KINDS)))[0]
         lag = waiting_seconds(row["oldest"], micros(self.clock.now()))
         counts = {name: row[name] for name in ("schema", "waiting", "put_aside")}
-        return Health(schema_known=known_version(), lag=lag, **counts)
+        version = migrate.Version(row["schema"], row["oldest_code"])
+        compatible = not (version.is_too_new or version.is_too_old)
+        return Health(schema_known=migrate.known_version(), compatible=compatible, lag=lag, **counts)

@@ -24,11 +24,9 @@ from palaver.engines.postgres.supabase_transport import SCHEMA, Project, Supabas
 from palaver.engines.postgres.transports import Row, open_connection
 from palaver.engines.postgres.watch import CommitHub
 from palaver.errors import (
-    DatabaseTooNew,
     EngineError,
     InvalidInput,
     PermissionDenied,
-    SchemaMissing,
     TokenRefused,
 )
 from palaver.model import WRITE, Scope
@@ -59,7 +57,7 @@ async def open_supabase(
     """Open the project at `supabase+https://…` for the user of the token. Without one, users sign in later."""
     place, key = _project_url(url), key or _key_from_environment()
     if migrate_url is not None:
-        async with open_connection(migrate_url) as connection:
+        async with open_connection(migrate_url, administrator=True) as connection:
             await migrate.migrate(connection)
     async with httpx.AsyncClient(timeout=timeout_seconds, limits=CONNECTIONS, follow_redirects=False) as connections:
         options = AsyncClientOptions(
@@ -133,7 +131,7 @@ class SupabaseEngine(PostgresEngine):
         """Return an engine for the caller with this token. Reads the caller's scope from the database."""
         engine = SupabaseEngine(self.project, token, self.clock, self.hub, self.scope)
         try:
-            (row,) = await RpcClient(engine.transport, self.clock).read("signed_in", self.scope)
+            (row,) = await RpcClient(engine.transport, self.clock).read("signed_in_scope", self.scope)
         except TokenRefused:
             raise
         except PermissionDenied:
@@ -144,7 +142,7 @@ class SupabaseEngine(PostgresEngine):
             if problem.sqlstate != DENIED or engine.is_service:
                 raise
             raise TokenRefused("the token does not belong to a signed-in user") from None
-        _check_version(row["version"])
+        migrate.refuse_version(migrate.Version(row["schema"], row["oldest_code"]), "project")
         if engine.is_service:
             return engine
         rights = frozenset(row["rights"].split(","))
@@ -162,11 +160,3 @@ class SupabaseEngine(PostgresEngine):
     async def write(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
         self.writes += 1
         return await super().write(function, scope, **args)
-
-
-def _check_version(found: int) -> None:
-    known = migrate.known_version()
-    if found > known:
-        raise DatabaseTooNew(found=found, known=known)
-    if found < known:
-        raise SchemaMissing(f"the project has schema {found}, but {known} is needed: run `palaver migrate`")

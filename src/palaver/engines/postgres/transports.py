@@ -158,13 +158,16 @@ async def open_pool(url: str, *, size: int = CONNECTIONS) -> Pool:
 
 
 @asynccontextmanager
-async def open_connection(url: str) -> AsyncIterator[Connection]:
-    """Open a single connection, for migrations and other work outside of the functions."""
+async def open_connection(url: str, *, administrator: bool = False) -> AsyncIterator[Connection]:
+    """Open a single connection, for migrations and other work outside of the functions.
+
+    The errors of an administrator's work contain the server's messages.
+    """
     dsn, prepared = parse_url(url)
     with translate_errors():
         connection = await asyncpg.connect(dsn, statement_cache_size=100 if prepared else 0)
     try:
-        with translate_errors():
+        with translate_errors(administrator=administrator):
             yield connection
     finally:
         await connection.close()
@@ -172,7 +175,7 @@ async def open_connection(url: str) -> AsyncIterator[Connection]:
 
 async def open_transport(url: str, *, read_url: str | None = None, migrate_url: str | None = None) -> AsyncpgTransport:
     if migrate_url is not None:
-        async with open_connection(migrate_url) as connection:
+        async with open_connection(migrate_url, administrator=True) as connection:
             await migrate.migrate(connection)
     async with open_connection(url) as connection, connection.transaction():  # behind pgbouncer: one server
         await migrate.check_version(connection)

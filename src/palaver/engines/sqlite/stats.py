@@ -42,9 +42,11 @@ def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int
 
 def health(tx: Tx) -> Health:
     schema, waiting, put_aside, oldest = tx.all(Q.health, **due_parameters(tx, JOB_KINDS))[0]
+    known = migrations("palaver.engines.sqlite.migrations")[-1].number
     return Health(
         schema=schema,
-        schema_known=migrations("palaver.engines.sqlite.migrations")[-1].number,
+        schema_known=known,
+        compatible=schema == known,
         waiting=waiting,
         put_aside=put_aside,
         lag=waiting_seconds(oldest, tx.now),

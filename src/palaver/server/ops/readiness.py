@@ -50,7 +50,7 @@ class Readiness:
 
 def describe_problems(health: Health, longest_lag: float) -> dict[str, str]:
     found = {}
-    if health.schema != health.schema_known:
+    if not health.compatible:
         advice = "run `palaver migrate`" if health.schema < health.schema_known else "upgrade Palaver"
         found["schema"] = f"is {health.schema}, this version needs {health.schema_known}: {advice}"
     if longest_lag and health.lag > longest_lag:

@@ -112,7 +112,7 @@ async def test_what_another_database_has_granted_already_is_not_asked_for_again(
         await postgres_server.execute(postgres.url, AUTHENTICATOR)
         owner = await asyncpg.connect(made_by_an_owner)
         await migrate.migrate(owner)
-        assert await owner.fetchval("SELECT palaver.schema_version()") == migrate.known_version()
+        assert await owner.fetchval("SELECT palaver.schema_number()") == migrate.known_version()
         await owner.close()
 
 

@@ -72,13 +72,14 @@ BEGIN
   RETURN me;
 END $$;
 
--- signed_in: the caller's scope as the database derives it from the token, and the version of the schema
-CREATE OR REPLACE FUNCTION palaver_api.signed_in(who jsonb)
-RETURNS TABLE (tenant text, "user" text, sight text, workspace text, rights text, version integer)
+-- signed_in_scope: the caller's scope as the database derives it from the token, the number of the schema, and the oldest
+-- code that may use it
+CREATE OR REPLACE FUNCTION palaver_api.signed_in_scope(who jsonb)
+RETURNS TABLE (tenant text, "user" text, sight text, workspace text, rights text, schema integer, oldest_code integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');
 BEGIN
-  RETURN QUERY SELECT me.tenant, me."user", me.sight, me.workspace, me.rights, schema_version();
+  RETURN QUERY SELECT me.tenant, me."user", me.sight, me.workspace, me.rights, schema_number(), schema_version();
 END $$;
 
 -- ---- hashes ---------------------------------------------------------------------------------------------------------

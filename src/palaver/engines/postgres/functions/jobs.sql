@@ -11,15 +11,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 GRANT EXECUTE ON FUNCTION palaver.is_due(palaver.jobs, bigint) TO palaver_worker;
 
 -- `kinds` in the functions below are the kinds of jobs that the worker knows. A job of another kind was enqueued by a newer
--- version, and is left to its workers. NULL, from a worker of an earlier version, means any kind.
+-- version, and is left to its workers. Workers of 0.1.0 do not say which they know (older_code.sql).
 
 -- tenants_waiting: the tenants with a due job, the one that has waited longest first
-CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer, kinds text[] DEFAULT NULL)
+CREATE OR REPLACE FUNCTION palaver_api.tenants_waiting(who jsonb, most integer, kinds text[])
 RETURNS TABLE (tenant text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
-  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) AND (kinds IS NULL OR j.kind = ANY (kinds))
+  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) AND j.kind = ANY (kinds)
     GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
 END $$;
 
@@ -30,22 +30,22 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker;
 
 -- next_job: when the next job of a tenant is due
-CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb, kinds text[] DEFAULT NULL) RETURNS TABLE (due bigint)
+CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb, kinds text[]) RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
-  WHERE j.tenant = me.tenant AND j.dead = 0 AND (kinds IS NULL OR j.kind = ANY (kinds));
+  WHERE j.tenant = me.tenant AND j.dead = 0 AND j.kind = ANY (kinds);
 END $$;
 
 -- next_job_anywhere: when the next job of any tenant is due
-CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb, kinds text[] DEFAULT NULL)
+CREATE OR REPLACE FUNCTION palaver_api.next_job_anywhere(who jsonb, kinds text[])
 RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
   RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
-  WHERE j.dead = 0 AND (kinds IS NULL OR j.kind = ANY (kinds));
+  WHERE j.dead = 0 AND j.kind = ANY (kinds);
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver_api.add_job(who jsonb, conversation text, kind text, argument bigint DEFAULT NULL)
@@ -59,7 +59,7 @@ BEGIN
 END $$;
 
 -- claim_job: lease the job of this tenant that has waited longest. When the worker dies, the lease ends
-CREATE OR REPLACE FUNCTION palaver_api.claim_job(who jsonb, lease bigint, kinds text[] DEFAULT NULL)
+CREATE OR REPLACE FUNCTION palaver_api.claim_job(who jsonb, lease bigint, kinds text[])
 RETURNS TABLE (id bigint, kind text, conversation text, argument bigint, attempts integer, asked bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
@@ -69,7 +69,7 @@ DECLARE
 BEGIN
   LOOP
     SELECT * INTO j FROM jobs o
-    WHERE o.tenant = me.tenant AND is_due(o, me.now) AND (kinds IS NULL OR o.kind = ANY (kinds))
+    WHERE o.tenant = me.tenant AND is_due(o, me.now) AND o.kind = ANY (kinds)
     ORDER BY o.run_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
       RETURN;

@@ -7,11 +7,11 @@ CREATE OR REPLACE FUNCTION palaver.turn_json(t palaver.turns) RETURNS json LANGU
     (t).sources, (t).prompt_tokens, (t).completion_tokens, (t).token_count, (t).model, (t).adapter, (t).finish_reason,
     (t).metadata, (t).idempotency_key, NULL, encode((t).content_hash, 'hex'), (t).created);
 
--- info_json: the fields of a ConversationInfo
+-- info_json: the fields of a ConversationInfo as 0.1.0 reads them. Later fields are columns of their own
 CREATE OR REPLACE FUNCTION palaver.info_json(c palaver.conversations) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((c).id, (c).tenant, (c).owner, (c).key, (c).workspace, (c).agent, (c).model, (c).title,
     (c).preview, (c).participants, (c).metadata, (c).settings, (c).turn_count, (c).token_count,
-    (c).summarized_position, (c).next_seq, (c).next_n - 1, (c).ttl, (c).expires_at, (c).created, (c).updated);
+    (c).next_seq, (c).next_n - 1, (c).ttl, (c).expires_at, (c).created, (c).updated);
 
 CREATE OR REPLACE FUNCTION palaver.summary_json(s palaver.summaries) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((s).id, (s).level, (s).from_seq, (s).through_seq, (s).text, (s).model, (s).token_count,

@@ -66,14 +66,14 @@ BEGIN
   END LOOP;
 END $$;
 
--- health: the version of the schema, how many jobs wait or are dead, and since when the oldest has been due; of one
--- tenant or of all. Jobs that a migration enqueues have no time
-CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean, kinds text[] DEFAULT NULL)
-RETURNS TABLE (schema integer, waiting bigint, put_aside bigint, oldest bigint)
+-- health: the number of the schema, the oldest code that may use it, how many jobs wait or are dead, and since when the
+-- oldest has been due; of one tenant or of all. Jobs that a migration enqueues have no time
+CREATE OR REPLACE FUNCTION palaver_api.health(who jsonb, everywhere boolean, kinds text[])
+RETURNS TABLE (schema integer, oldest_code integer, waiting bigint, put_aside bigint, oldest bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who, 'read') END;
 BEGIN
-  RETURN QUERY SELECT schema_version(), count(*) FILTER (WHERE j.dead = 0), count(*) FILTER (WHERE j.dead <> 0),
-    min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now) AND (kinds IS NULL OR j.kind = ANY (kinds)))
+  RETURN QUERY SELECT schema_number(), schema_version(), count(*) FILTER (WHERE j.dead = 0),
+    count(*) FILTER (WHERE j.dead <> 0), min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now) AND j.kind = ANY (kinds))
   FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
 END $$;

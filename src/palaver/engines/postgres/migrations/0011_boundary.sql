@@ -2,8 +2,19 @@
 -- has a heading; tables are distributed where the others are (docs/scale-out.md).
 
 -- ---- functions -------------------------------------------------------------------------------------------------------
--- A database with schema 10 gets the current functions. A function that gets another result or other parameters is dropped
--- here first; one with new parameters keeps its earlier form for code of the version before (docs/upgrading.md).
+-- A database with schema 10 gets the current functions. Functions that a released version calls are never dropped here:
+-- they stay as they are called (functions/older_code.sql), and a call that is under way finds them.
+-- These five had a parameter with a default in schemas 6 to 10, which no release had.
+DO $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_proc WHERE oid = to_regprocedure('palaver_api.health(jsonb, boolean, text[])')) THEN
+    DROP FUNCTION palaver_api.tenants_waiting(jsonb, integer, text[]);
+    DROP FUNCTION palaver_api.next_job(jsonb, text[]);
+    DROP FUNCTION palaver_api.next_job_anywhere(jsonb, text[]);
+    DROP FUNCTION palaver_api.health(jsonb, boolean, text[]);
+    DROP FUNCTION palaver_api.claim_job(jsonb, bigint, text[]);
+  END IF;
+END $$;
 
 -- ---- rights ----------------------------------------------------------------------------------------------------------
 -- Callers with a token are strangers until their rights are checked: a token without the right `write` changes no row,
