@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --durations=25
 QUICK := not slow and not costly and not postgres and not browser and not process and not server
 
 .PHONY: help run web test quick again postgres supabase pgbouncer chromium screenshots lint format metrics bench \
-        bench-smoke soak crash replication properties clean
+        bench-smoke soak crash replication properties plans clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
@@ -29,6 +29,7 @@ help:
 	@echo "make crash   the long durability test: 200 times kill -9"
 	@echo "make supabase     every guarantee through Supabase's API, as users and as the application"
 	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
+	@echo "make plans        the plans of the hot queries on Postgres, in a tenant of a million turns"
 	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
 
 $(READY): pyproject.toml
@@ -116,6 +117,10 @@ supabase: $(READY)
 
 replication: $(READY)
 	$(BIN)/python -m pytest tests/replication -m "slow or not slow"
+
+# Ten to twenty minutes, most of them for the vector index, and 4 GB of disk.
+plans: $(READY)
+	$(BIN)/python -m pytest tests/engines/postgres/test_plans_of_many_turns.py -m "slow or not slow"
 
 properties: $(READY)
 	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2

@@ -49,10 +49,11 @@ async def fill(connection: Any, size: ManyTurns) -> None:
         await connection.execute(_materials())
         for statement in _rows(size):
             await connection.execute(statement)
+    # With less memory than the vector index needs, building it takes many times as long.
+    await connection.execute("SET search_path = palaver, extensions, public; SET maintenance_work_mem = '3GB'")
     for definition in built_last.values():
-        await connection.execute("SET search_path = palaver, extensions, public")
         await connection.execute(definition)
-    await connection.execute("RESET search_path")
+    await connection.execute("RESET search_path; RESET maintenance_work_mem")
     await connection.execute("VACUUM ANALYZE")
 
 
@@ -88,7 +89,7 @@ SELECT cid, {size.turns}, {size.turns} + 1, {size.turns} - 1, {size.turns}, {siz
   CASE WHEN cid % 10 = 0 THEN 'user 0' ELSE 'user ' || 1 + cid % {size.owners - 1} END, sha256(int8send(cid)),
   {_id(f"{size.turns} - 1")}, 'Conversation ' || cid, 'w1 w2', 1000000000, 1000000000, '["ada","assistant"]',
   '{{ada,assistant}}'
-FROM (SELECT cid, {START} + {size.total} * 1000000::bigint + cid AS at
+FROM (SELECT cid, {START} + {size.total} * 1000000::bigint + cid * 60000000 AS at
   FROM generate_series(1::bigint, {size.conversations}) AS cid) AS c""",
         f"""INSERT INTO turns (tid, cid, seq, position, created, token_count, active, tenant, id, status, role, actor,
   parent, content, preview, salt, content_hash)

@@ -45,7 +45,7 @@ def link_turns(places: Places, *, sparse: bool = False) -> Links:
     """Compute the links of all these turns.
 
     If they are `sparse`, turns between them are missing: only turns that are next to each other are neighbours, and how
-    often somebody spoke before is not known.
+    many turns of people came before is not known.
     """
     n = len(places.created)
     links = Links(np.empty(n, np.int32), np.full(n, -1), np.full(n, -1), np.full(n, -1, np.int32))

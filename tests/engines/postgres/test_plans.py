@@ -110,6 +110,8 @@ PLANNED_EACH_TIME = {
     "palaver.stem_postings",
     "palaver.turns_around",
     "palaver_api.candidates",
+    "palaver_api.conversations",
+    "palaver_api.expire",
     "palaver_api.fact_vectors",
     "palaver_api.facts_where",
     "palaver_api.file_quotes",
@@ -118,6 +120,8 @@ PLANNED_EACH_TIME = {
     "palaver_api.recall_size",
     "palaver_api.search",
     "palaver_api.some_vectors",
+    "palaver_api.to_embed",
+    "palaver_api.turns_numbered",
     "palaver_api.vectors",
 }
 

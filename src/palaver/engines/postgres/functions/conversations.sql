@@ -102,7 +102,8 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.conversations(who jsonb, most integer, owner text DEFAULT NULL,
   workspace text DEFAULT NULL, agent text DEFAULT NULL, before_updated bigint DEFAULT NULL, before_id text DEFAULT NULL)
 RETURNS SETOF palaver.conversations
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   me asker := enter(who, 'read');
   last_minute bigint := coalesce(before_updated / 60000000, 9223372036854775807);

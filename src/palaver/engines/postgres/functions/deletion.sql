@@ -286,7 +286,8 @@ END $$;
 
 -- expire: delete conversations whose time to live has ended; in batches, so that writers can go in between
 CREATE OR REPLACE FUNCTION palaver_api.expire(who jsonb, most integer) RETURNS SETOF text
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   me asker := enter(who, 'write');
   late text;

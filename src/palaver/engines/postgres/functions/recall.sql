@@ -4,7 +4,8 @@
 -- `plan_cache_mode = force_custom_plan`: the best plan of a query depends on how many conversations its list contains.
 -- After five calls on a connection plpgsql would use one generic plan for lists of any length, and a recall over a tenant
 -- became a hundred times slower for good. Planning each time costs less than a millisecond. Every function that takes a
--- list of conversations or turns of unbounded length has this setting; tests/postgres/test_plans.py names them.
+-- list of conversations or turns of unbounded length has this setting, and so have those whose optional arguments select
+-- another index (a generic plan reads all conversations of the tenant instead); tests/postgres/test_plans.py names them.
 
 -- looked_at: the conversations that a recall looks at. An unknown conversation is an error, not an empty result
 CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
@@ -159,7 +160,8 @@ END $$;
 -- turns_numbered: turns of the active view by their row numbers, as far as the caller may see them
 CREATE OR REPLACE FUNCTION palaver_api.turns_numbered(who jsonb, tids bigint[])
 RETURNS TABLE (tid bigint, conversation text, turn text)
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE me asker := enter(who, 'read');
 BEGIN
