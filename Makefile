@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --durations=25
 QUICK := not slow and not costly and not postgres and not browser and not process and not server
 
-.PHONY: help run web test quick again postgres supabase pgbouncer chromium screenshots lint format metrics bench \
+.PHONY: help run web test quick again postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
+	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster, by its coordinator"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
 	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
@@ -63,6 +64,12 @@ again:
 postgres: $(READY)
 	@test -n "$(URL)" || { echo "make postgres URL=postgresql://superuser@host/postgres"; exit 2; }
 	PALAVER_TEST_POSTGRES_URL="$(URL)" $(BIN)/python -m pytest -n 3 $(POSTGRES_TESTS)
+
+# A superuser's address at a database of the coordinator that has the extension and its nodes. The tests create a scratch
+# database on every server and drop it. SPARE: a server with the extension that is not a node yet; it is added and filled.
+citus: $(READY)
+	@test -n "$(URL)" || { echo "== SKIPPED: nothing was tested on Citus. make citus URL=postgresql://superuser@coordinator/database"; exit 2; }
+	PALAVER_TEST_CITUS_URL="$(URL)" PALAVER_TEST_CITUS_SPARE_URL="$(SPARE)" $(BIN)/python -m pytest tests/engines/citus
 
 # For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq

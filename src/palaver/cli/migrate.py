@@ -103,22 +103,22 @@ class Extras:
         self.sql(0)
 
     def sql(self, since: int, *, storage: bool = False) -> str:
-        from palaver.engines.postgres import compat, migrate
+        from palaver.engines.postgres import citus, compat, migrate
 
         if self.distribute not in (None, "citus"):
             raise InvalidInput("distribute", f"{self.distribute!r} is not known; citus is")
         tables = compat.script(self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         steps = [tables] if tables else []
-        steps += [migrate.citus_script()] if self.distribute else []
+        steps += [citus.script()] if self.distribute else []
         return migrate.as_transaction("\n".join(steps)) if steps else migrate.editor_script(since, storage=storage)
 
     async def apply(self, connection: Any) -> None:
-        from palaver.engines.postgres import compat, migrate
+        from palaver.engines.postgres import citus, compat
 
         if self.compat:
             await compat.apply(connection, self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         if self.distribute:
-            await migrate.distribute(connection)
+            await citus.distribute(connection)
 
 
 async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:

@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 class Places(NamedTuple):
     """Where turns are in their conversations, and whether they can be recalled."""
 
-    conversation: Codes
+    conversation: Ints
     position: Ints
     created: Ints  # microseconds
     assistant: Flags

@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 class _Columns(NamedTuple):
     tid: Ints
-    conversation: Codes
+    conversation: Ints
     position: Ints
     created: Ints
     tokens: Codes
@@ -50,7 +50,7 @@ class Profile:
     """The turns of a scope; building it is fastest in order of conversation and position. Immutable."""
 
     tid: Ints
-    conversation: Codes
+    conversation: Ints
     position: Ints
     created: Ints
     tokens: Codes
@@ -166,7 +166,7 @@ def _columns(rows: Iterable[Row], actors: tuple[str, ...]) -> tuple[_Columns, tu
     coded = [codes.setdefault(name, len(codes)) for name in actor]
     columns = _Columns(
         tid=np.array(tid, np.int64),
-        conversation=np.array(conversation, np.int32),
+        conversation=np.array(conversation, np.int64),
         position=np.array(position, np.int64),
         created=np.array(created, np.int64),
         tokens=np.array(tokens, np.int32),

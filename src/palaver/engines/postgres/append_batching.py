@@ -44,10 +44,10 @@ class PendingAppend:
 
 
 class AppendBatcher:
-    """Sends appends in batches, over `lanes` calls at a time."""
+    """Sends appends in batches, over `lanes` calls at a time. With `by_tenant`, a batch holds appends of one tenant."""
 
-    def __init__(self, rpc: RpcClient, lanes: int = LANES) -> None:
-        self._lanes = [_Lane(rpc) for _ in range(lanes)]
+    def __init__(self, rpc: RpcClient, lanes: int = LANES, *, by_tenant: bool = False) -> None:
+        self._lanes = [_Lane(rpc, by_tenant) for _ in range(lanes)]
         self._loop = LoopGuard()
 
     async def append(
@@ -67,8 +67,8 @@ class AppendBatcher:
 
 
 class _Lane:
-    def __init__(self, rpc: RpcClient) -> None:
-        self.rpc = rpc
+    def __init__(self, rpc: RpcClient, by_tenant: bool) -> None:
+        self.rpc, self.by_tenant = rpc, by_tenant
         self.pending: list[PendingAppend] = []
         self.sender: asyncio.Task[None] | None = None
         self.retries: set[asyncio.Task[None]] = set()
@@ -96,6 +96,8 @@ class _Lane:
         batch: list[PendingAppend] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
+            if self.by_tenant and batch and self.pending[0].scope.tenant != batch[0].scope.tenant:
+                break
             append = self.pending.pop(0)
             size += len(append.drafts)
             if not append.stored.done():  # its caller may have been cancelled

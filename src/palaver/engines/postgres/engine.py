@@ -73,7 +73,7 @@ class PostgresEngine(
         super().__init__(transport, clock, hub, home)
         # Over HTTP every call carries one user's token, so appends of several users cannot share a call.
         if isinstance(transport, AsyncpgTransport):
-            self.batcher = AppendBatcher(self)
+            self.batcher = AppendBatcher(self, by_tenant=transport.distributed)
 
     async def close(self) -> None:
         if self.batcher is not None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from palaver.engines.migrate import migrations
-from palaver.engines.postgres import compat, online_steps
-from palaver.errors import DatabaseTooNew, EngineError, EngineUnavailable, InvalidInput, SchemaMissing
+from palaver.engines.postgres import citus, compat, online_steps
+from palaver.errors import DatabaseTooNew, EngineError, EngineUnavailable, SchemaMissing
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -86,7 +86,7 @@ def script(since: int = 0) -> str:
 def _table_script(since: int) -> str:
     """Return the migrations after a number, which a database with code of the last release may have by themselves."""
     steps = [one.sql for one in migrations(f"{PACKAGE}.migrations") if one.number > since]
-    return "\n".join([*steps, _number_function("schema_tables", known_version())])
+    return "\n".join([citus.BEFORE_MIGRATION, *steps, _number_function("schema_tables", known_version())])
 
 
 def _function_script(finished: int) -> str:
@@ -97,28 +97,12 @@ def _function_script(finished: int) -> str:
     if not online_steps.read(f"{PACKAGE}.migrations", finished):
         finished = known_version()
     versions = [version_functions(known_version()), _finished_function(finished)]
-    return "\n".join([*versions, *_functions(), GRANT_VERSION])
+    return "\n".join([citus.BEFORE_MIGRATION, *versions, *_functions(), GRANT_VERSION])
 
 
 def _functions() -> list[str]:
     folder = files(PACKAGE).joinpath("functions")
     return [folder.joinpath(f"{name}.sql").read_text() for name in FUNCTIONS]
-
-
-def citus_script() -> str:
-    """Return the SQL that distributes the tables over a Citus cluster, by tenant; to be run as one transaction."""
-    return files(PACKAGE).joinpath("citus.sql").read_text()
-
-
-async def distribute(connection: Connection) -> None:
-    if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is None:
-        raise InvalidInput("distribute", "needs the extension citus, which this database does not have")
-    if (await compat.installed(connection))[0]:
-        raise InvalidInput("distribute", "cannot be combined with --compat: distributed tables have no triggers")
-    if await connection.fetchval("SELECT palaver.is_distributed()"):
-        raise InvalidInput("distribute", "was done already: the tables are distributed")
-    async with connection.transaction():
-        await connection.execute(citus_script())
 
 
 def version_functions(number: int) -> str:
@@ -233,6 +217,7 @@ async def _change_functions(connection: Connection) -> int:
             finished = await _call(connection, "schema_finished")
             await connection.execute(_function_script(found if finished is None else finished))
             await compat.refresh(connection)
+            await citus.follow_migration(connection)
     return found
 
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
-from palaver.engines.postgres import migrate
+from palaver.engines.postgres import citus, migrate
 from palaver.engines.postgres.failures import translate_errors
 from palaver.errors import InvalidInput, StoreClosed
 
@@ -72,8 +72,9 @@ class _StatelessConnection(Connection):
 class AsyncpgTransport:
     """A pool of connections, and optionally one to a replica."""
 
-    def __init__(self, pool: Pool, replica: Pool | None, prepared: bool) -> None:
+    def __init__(self, pool: Pool, replica: Pool | None, prepared: bool, distributed: bool = False) -> None:
         self.pool, self.replica, self.prepared = pool, replica, prepared
+        self.distributed = distributed  # over the nodes of a cluster: a call is for one tenant, whose node runs it
         self.closed = False
         self._loop = LoopGuard()
 
@@ -179,6 +180,7 @@ async def open_transport(url: str, *, read_url: str | None = None, migrate_url: 
             await migrate.migrate(connection)
     async with open_connection(url) as connection, connection.transaction():  # behind pgbouncer: one server
         await migrate.check_version(connection)
+        distributed = await citus.is_distributed(connection)
     pool = await open_pool(url)
     replica = None if read_url is None else await open_pool(read_url)
-    return AsyncpgTransport(pool, replica, parse_url(url)[1])
+    return AsyncpgTransport(pool, replica, parse_url(url)[1], distributed)

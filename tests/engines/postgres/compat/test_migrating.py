@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -255,133 +254,13 @@ async def test_every_table_has_forced_policies_and_every_view_asks_as_its_caller
     await connection.close()
 
 
-# ---- citus ---------------------------------------------------------------------------------------------------------
-
-# Stand-ins for the functions of Citus. They record their calls, and refuse what Citus refuses.
-STAND_IN = r"""
-CREATE TABLE public.asked (what text, place text, by text, beside text);
-CREATE FUNCTION public.create_distributed_function(name text) RETURNS void LANGUAGE sql
-  AS $$ INSERT INTO public.asked VALUES ('function', name::regprocedure::text, NULL, NULL) $$;
-CREATE FUNCTION public.create_distributed_table(place regclass, by text, colocate_with text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-  IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = place
-             AND (polqual::text LIKE '%{SUBLINK%' OR polwithcheck::text LIKE '%{SUBLINK%')) THEN
-    RAISE EXCEPTION 'Subqueries are not supported in policies on distributed tables: %', place;
-  ELSIF EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND place IN (conrelid, confrelid)) THEN
-    RAISE EXCEPTION 'a foreign key stands in the way: %', place;
-  ELSIF EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = place AND i.indisunique AND NOT EXISTS (
-      SELECT 1 FROM pg_attribute a WHERE a.attrelid = place AND a.attname = by AND a.attnum = ANY (i.indkey))) THEN
-    RAISE EXCEPTION 'a unique index without the distribution column: %', place;
-  ELSIF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = place AND NOT tgisinternal) THEN
-    RAISE EXCEPTION 'triggers are not supported on distributed tables: %', place;
-  END IF;
-  INSERT INTO public.asked VALUES ('table', place::text, by, colocate_with);
-END $$;
-"""
+# ---- citus: what needs no cluster; the rest is in tests/engines/citus ----------------------------------------------
 
 
-async def migrate_with_roles(url: str) -> None:
-    await postgres_server.execute(url, SUPABASE_ROLES)
-    await migrate_for_tests(url)
-
-
-@pytest.fixture
-async def every_role(postgres: Server) -> AsyncIterator[str]:
-    """A database with the policies of every possible role."""
-    template = await postgres_server.migrated_template(postgres, "roles", migrate_with_roles)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
-
-
-async def distributed(url: str) -> asyncpg.Connection[Any]:
-    """A database on which the whole script for a cluster was run."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(STAND_IN)
-    without_check = re.sub(
-        r"IF NOT EXISTS \(SELECT 1 FROM pg_extension.*?ELSIF", "IF", migrate.citus_script(), flags=re.S
-    )
-    with postgres_server.in_turn("citus"):  # roles belong to the whole server
-        async with connection.transaction():
-            await connection.execute(without_check)
-    return connection
-
-
-async def test_without_the_extension_it_is_refused_in_plain_words(every_role: str) -> None:
-    done = await run("migrate", "--db", every_role, "--distribute", "citus")
+async def test_without_the_extension_it_is_refused_in_plain_words(postgres_database: str) -> None:
+    done = await run("migrate", "--db", postgres_database, "--distribute", "citus")
     assert done.exit_code == 1
     assert "needs the extension citus" in done.output
     printed = (await run("migrate", "--sql", "--distribute", "citus")).stdout
     with pytest.raises(asyncpg.RaiseError, match="this database has no extension citus"):
-        await postgres_server.execute(every_role, printed)
-
-
-async def test_every_table_is_distributed_by_tenant_beside_its_conversation(every_role: str) -> None:
-    connection = await distributed(every_role)
-    tables = await connection.fetch(
-        "SELECT 'palaver.' || tablename AS name FROM pg_tables WHERE schemaname = 'palaver'"
-    )
-    asked = await connection.fetch("SELECT * FROM asked WHERE what = 'table'")
-    assert sorted(row["place"] for row in asked) == sorted(row["name"] for row in tables)
-    assert {row["by"] for row in asked} == {"tenant"}
-    assert [row["place"] for row in asked if row["beside"] == "none"] == ["palaver.conversations"]
-    assert {row["beside"] for row in asked} == {"none", "palaver.conversations"}
-    await connection.close()
-
-
-async def test_foreign_keys_come_back_and_begin_with_the_tenant(every_role: str) -> None:
-    keys = """
-      SELECT conname, conrelid::regclass::text, pg_get_constraintdef(oid) AS definition FROM pg_constraint
-      WHERE connamespace = 'palaver'::regnamespace AND contype = 'f' ORDER BY 1, 2
-    """
-    before = await fetch(every_role, keys)
-    connection = await distributed(every_role)
-    after = await connection.fetch(keys)
-    assert before == after
-    assert before
-    assert all(row["definition"].startswith("FOREIGN KEY (tenant, ") for row in after)
-    assert all("palaver." in row["definition"] for row in after)
-    await connection.close()
-
-
-async def test_nodes_are_told_what_they_need(every_role: str) -> None:
-    connection = await distributed(every_role)
-    functions = {row["place"] for row in await connection.fetch("SELECT place FROM asked WHERE what = 'function'")}
-    assert {"palaver.whoami()", "palaver.may_see(text,bigint)", "palaver.claimed_tenant()"} <= functions
-    settings = await connection.fetchval(
-        "SELECT setconfig FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase"
-        " WHERE datname = current_database()"
-    )
-    assert "citus.propagate_set_commands=local" in settings
-    await connection.close()
-
-
-async def test_everything_still_works_and_is_still_closed(every_role: str) -> None:
-    """Policies without sub-selects mean the same, and SET LOCAL repeats the settings of `enter`."""
-    await (await distributed(every_role)).close()
-    async with palaver.open(
-        postgres_server.as_application(every_role), tenant="acme", user="ada", worker=False
-    ) as store:
-        talk = await store.conversation("a")
-        await talk.append("user", "Tea, please.")
-        await store.settle()
-        await talk.verify()
-        assert await store.search("tea")
-    async with palaver.open(
-        postgres_server.as_application(every_role), tenant="acme", user="bob", worker=False
-    ) as other:
-        assert not await other.search("tea")
-    connection = await asyncpg.connect(postgres_server.as_application(every_role))
-    assert await connection.fetch("SELECT * FROM palaver.turns") == []
-    await connection.close()
-    again = await run("migrate", "--db", every_role, "--distribute", "citus")
-    assert "needs the extension" in again.output
-
-
-async def test_distribution_and_compat_exclude_each_other(every_role: str) -> None:
-    connection = await asyncpg.connect(every_role)
-    await compat.apply(connection, ["hal"])
-    await connection.close()
-    with pytest.raises(asyncpg.RaiseError, match="triggers"):
-        await distributed(every_role)
+        await postgres_server.execute(postgres_database, printed)

@@ -59,9 +59,6 @@ BEGIN
       || set_config('palaver.rights', me.rights, true)
       || set_config('palaver.cid', '', true)
       || CASE WHEN role <> 'palaver_app' THEN set_config('role', 'palaver_app', true) ELSE '' END;
-    IF is_distributed() THEN
-      PERFORM tell_nodes();
-    END IF;
   END IF;
   IF pg_client_encoding() <> 'UTF8' THEN
     PERFORM palaver.fail('PV031', 'client_encoding', 'must be UTF8');
@@ -162,6 +159,15 @@ BEGIN
   END LOOP;
   RETURN seq;
 END $$;
+
+-- ---- row numbers ----------------------------------------------------------------------------------------------------
+-- They grow within a conversation. On a Citus cluster every node gives out numbers, so citus.sql replaces these functions.
+
+CREATE OR REPLACE FUNCTION palaver.new_tid() RETURNS bigint LANGUAGE sql VOLATILE
+  RETURN nextval('palaver.turn_numbers');
+
+CREATE OR REPLACE FUNCTION palaver.new_number() RETURNS bigint LANGUAGE sql VOLATILE
+  RETURN nextval('palaver.numbers');
 
 -- ---- conversations --------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,10 @@ DECLARE
   c palaver.conversations := jsonb_populate_record(NULL::palaver.conversations, records -> 0 -> 1);
   known palaver.conversations;
   one record;
+  e palaver.events;
   t palaver.turns;
+  a palaver.attachments;
+  f palaver.facts;
 BEGIN
   PERFORM enter(who, 'admin');  -- both rights
   SELECT * INTO known FROM conversations o WHERE o.tenant = me.tenant AND o.id = c.id;
@@ -97,18 +100,20 @@ BEGIN
     c.compact_turns, c.compact_tokens)
   RETURNING * INTO c;
   PERFORM index_title(c, words, size);
-  INSERT INTO events SELECT e.* FROM jsonb_array_elements(records) AS r,
-    jsonb_populate_record(NULL::palaver.events, (r -> 1) || jsonb_build_object('tenant', c.tenant, 'cid', c.cid)) AS e
-    WHERE r ->> 0 = 'event';
+  FOR e IN SELECT * FROM jsonb_populate_recordset(NULL::palaver.events,
+      (SELECT jsonb_agg(r -> 1) FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'event')) LOOP
+    INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
+    VALUES (c.tenant, c.cid, e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash);
+  END LOOP;
   FOR one IN SELECT r -> 1 AS row FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'turn' LOOP
     t := jsonb_populate_record(NULL::palaver.turns, one.row);
     t.tenant := c.tenant;
     t.cid := c.cid;
-    t.tid := nextval('palaver.turn_numbers');
+    t.tid := new_tid();
     IF t.status <> 'forgotten' THEN
       PERFORM check_turn(t);
     END IF;
-    INSERT INTO turns VALUES (t.*);
+    PERFORM insert_turn(t);
     IF t.status = 'pending' THEN
       INSERT INTO streams (tenant, tid, cid, lease_until, length)
       VALUES (t.tenant, t.tid, t.cid, me.now, char_length(t.content));
@@ -116,27 +121,31 @@ BEGIN
       PERFORM index_turn(t, one.row -> 'words');
     END IF;
   END LOOP;
-  INSERT INTO attachments (tenant, cid, id, tid, owner, filename, media_type, bytes, sha256, path, created)
-  SELECT c.tenant, c.cid, a.id, o.tid, a.owner, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.created
-  FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
-    CROSS JOIN jsonb_populate_record(NULL::palaver.attachments, r.value -> 1) AS a
-    LEFT JOIN turns o ON o.tenant = c.tenant AND o.cid = c.cid AND o.seq = stamped_seq(r.value -> 1 ->> 'turn')
-  WHERE r.value ->> 0 = 'attachment' ORDER BY r.n;
-  IF FOUND THEN
+  FOR one IN SELECT r.value -> 1 AS row FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
+      WHERE r.value ->> 0 = 'attachment' ORDER BY r.n LOOP
+    a := jsonb_populate_record(NULL::palaver.attachments, one.row);
+    a.tid := (SELECT o.tid FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid
+      AND o.seq = stamped_seq(one.row ->> 'turn'));
+    INSERT INTO attachments (tenant, cid, id, tid, owner, filename, media_type, bytes, sha256, path, created)
+    VALUES (c.tenant, c.cid, a.id, a.tid, a.owner, a.filename, a.media_type, a.bytes, a.sha256, a.path, a.created);
+  END LOOP;
+  IF a.id IS NOT NULL THEN
     PERFORM put_job(c.tenant, c.cid, 'files', NULL, me.now);
   END IF;
-  INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
-  SELECT c.tenant, c.cid, r -> 1 ->> 'memory',
-    coalesce(((r -> 1 ->> 'memory')::jsonb ->> 'through_seq')::bigint, -1), me.now
-  FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'working_memory';
-  INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, invalidated_at,
-    invalidated_by, by, created)
-  SELECT c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
-    f.invalidated_at, f.invalidated_by, f.by, f.created
-  FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
-    CROSS JOIN jsonb_populate_record(NULL::palaver.facts, r.value -> 1) AS f
-  WHERE r.value ->> 0 = 'fact' ORDER BY r.n;
-  IF FOUND THEN
+  FOR one IN SELECT r -> 1 ->> 'memory' AS memory FROM jsonb_array_elements(records) AS r
+      WHERE r ->> 0 = 'working_memory' LOOP
+    INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
+    VALUES (c.tenant, c.cid, one.memory, coalesce((one.memory::jsonb ->> 'through_seq')::bigint, -1), me.now);
+  END LOOP;
+  FOR one IN SELECT r.value -> 1 AS row FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
+      WHERE r.value ->> 0 = 'fact' ORDER BY r.n LOOP
+    f := jsonb_populate_record(NULL::palaver.facts, one.row);
+    INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, invalidated_at,
+      invalidated_by, by, created)
+    VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
+      f.invalidated_at, f.invalidated_by, f."by", f.created);  -- a word of PL/pgSQL, hence the quotes
+  END LOOP;
+  IF f.id IS NOT NULL THEN
     PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
   END IF;
   PERFORM save_appended(c, count(*), coalesce(sum(p.size), 0)::bigint, me.now) FROM passages p

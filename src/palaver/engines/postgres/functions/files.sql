@@ -161,7 +161,7 @@ DECLARE
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT a.characters, a.problem, (SELECT string_agg(f.text, '' ORDER BY f.part) FROM file_passages f
-    WHERE f.tenant = a.tenant AND f.cid = a.cid AND f.id = a.id)
+    WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = file)
   FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = file;
   IF NOT FOUND THEN
     PERFORM fail('PV005', file);

@@ -3,12 +3,11 @@
 
 -- is_due: whether a job is due and not leased. Times further ahead than any that are ever written come from before
 -- the clock was set back
-CREATE OR REPLACE FUNCTION palaver.is_due(j palaver.jobs, now bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION palaver.is_due(dead smallint, run_at bigint, lease_until bigint, now bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-  RETURN (j).dead = 0 AND ((j).run_at <= now OR (j).run_at > now + 300000000)
-    AND ((j).lease_until <= now OR (j).lease_until > now + 300000000);
-
-GRANT EXECUTE ON FUNCTION palaver.is_due(palaver.jobs, bigint) TO palaver_worker;
+  RETURN dead = 0 AND (run_at <= now OR run_at > now + 300000000)
+    AND (lease_until <= now OR lease_until > now + 300000000);
+GRANT EXECUTE ON FUNCTION palaver.is_due(smallint, bigint, bigint, bigint) TO palaver_worker;
 
 -- `kinds` in the functions below are the kinds of jobs that the worker knows. A job of another kind was enqueued by a newer
 -- version, and is left to its workers. Workers of 0.1.0 do not say which they know (older_code.sql).
@@ -19,22 +18,27 @@ RETURNS TABLE (tenant text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
-  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j, me.now) AND j.kind = ANY (kinds)
+  RETURN QUERY SELECT j.tenant FROM jobs j WHERE is_due(j.dead, j.run_at, j.lease_until, me.now) AND j.kind = ANY (kinds)
     GROUP BY j.tenant ORDER BY min(j.run_at) LIMIT most;
 END $$;
 
 -- due_at: when a job is due next
-CREATE OR REPLACE FUNCTION palaver.due_at(j palaver.jobs, now bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION palaver.due_at(dead smallint, run_at bigint, lease_until bigint, now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-  RETURN CASE WHEN palaver.is_due(j, now) THEN now ELSE greatest((j).run_at, (j).lease_until) END;
-GRANT EXECUTE ON FUNCTION palaver.due_at(palaver.jobs, bigint) TO palaver_worker;
+  RETURN CASE WHEN palaver.is_due(dead, run_at, lease_until, now) THEN now ELSE greatest(run_at, lease_until) END;
+GRANT EXECUTE ON FUNCTION palaver.due_at(smallint, bigint, bigint, bigint) TO palaver_worker;
+
+-- Before schema 11 they took a row. A row of a shard has another type than one of its table, and Citus refuses such a
+-- function of `jobs`.
+DROP FUNCTION IF EXISTS palaver.due_at(palaver.jobs, bigint);
+DROP FUNCTION IF EXISTS palaver.is_due(palaver.jobs, bigint);
 
 -- next_job: when the next job of a tenant is due
 CREATE OR REPLACE FUNCTION palaver_api.next_job(who jsonb, kinds text[]) RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');
 BEGIN
-  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
+  RETURN QUERY SELECT min(due_at(j.dead, j.run_at, j.lease_until, me.now)) FROM jobs j
   WHERE j.tenant = me.tenant AND j.dead = 0 AND j.kind = ANY (kinds);
 END $$;
 
@@ -44,7 +48,7 @@ RETURNS TABLE (due bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter_worker(who);
 BEGIN
-  RETURN QUERY SELECT min(due_at(j, me.now)) FROM jobs j
+  RETURN QUERY SELECT min(due_at(j.dead, j.run_at, j.lease_until, me.now)) FROM jobs j
   WHERE j.dead = 0 AND j.kind = ANY (kinds);
 END $$;
 
@@ -69,7 +73,7 @@ DECLARE
 BEGIN
   LOOP
     SELECT * INTO j FROM jobs o
-    WHERE o.tenant = me.tenant AND is_due(o, me.now) AND o.kind = ANY (kinds)
+    WHERE o.tenant = me.tenant AND is_due(o.dead, o.run_at, o.lease_until, me.now) AND o.kind = ANY (kinds)
     ORDER BY o.run_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
       RETURN;
@@ -95,10 +99,13 @@ $$;
 -- renew_job: renew the lease of a job
 CREATE OR REPLACE FUNCTION palaver_api.renew_job(who jsonb, job jsonb, lease bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
+DECLARE
+  me asker := enter(who, 'write');
+  j palaver.jobs;
 BEGIN
-  UPDATE jobs o SET lease_until = me.now + lease FROM held(me, job) AS j
-  WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+  SELECT * INTO j FROM held(me, job);
+  UPDATE jobs o SET lease_until = me.now + lease
+  WHERE o.tenant = me.tenant AND o.cid = j.cid AND o.kind = j.kind AND o.attempts = j.attempts;
 END $$;
 
 -- finish_job: delete a finished job, or make it due again if more work was added since. For `embed`, the passages
@@ -131,10 +138,13 @@ END $$;
 -- release_job: give a job back undone, without counting the attempt
 CREATE OR REPLACE FUNCTION palaver_api.release_job(who jsonb, job jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
+DECLARE
+  me asker := enter(who, 'write');
+  j palaver.jobs;
 BEGIN
-  UPDATE jobs o SET lease_until = 0, attempts = o.attempts - 1 FROM held(me, job) AS j
-  WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+  SELECT * INTO j FROM held(me, job);
+  UPDATE jobs o SET lease_until = 0, attempts = o.attempts - 1
+  WHERE o.tenant = me.tenant AND o.cid = j.cid AND o.kind = j.kind AND o.attempts = j.attempts;
 END $$;
 
 -- retry_job: run a failed job again later. A dead job is enqueued again by the next append; the conversation is
@@ -142,12 +152,15 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver_api.retry_job(who jsonb, job jsonb, delay bigint, error text, dead boolean)
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
+DECLARE
+  me asker := enter(who, 'write');
+  j palaver.jobs;
 BEGIN
-  IF retry_job.dead AND job ->> 'kind' = 'embed' THEN
-    UPDATE conversations c SET to_embed = false FROM held(me, job) AS j WHERE c.tenant = j.tenant AND c.cid = j.cid;
+  SELECT * INTO j FROM held(me, job);
+  IF retry_job.dead AND j.kind = 'embed' THEN
+    UPDATE conversations c SET to_embed = false WHERE c.tenant = me.tenant AND c.cid = j.cid;
   END IF;
   UPDATE jobs o SET run_at = me.now + least(delay, 300000000), lease_until = 0, error = retry_job.error,
     dead = retry_job.dead::integer
-  FROM held(me, job) AS j WHERE o.tenant = j.tenant AND o.cid = j.cid AND o.kind = j.kind;
+  WHERE o.tenant = me.tenant AND o.cid = j.cid AND o.kind = j.kind AND o.attempts = j.attempts;
 END $$;

@@ -115,7 +115,7 @@ BEGIN
   END IF;
   summaries := (SELECT json_agg(summary_json(s)) FROM shown_summaries(c, start) AS s);
   working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
-  facts := (SELECT json_agg(fact_json(f) ORDER BY f.fid) FROM (
+  facts := (SELECT json_agg(fact_json(ROW(f.*)::palaver.facts) ORDER BY f.fid) FROM (
     SELECT * FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.invalidated_at IS NULL
     ORDER BY o.fid DESC LIMIT most_facts) AS f);
   revision := c.revision;
@@ -149,10 +149,10 @@ BEGIN
   revision := c.revision;
   "position" := c.summarized_position;
   turns := to_json(found);
-  stale := (SELECT json_agg(summary_json(s) ORDER BY s.level, s.from_seq) FROM summaries s
+  stale := (SELECT json_agg(summary_json(ROW(s.*)::palaver.summaries) ORDER BY s.level, s.from_seq) FROM summaries s
     WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 1);
   working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
-  facts := (SELECT json_agg(fact_json(f) ORDER BY f.fid) FROM facts f
+  facts := (SELECT json_agg(fact_json(ROW(f.*)::palaver.facts) ORDER BY f.fid) FROM facts f
     WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_at IS NULL);
   RETURN NEXT;
 END $$;
@@ -308,7 +308,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.* FROM looked_at(me, conversation, owner) AS c
-  JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;
+  JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;
 END $$;
 
 -- put_facts: add facts that are not stored yet, mark those that they replace, and return the ids of the new ones.

@@ -45,11 +45,12 @@ DECLARE
   late bigint := 5000000;  -- microseconds; a transaction that takes longer is missed at first
   cids bigint[];
   changed bigint[];
+  wanted bigint[];
   total bigint;
 BEGIN
   SELECT coalesce(array_agg(c.cid), '{}'), array_agg(c.cid) FILTER (WHERE c.updated > known[6] - late),
     coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0), coalesce(sum(c.turn_count), 0),
-    ARRAY[count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid), 0)::bigint,
+    ARRAY[count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid & 4294967295), 0)::bigint,
       coalesce(sum(hashint8(c.cid)::bigint), 0), coalesce(sum(c.marked), 0), coalesce(max(c.updated), 0)]
   INTO cids, changed, passages, terms, total, stamp FROM looked_at(me, conversation, owner) AS c;
   SELECT total - count(*) INTO total FROM streams s JOIN turns t ON t.tenant = s.tenant AND t.tid = s.tid
@@ -57,20 +58,19 @@ BEGIN
   stamp := stamp || total;
   fresh := known[:4] IS DISTINCT FROM stamp[:4] OR cardinality(known) <> cardinality(stamp);
   IF fresh THEN
-    SELECT json_agg(shape(t, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
+    SELECT json_agg(shape(ROW(t.*)::palaver.turns, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
     FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
     WHERE t.tenant = me.tenant AND t.cid = ANY (cids) AND t.active = 1 AND t.status = 'complete';
   ELSE
-    WITH new AS MATERIALIZED (
-      SELECT o.* FROM unnest(changed) AS n (cid) CROSS JOIN LATERAL (
-        SELECT o AS t, o.* FROM turns o WHERE o.tenant = me.tenant AND o.cid = n.cid
-        ORDER BY o.seq DESC LIMIT 16 + 2 * greatest(total - known[7], 0)) AS o
-      UNION ALL
-      SELECT o AS t, o.* FROM marks k JOIN turns o ON o.tenant = k.tenant AND o.tid = k.tid
-      WHERE known[5] <> stamp[5] AND k.tenant = me.tenant AND k.cid = ANY (cids))
-    SELECT json_agg(shape(t.t, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
-    FROM new t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
-    WHERE t.active = 1 AND t.status = 'complete';
+    wanted := ARRAY(SELECT o.tid FROM unnest(changed) AS n (cid) CROSS JOIN LATERAL (
+      SELECT t.tid FROM turns t WHERE t.tenant = me.tenant AND t.cid = n.cid
+      ORDER BY t.seq DESC LIMIT 16 + 2 * greatest(total - known[7], 0)) AS o);
+    IF known[5] <> stamp[5] THEN
+      wanted := wanted || ARRAY(SELECT k.tid FROM marks k WHERE k.tenant = me.tenant AND k.cid = ANY (cids));
+    END IF;
+    SELECT json_agg(shape(ROW(t.*)::palaver.turns, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
+    FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
+    WHERE t.tenant = me.tenant AND t.tid = ANY (wanted) AND t.active = 1 AND t.status = 'complete';
   END IF;
   RETURN NEXT;
 END $$;
@@ -166,7 +166,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT n.tid, c.id, turn_json(t.whole)::text FROM unnest(tids) AS n (tid)
-  CROSS JOIN LATERAL (SELECT o AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
+  CROSS JOIN LATERAL (SELECT ROW(o.*)::palaver.turns AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
     AND o.active = 1 AND o.status = 'complete' LIMIT 1) AS t  -- LIMIT 1 makes the planner look turns up one by one
   JOIN conversations c ON c.tenant = me.tenant AND c.cid = t.cid
   WHERE c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
@@ -182,7 +182,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.id, packed(half_floats(f.vector)) FROM looked_at(me, conversation, owner) AS c
-  JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid
+  JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid
   WHERE f.invalidated_at IS NULL AND f.model = fact_vectors.model;
 END $$;
 

@@ -43,7 +43,7 @@ BEGIN
   IF r.body IS NOT NULL AND was_cut(c, r.at, quoted) THEN
     r.body := NULL;
   END IF;
-  r.rid := nextval('palaver.numbers');
+  r.rid := new_number();
   INSERT INTO requests (tenant, rid, cid, id, turn, purpose, at, model, adapter, next_seq, body, explanation, response)
   VALUES (c.tenant, r.rid, c.cid, r.id, r.turn, r.purpose, r.at, r.model, r.adapter, c.next_seq, r.body,
     r.explanation, r.response);
@@ -53,9 +53,12 @@ BEGIN
   INSERT INTO request_quotes (tenant, quoted_cid, turn, rid, cid)
   SELECT c.tenant, o.cid, q ->> 1, r.rid, c.cid FROM jsonb_array_elements(quoted) AS q
   JOIN conversations o ON o.tenant = c.tenant AND o.id = q ->> 0 ON CONFLICT DO NOTHING;
-  UPDATE requests o SET body = NULL WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.body IS NOT NULL AND o.rid <= (
-    SELECT k.rid FROM requests k WHERE k.tenant = c.tenant AND k.cid = c.cid AND k.body IS NOT NULL
-    ORDER BY k.rid DESC LIMIT 1 OFFSET bodies) AND bodies IS NOT NULL;
+  IF bodies IS NOT NULL THEN
+    SELECT k.rid INTO r.rid FROM requests k WHERE k.tenant = c.tenant AND k.cid = c.cid AND k.body IS NOT NULL
+    ORDER BY k.rid DESC LIMIT 1 OFFSET bodies;
+    UPDATE requests o SET body = NULL
+    WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.body IS NOT NULL AND o.rid <= r.rid;
+  END IF;
 END $$;
 
 -- requests: the latest requests, of one turn or before another request, newest first. For the owner or an admin: a

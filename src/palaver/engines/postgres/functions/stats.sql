@@ -74,6 +74,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := CASE WHEN everywhere THEN enter_worker(who) ELSE enter(who, 'read') END;
 BEGIN
   RETURN QUERY SELECT schema_number(), schema_version(), count(*) FILTER (WHERE j.dead = 0),
-    count(*) FILTER (WHERE j.dead <> 0), min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j, me.now) AND j.kind = ANY (kinds))
+    count(*) FILTER (WHERE j.dead <> 0), min(nullif(j.run_at, 0)) FILTER (WHERE is_due(j.dead, j.run_at, j.lease_until, me.now) AND j.kind = ANY (kinds))
   FROM jobs j WHERE everywhere OR j.tenant = me.tenant;
 END $$;

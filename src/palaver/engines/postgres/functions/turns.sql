@@ -50,6 +50,21 @@ BEGIN
   END IF;
 END $$;
 
+-- insert_turn: insert a row. Columns are named one by one because Citus looks for the tenant in the statement itself
+CREATE OR REPLACE FUNCTION palaver.insert_turn(t palaver.turns) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  INSERT INTO turns (
+    tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
+    superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens, model,
+    adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
+  VALUES (
+    t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
+    t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
+    t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
+    t.idempotency_key, t.preview, t.salt, t.content_hash);
+END $$;
+
 -- store_turn: insert one turn at its place, with its index entries, and return it. The caller logs the event
 CREATE OR REPLACE FUNCTION palaver.store_turn(c palaver.conversations, draft palaver.turns, words jsonb)
 RETURNS palaver.turns
@@ -58,7 +73,7 @@ DECLARE t palaver.turns := draft;
 BEGIN
   t.tenant := c.tenant;
   t.cid := c.cid;
-  t.tid := nextval('palaver.turn_numbers');
+  t.tid := new_tid();
   t.seq := c.next_seq;
   t.id := stamp(t.id, t.seq);
   t.active := 1;
@@ -68,7 +83,7 @@ BEGIN
     t.preview := NULL;
   END IF;
   t.content_hash := CASE WHEN t.status = 'complete' THEN turn_hash(t) END;
-  INSERT INTO turns VALUES (t.*);
+  PERFORM insert_turn(t);
   PERFORM bind_files(t, c.updated);
   IF t.status = 'complete' THEN
     PERFORM index_turn(t, words);
@@ -151,7 +166,7 @@ BEGIN
     place := place + 1;
     t.tenant := me.tenant;
     t.cid := c.cid;
-    t.tid := nextval('palaver.turn_numbers');
+    t.tid := new_tid();
     t.seq := seq;
     t.id := stamp(t.id, seq);
     t.position := place;
@@ -164,7 +179,15 @@ BEGIN
       t.preview := NULL;
     END IF;
     t.content_hash := turn_hash(t);
-    INSERT INTO turns VALUES (t.*);
+    INSERT INTO turns (
+      tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
+      superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens,
+      model, adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
+    VALUES (
+      t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
+      t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
+      t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
+      t.idempotency_key, t.preview, t.salt, t.content_hash);
     IF t.attachments IS NOT NULL THEN
       PERFORM bind_files(t, me.now);
     END IF;

@@ -1,0 +1,72 @@
+"""Databases on a Citus cluster: distributing the tables by tenant, and keeping the nodes up to date (citus.sql)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from palaver.engines.postgres import compat
+from palaver.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import asyncpg
+
+# The first step of every migration. A schema that is not distributed stays on the coordinator: Citus would send each
+# function to the nodes before the tables that it uses are there. In a distributed one, changes go to one shard after
+# the other: functions can be sent to the nodes in no other way.
+BEFORE_MIGRATION = """
+DO $$
+DECLARE distributed boolean := false;
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') THEN
+    IF to_regproc('palaver.is_distributed') IS NOT NULL THEN
+      EXECUTE 'SELECT palaver.is_distributed()' INTO distributed;
+    END IF;
+    PERFORM set_config('citus.enable_ddl_propagation', CASE WHEN distributed THEN 'on' ELSE 'off' END, true);
+    PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
+  END IF;
+END $$;
+"""
+
+
+def script() -> str:
+    """Return the SQL that distributes what is not distributed yet; to be run as one transaction."""
+    return files("palaver.engines.postgres").joinpath("citus.sql").read_text()
+
+
+async def has_extension(connection: asyncpg.Connection[asyncpg.Record]) -> bool:
+    return await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'citus'") is not None
+
+
+async def is_distributed(connection: asyncpg.Connection[asyncpg.Record]) -> bool:
+    """Return whether the tables are distributed. Works for any login: it reads the catalog only."""
+    sql = """
+      SELECT pg_get_function_sqlbody(p.oid) FROM pg_proc p
+      WHERE p.pronamespace = to_regnamespace('palaver') AND p.proname = 'is_distributed'
+    """
+    return "true" in (await connection.fetchval(sql) or "")
+
+
+async def count_nodes(connection: asyncpg.Connection[asyncpg.Record]) -> int:
+    """Return how many nodes hold rows of Palaver's tables."""
+    sql = """
+      SELECT count(DISTINCT s.nodeport || s.nodename) FROM citus_shards s
+      WHERE s.table_name = 'palaver.conversations'::regclass
+    """
+    return int(await connection.fetchval(sql))
+
+
+async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Distribute the tables over the nodes. A second run distributes only what is new."""
+    if not await has_extension(connection):
+        raise InvalidInput("distribute", "needs the extension citus, which this database does not have")
+    if (await compat.installed(connection))[0]:
+        raise InvalidInput("distribute", "cannot be combined with --compat: distributed tables have no triggers")
+    async with connection.transaction():
+        await connection.execute(script())
+
+
+async def follow_migration(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Distribute the tables and functions that a migration has added. To be called in its transaction."""
+    if await is_distributed(connection):
+        await connection.execute(script())
