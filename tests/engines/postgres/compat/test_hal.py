@@ -471,6 +471,39 @@ async def test_a_first_upsert_needs_no_message_before_it(program: Opener, databa
             await talk.verify()
 
 
+async def test_a_token_that_may_only_read_changes_nothing(program: Opener, database: str, url: str) -> None:
+    session = "6f1c3a52-3c9e-4a56-9f0e-1d2c3b4a5968"
+    async with program(signed_in("acme", "ada")) as ada, palaver.open(url, tenant="acme", worker=False) as store:
+        await chat(ada, 4)
+        await ada.rows(UPSERT_SUMMARY, summary("They said 0 and 1.", 2))
+        await ada.rows(UPSERT_MEMORY, json.dumps([memory(goals=["Sell"], through_sequence=1)]))
+        await ada.rows(
+            f"INSERT INTO conversation_messages (session_id, role, content) VALUES ('{session}', 'user', 'x')"
+        )
+        before = [await ada.rows(f"SELECT * FROM {view}") for view in compat.VIEWS]
+        assert all(before)
+        async with program(signed_in("acme", "ada", palaver_rights="read")) as reader:
+            assert [await reader.rows(f"SELECT * FROM {view}") for view in compat.VIEWS] == before
+            for sql, *args in (
+                (INSERT, json.dumps([message("new")])),
+                (UPSERT_SUMMARY, summary("Mine.", 3)),
+                (UPSERT_SUMMARY, summary("Mine.", 3).replace("project-manager-1", "another")),
+                (UPSERT_MEMORY, json.dumps([memory(goals=["Mine"])])),
+                ("UPDATE hal_conversation_messages SET content = 'mine'",),
+                ("UPDATE hal_conversation_summaries SET summary_text = 'mine'",),
+                ("UPDATE hal_conversation_working_memory SET goals = '{mine}'",),
+                ("UPDATE conversation_messages SET content = 'mine'",),
+                (f"INSERT INTO conversation_messages (session_id, role, content) VALUES ('{session}', 'user', 'y')",),
+                *((f"DELETE FROM {view}",) for view in compat.VIEWS),
+            ):
+                with pytest.raises(asyncpg.PostgresError) as refused:
+                    await reader.rows(sql, *args)
+                assert refused.value.sqlstate in ("PV021", "42501")
+        assert [await ada.rows(f"SELECT * FROM {view}") for view in compat.VIEWS] == before
+        for one in (await store.conversations()).items:
+            await (await store.get(one.id)).verify()
+
+
 # ---- the server key --------------------------------------------------------------------------------------------------
 
 
