@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import marks, postgres_server
+from tests.support import marks, memory_files, postgres_server
 from tests.support.examples import load_profiles
 from tests.support.postgres_server import Server
 
@@ -78,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not process" in config.option.markexpr:
         marks.note_processes(config.stash.setdefault(STARTED, []))
     if not hasattr(config, "workerinput"):
+        memory_files.use_memory()
         postgres_server.open_home()
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is terminated still stops the server
 
