@@ -14,7 +14,7 @@ ENOUGH = 6 * 2**30  # bytes
 
 
 def use_memory() -> None:
-    """Put temporary files of this process and its children there, unless somebody has chosen another place."""
+    """Put temporary files of this process and its children there, unless TMPDIR names another place."""
     if "TMPDIR" not in os.environ and _is_usable(FOLDER):
         os.environ["TMPDIR"] = tempfile.tempdir = str(FOLDER)
 
