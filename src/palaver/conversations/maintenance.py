@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from palaver.conversations.open_options import clean_minutes
 from palaver.core.identity import micros
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_moment
+from palaver.errors import FilesNotConfigured
 from palaver.memory.worker.loop import Worker
 from palaver.model import WRITE, Scope, Swept
 from palaver.ports.blobs import Blobs
@@ -34,6 +36,7 @@ class Maintenance:
     async def expire(self) -> list[str]:
         require_right(self.scope, WRITE)
         expired = await self._repeat(lambda: self.engine.expire(self.scope))
+        await self.delete_pending_blobs()
         check_scrubbed(expired)
         return list(expired.conversations)
 
@@ -63,10 +66,14 @@ class Maintenance:
         await delete_pending_blobs(self.engine, self.blobs)
 
     async def _repeat(self, step: Callable[[], Awaitable[Deletion]]) -> Deletion:
-        """Delete batch by batch until nothing is left. Whether the bytes are scrubbed is checked at the end."""
+        """Delete batch by batch until nothing is left. Whether the bytes are scrubbed is checked at the end.
+
+        So is a missing location for files: it must not keep rows from being deleted.
+        """
         whole = Deletion()
         while (one := await step()).conversations or one.turns:
-            await self.delete_pending_blobs()
+            with suppress(FilesNotConfigured):
+                await self.delete_pending_blobs()
             conversations, turns = whole.conversations + one.conversations, whole.turns + one.turns
             whole = Deletion(conversations, turns, one.scrubbed)
         return whole

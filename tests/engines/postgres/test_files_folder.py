@@ -10,9 +10,10 @@ import pytest
 
 import palaver
 from palaver.conversations.opening import default_folder
+from palaver.engines.postgres import deletion
 from palaver.errors import FilesNotConfigured
 from palaver.model import ToolCall
-from palaver.testing import ScriptedModel
+from palaver.testing import FakeClock, ScriptedModel
 
 
 @pytest.fixture
@@ -85,6 +86,26 @@ async def test_files_of_a_known_place_are_not_taken_for_lost_by_a_store_that_has
             await store.settle()
     async with palaver.open(postgres_url, files=shared, worker=False):
         assert not (shared / file.path).exists()
+    assert await asyncio.to_thread(found, here) == []
+
+
+async def test_a_sweep_deletes_all_rows_that_are_due_and_says_that_bytes_wait(
+    here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, clock = tmp_path_factory.mktemp("shared"), FakeClock()
+    monkeypatch.setattr(deletion, "RETIRE_BATCH", 1)
+    async with palaver.open(postgres_url, files=shared, worker=False, clock=clock) as store:
+        talk = await store.conversation("k")
+        for n in range(4):
+            file = await talk.attach(f"bytes {n}".encode(), filename="a.txt")
+            await talk.append("user", "look", attachments=[file])
+    clock.advance(7_200)
+    async with palaver.open(postgres_url, worker=False, clock=clock) as store:
+        with pytest.raises(FilesNotConfigured):
+            await store.sweep(retention_minutes=60)
+        assert await (await store.find("k")).history() == []
+    async with palaver.open(postgres_url, files=shared, worker=False, clock=clock):
+        assert [path for path in shared.rglob("*") if path.is_file()] == []
     assert await asyncio.to_thread(found, here) == []
 
 
