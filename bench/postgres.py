@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import palaver
+from bench import large
 from bench.measure import Bench, Figure, Goal, Result, Skipped, in_turns
 from bench.read import BATCH
 
@@ -21,7 +22,7 @@ CONNECTIONS = 16
 TALKS = 1_000
 BUDGET = 4_000
 WAKES = 100
-SPREAD = Goal(0.4)
+SPREAD = Goal(0.5)
 SOON = Goal(10, at_least=False, of="value")
 POLICIES = Goal(1.3, at_least=False)
 NEAR_SQLITE = Goal(3, at_least=False)
@@ -48,6 +49,7 @@ async def run(bench: Bench) -> list[Result]:
             await _wakes(bench, url),
             *await _contexts(bench, admin, url),
             await _policies(bench, admin, url),
+            *await large.recalls(bench, server),
         ]
     finally:
         postgres_server.remove(server)

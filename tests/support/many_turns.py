@@ -57,6 +57,17 @@ async def fill(connection: Any, size: ManyTurns) -> None:
     await connection.execute("VACUUM ANALYZE")
 
 
+async def fill_at(url: str, size: ManyTurns) -> None:
+    """Fill the database at the address of its superuser."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        await fill(connection, size)
+    finally:
+        await connection.close()
+
+
 def _materials() -> str:
     """Return the SQL for texts with their stems, and for vectors."""
     return f"""
@@ -131,3 +142,10 @@ JOIN bases other ON other.n = (hashint8(k + 2000000000) & 2147483647) % {BASES}"
         f"""INSERT INTO embedded (tenant, cid, model, pid)
 SELECT '{TENANT}', cid, '{MODEL}', {size.total} FROM generate_series(1::bigint, {size.conversations}) AS cid""",
     ]
+
+
+if __name__ == "__main__":
+    import asyncio
+    import sys
+
+    asyncio.run(fill_at(sys.argv[1], ManyTurns()))
