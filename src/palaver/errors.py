@@ -336,7 +336,12 @@ class EngineError(PalaverError):
 
 
 class EngineUnavailable(EngineError):
-    """The database is busy, locked or unreachable. The call may be retried."""
+    """The database is busy, locked or unreachable. The call may be retried.
+
+    With `connection_lost`, it is not known whether the call was carried out.
+    """
+
+    connection_lost: bool = False
 
 
 class SchemaMissing(EngineError):

@@ -13,6 +13,11 @@ from palaver.model import Scope
 from palaver.ports.clock import Clock
 from palaver.ports.engine import Engine
 
+POSTGRES_OPTIONS = (
+    "migrate_url", "listen_url", "read_url", "pool", "pool_size", "connect_timeout", "command_timeout",
+    "application_name",
+)  # fmt: skip
+
 
 def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -> AbstractAsyncContextManager[Engine]:
     """Open the engine that a URL names. `home` is the scope of an engine that may work for one only."""
@@ -28,7 +33,7 @@ def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -
             raise MissingExtra("supabase", "The Supabase engine") from problem
         return open_supabase(url, clock, home=home, **{"key": None, "token": None, **given})
     if scheme in ("postgresql", "postgres"):
-        _check_options(given, ("migrate_url", "listen_url", "read_url"), "is for Supabase")
+        _check_options(given, POSTGRES_OPTIONS, "is for Supabase")
         try:
             from palaver.engines.postgres.engine import open_postgres
         except ModuleNotFoundError as problem:

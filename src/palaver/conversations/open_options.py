@@ -84,6 +84,10 @@ class DatabaseOptions(TypedDict, total=False):
     - `migrate_url`: Postgres: create or upgrade the schema first, with this login.
     - `listen_url`: Postgres behind pgbouncer: where to listen for changes.
     - `read_url`: Postgres: a replica for reads.
+    - `pool_size`: Postgres: the most connections for calls, of this process; 16. In the URL: `?pool_size=4`.
+    - `connect_timeout`, `command_timeout`: Postgres: seconds to connect (10) and for one call (60); in the URL, too.
+    - `application_name`: Postgres: what `pg_stat_activity` shows for the connections; in the URL, too.
+    - `pool`: Postgres: an `asyncpg.Pool` of the application, which is used and not closed.
     - `key`: Supabase: the project's API key; by default the environment's SUPABASE_KEY.
     - `token`: Supabase: the user's token, or a function that returns it.
     """
@@ -91,6 +95,11 @@ class DatabaseOptions(TypedDict, total=False):
     migrate_url: str | None
     listen_url: str | None
     read_url: str | None
+    pool_size: int | None
+    connect_timeout: float | None
+    command_timeout: float | None
+    application_name: str | None
+    pool: object
     key: str | None
     token: Token | None
 

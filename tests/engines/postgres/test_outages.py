@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,6 +111,125 @@ async def test_a_server_that_is_not_there_is_out_of_reach(postgres_url: str) -> 
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         async with palaver.open(away):
             pass
+
+
+async def backends(database: str) -> list[int]:
+    """The processes of the server that serve the application."""
+    admin = await asyncpg.connect(database)
+    try:
+        sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
+        return [row[0] for row in await admin.fetch(sql, postgres_server.APPLICATION)]
+    finally:
+        await admin.close()
+
+
+async def test_a_server_that_does_not_respond_is_an_error_in_time(
+    postgres: Server, postgres_database: str, postgres_url: str
+) -> None:
+    """The processes of the server are stopped, as if the machine were frozen or the network were cut."""
+    if postgres.pid is None:
+        pytest.skip("the processes of another server are not ours to stop")
+    stopped: list[int] = []
+    async with palaver.open(f"{postgres_url}?command_timeout=1", worker=False) as store:
+        talk = await store.conversation("k")
+        await talk.append("user", "before")
+        try:
+            stopped = await backends(postgres_database)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            async with asyncio.timeout(60):
+                with pytest.raises(EngineUnavailable, match="did not respond in time"):
+                    await talk.append("user", "once", idempotency_key="key")
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        again = await talk.append("user", "once", idempotency_key="key")
+        assert [turn.id for turn in await talk.history()][1:] == [again.id]
+        await talk.verify()
+
+
+async def test_a_frozen_server_does_not_keep_a_store_from_closing(
+    postgres: Server, postgres_database: str, postgres_url: str
+) -> None:
+    if postgres.pid is None:
+        pytest.skip("the processes of another server are not ours to stop")
+    stopped: list[int] = []
+    try:
+        async with asyncio.timeout(60):
+            async with palaver.open(postgres_url, worker=False) as store:
+                await (await store.conversation("k")).append("user", "before")
+                stopped = await backends(postgres_database)
+                for pid in stopped:
+                    os.kill(pid, signal.SIGSTOP)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
+
+
+async def test_backends_that_are_terminated_all_the_time_cost_typed_errors_and_no_turn(
+    postgres_database: str, postgres_url: str
+) -> None:
+    """Sixteen writers, half of them with idempotency keys, while every connection is cut again and again."""
+    admin = await asyncpg.connect(postgres_database)
+    acknowledged: dict[str, str] = {}
+    failures: list[BaseException] = []
+    rounds = 12
+
+    async with palaver.open(postgres_url, worker=False) as store:
+        talks = [await store.conversation(f"k/{n}") for n in range(4)]
+        ended = asyncio.Event()
+
+        async def write(name: int) -> None:
+            number = 0
+            while not ended.is_set():
+                number += 1
+                text = f"{name} {number}"
+                try:
+                    key = {"idempotency_key": text} if name % 2 else {}
+                    acknowledged[text] = (await talks[name % 4].append("user", text, **key)).id
+                    await talks[name % 4].history(limit=3)
+                except BaseException as problem:
+                    failures.append(problem)
+                    await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in range(16):
+                tasks.create_task(write(name))
+            for _ in range(rounds):
+                await admin.fetch(TERMINATE, postgres_server.APPLICATION)
+                await asyncio.sleep(0.25)  # for the writers to go on
+            ended.set()
+        assert [problem for problem in failures if not isinstance(problem, EngineUnavailable)] == []
+        stored = [turn for talk in talks for turn in await talk.history(limit=100_000)]
+        keyed = [turn.text for turn in stored if int(turn.text.split()[0]) % 2]
+        assert len(keyed) == len(set(keyed)), "what has a key is stored once"
+        assert acknowledged.items() <= {turn.text: turn.id for turn in stored}.items()
+        assert len(acknowledged) > 50
+        for talk in talks:
+            await talk.verify()
+    await admin.close()
+
+
+async def test_a_connection_that_died_in_the_pool_fails_no_call_that_can_be_repeated(
+    postgres_database: str, postgres_url: str
+) -> None:
+    admin = await asyncpg.connect(postgres_database)
+    async with palaver.open(postgres_url, worker=False) as store:
+        talk = await store.conversation("k")
+        for n in range(12):
+            await admin.fetch(TERMINATE, postgres_server.APPLICATION)
+            if n % 3 == 0:
+                await talk.append("user", f"turn {n}", idempotency_key=f"key {n}")
+            elif n % 3 == 1:
+                await store.conversation("k")
+            else:
+                await talk.history()
+        assert len(await talk.history()) == 4
+        await talk.verify()
+    await admin.close()
 
 
 async def test_a_closed_store_says_so(postgres_url: str) -> None:

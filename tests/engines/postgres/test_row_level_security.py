@@ -16,6 +16,7 @@ from palaver.audit.seals import seal_everything
 from palaver.conversations.api_keys import create_key
 from palaver.conversations.internals import engine_of
 from palaver.engines.postgres import migrate, transports
+from palaver.engines.postgres.address import parse_address
 from palaver.testing.rls_probe import attack
 from palaver.testing.tenant_fixture import NoAttack, tables
 from tests.support import postgres_server
@@ -291,7 +292,7 @@ async def test_an_administrators_address_gives_no_more_sight_than_any_other(fill
 
 async def test_a_connection_remembers_nothing_of_its_last_user(filled_database: str, admin: Any) -> None:
     url = postgres_server.as_application(filled_database)
-    pool = await transports.open_pool(url, size=1)
+    pool = await transports.open_pool(parse_address(url, pool_size=1))
     try:
         ada = json.dumps({"tenant": "acme", "user": "ada", "sight": "tenant"})
         assert len(await pool.fetch("SELECT * FROM palaver_api.conversations($1, 50)", ada)) == 1

@@ -14,6 +14,7 @@ from itertools import groupby
 
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
+from palaver.engines.postgres.failures import is_lost
 from palaver.engines.postgres.rpc import RpcClient
 from palaver.engines.postgres.transports import Json, Row
 from palaver.errors import EngineError, PalaverError
@@ -32,6 +33,7 @@ class PendingAppend:
     drafts: str  # JSON
     count: int
     expected_seq: int | None
+    keyed: bool  # every draft has an idempotency key: it is stored once, however often it is sent
     stored: asyncio.Future[Sequence[Row]]
 
     def resolve(self, rows: Sequence[Row]) -> None:
@@ -51,13 +53,20 @@ class AppendBatcher:
         self._loop = LoopGuard()
 
     async def append(
-        self, scope: Scope, conversation: str, drafts: str, count: int, expected_seq: int | None
+        self,
+        scope: Scope,
+        conversation: str,
+        drafts: str,
+        count: int,
+        expected_seq: int | None,
+        *,
+        keyed: bool = False,
     ) -> Sequence[Row]:
         """Store drafts and return their rows."""
         self._loop.check()  # a lane's task sends for all callers, so they must share its loop
         stored: asyncio.Future[Sequence[Row]] = asyncio.get_running_loop().create_future()
         lane = self._lanes[hash(conversation) % len(self._lanes)]
-        lane.add(PendingAppend(scope, conversation, drafts, count, expected_seq, stored))
+        lane.add(PendingAppend(scope, conversation, drafts, count, expected_seq, keyed, stored))
         return await stored
 
     async def close(self) -> None:
@@ -113,6 +122,9 @@ class _Lane:
         except PalaverError as problem:
             if _stored_nothing(problem) and (len(batch) > 1 or isinstance(problem, EngineError)):
                 self._split(batch)
+            elif isinstance(problem, EngineError) and is_lost(problem):
+                self._split([append for append in batch if append.keyed])
+                _fail_all([append for append in batch if not append.keyed], problem)
             else:
                 _fail_all(batch, problem)
         except BaseException as problem:  # raised to every caller: none may wait for a lane that has stopped

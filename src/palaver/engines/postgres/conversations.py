@@ -18,7 +18,8 @@ class PostgresConversations(EnginePart):
     async def open_conversation(self, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
         size, title = rows.title_words(spec.title)
         values = {**_details(spec), "id": spec.id, "owner": spec.owner, "key": spec.key}
-        found = await self.write("open_conversation", scope, spec=as_json(values), words=title, size=size)
+        call = self.write if spec.key is None else self.write_once
+        found = await call("open_conversation", scope, spec=as_json(values), words=title, size=size)
         self.hub.committed(found[0]["id"])
         return rows.read_info(found[0])
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from palaver.core.concurrency import run_uncancelled
+from palaver.engines.postgres.address import parse_address
 from palaver.engines.postgres.answer_places import PostgresAnswerPlaces
 from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.conversations import PostgresConversations
@@ -24,7 +26,7 @@ from palaver.engines.postgres.recall import PostgresRecall
 from palaver.engines.postgres.requests import PostgresRequests
 from palaver.engines.postgres.stats import PostgresStats
 from palaver.engines.postgres.streams import PostgresStreams
-from palaver.engines.postgres.transports import AsyncpgTransport, Transport, open_transport, parse_url
+from palaver.engines.postgres.transports import AsyncpgTransport, Transport, open_transport
 from palaver.engines.postgres.turns import PostgresTurns
 from palaver.engines.postgres.watch import CommitHub
 from palaver.ports.clock import Clock
@@ -39,11 +41,18 @@ async def open_postgres(
     migrate_url: str | None = None,
     listen_url: str | None = None,
     read_url: str | None = None,
+    pool: Any = None,
+    **connections: object,
 ) -> AsyncIterator[PostgresEngine]:
-    """Open the engine for the tenant `home`; with `migrate_url`, bring the schema up to date first."""
-    transport = await open_transport(url, read_url=read_url, migrate_url=migrate_url)
-    direct = parse_url(url)[1]  # LISTEN does not work through pgbouncer; it needs `listen_url` there
-    engine = PostgresEngine(transport, clock, CommitHub(listen_url or (url if direct else None)), home)
+    """Open the engine for the tenant `home`; with `migrate_url`, bring the schema up to date first.
+
+    `connections` are the settings of an `Address`, which override the parameters of the URL.
+    """
+    address = parse_address(url, **connections)
+    transport = await open_transport(address, read_url=read_url, migrate_url=migrate_url, pool=pool)
+    # LISTEN does not work through pgbouncer; it needs `listen_url` there
+    listening = parse_address(listen_url, **connections) if listen_url else None if address.pgbouncer else address
+    engine = PostgresEngine(transport, clock, CommitHub(listening), home)
     try:
         yield engine
     finally:

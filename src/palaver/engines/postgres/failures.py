@@ -50,6 +50,7 @@ OWN_ERRORS: dict[str, Callable[..., PalaverError]] = {
     "PV031": InvalidInput,
     "PV032": lambda field, size, limit, unit: TooLarge(field, size=int(size), limit=int(limit), unit=unit),
 }
+DRIVER_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 UNAVAILABLE = {
     "57014": "the statement took longer than the database allows",
     "57P01": "the database is shutting down",
@@ -119,6 +120,27 @@ def translate_errors(*, administrator: bool = False) -> Iterator[None]:
         if administrator:
             raise error_for_administrator(problem) from None
         raise error_for(problem.sqlstate, str(problem)) from None
-    except (OSError, asyncpg.InterfaceError, TimeoutError) as problem:
+    except TimeoutError:
+        raise EngineUnavailable("the database did not respond in time (command_timeout, connect_timeout)") from None
+    except asyncpg.ClientConfigurationError as problem:
+        raise InvalidInput("url", str(problem)) from None
+    except (asyncpg.DataError, asyncpg.UnsupportedClientFeatureError, asyncpg.UnsupportedServerFeatureError) as problem:
+        raise EngineError(f"the driver cannot send this statement ({type(problem).__name__})") from None
+    except DRIVER_ERRORS as problem:
         what = f"the database cannot be reached ({type(problem).__name__})"
-        raise EngineUnavailable(f"{what}: is it running, and is the address right?") from None
+        raise lost(f"{what}: is it running, and is the address right?") from None
+
+
+def lost(message: str) -> EngineUnavailable:
+    """Return the error of a connection that was lost."""
+    problem = EngineUnavailable(message)
+    problem.connection_lost = True
+    return problem
+
+
+def is_lost(problem: EngineError) -> bool:
+    """Return whether the connection was lost, so that another one may work."""
+    if not isinstance(problem, EngineUnavailable):
+        return False
+    state = problem.sqlstate or ""
+    return problem.connection_lost or state.startswith("08") or state in ("57P01", "57P02")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import micros
+from palaver.engines.postgres.failures import is_lost
 from palaver.engines.postgres.transports import Row, Transport, as_json
 from palaver.engines.postgres.watch import CommitHub
-from palaver.errors import EngineError
+from palaver.errors import EngineError, EngineUnavailable
 from palaver.model import Scope
 from palaver.ports.clock import Clock
 
@@ -36,6 +37,15 @@ class RpcClient:
     async def write(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
         """Call a function on the primary."""
         return await self.transport.rows(function, {"who": self.scope_params(scope), **args}, read=False)
+
+    async def write_once(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
+        """Call a function that stores once, however often it is called: again if the connection was lost."""
+        try:
+            return await self.write(function, scope, **args)
+        except EngineUnavailable as problem:
+            if not is_lost(problem):
+                raise
+        return await self.write(function, scope, **args)
 
     async def read(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
         """Call a function that only reads; a replica may run it."""

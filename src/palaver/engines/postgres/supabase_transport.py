@@ -18,7 +18,7 @@ from supabase import AsyncClient
 
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import from_json
-from palaver.engines.postgres.failures import error_for
+from palaver.engines.postgres.failures import error_for, is_lost, lost
 from palaver.engines.postgres.transports import Json, Row, Transport
 from palaver.errors import EngineError, EngineUnavailable, PalaverError, SchemaMissing, StoreClosed, TokenRefused
 from palaver.ports.engine import Token
@@ -64,13 +64,17 @@ class SupabaseTransport:
         if bearer is not None:
             caller = caller.auth(bearer)
         body: dict[str, Any] = {name: _plain(value) for name, value in args.items()}
+        count = CountMethod.exact if read else None
         try:
             with translate_errors():
-                response = await caller.rpc(function, body, count=CountMethod.exact if read else None).execute()
-        except EngineUnavailable:
+                response = await caller.rpc(function, body, count=count).execute()
+        except EngineUnavailable as problem:
             if self.project.closed:  # while the call was under way
                 raise StoreClosed from None
-            raise
+            if not (read and is_lost(problem)):
+                raise
+            with translate_errors():  # the connection had died in the pool; this takes another one
+                response = await caller.rpc(function, body, count=count).execute()
         return _read_rows(function, response.data, response.count)
 
     @asynccontextmanager
@@ -131,8 +135,10 @@ def translate_errors() -> Iterator[None]:
         yield
     except APIError as problem:
         raise _error_for(problem.code or "", problem.message or "") from None
-    except (httpx.HTTPError, OSError, TimeoutError) as problem:
-        raise EngineUnavailable(f"the project cannot be reached ({type(problem).__name__})") from None
+    except (httpx.TimeoutException, TimeoutError):
+        raise EngineUnavailable("the project did not respond in time") from None
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
+        raise lost(f"the project cannot be reached ({type(problem).__name__})") from None
 
 
 def _error_for(code: str, message: str) -> PalaverError:

@@ -5,19 +5,21 @@ Arguments are JSON values and bytes; results are rows. Bytes come back in hex ov
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import asyncpg
 
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
 from palaver.engines.postgres import citus, migrate
-from palaver.engines.postgres.failures import translate_errors
-from palaver.errors import InvalidInput, StoreClosed
+from palaver.engines.postgres.address import Address, parse_address
+from palaver.engines.postgres.failures import DRIVER_ERRORS, is_lost, translate_errors
+from palaver.errors import EngineUnavailable, StoreClosed
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -28,7 +30,15 @@ else:
     Connection = asyncpg.Connection
 
 Row = Mapping[str, Any]  # a row of the database: its columns have many types
-CONNECTIONS = 16
+CLOSE_SECONDS = 5.0  # for a connection to be reset or closed; then it is dropped
+# Functions that write, or need the primary, and whose repetition changes nothing: they are called again when a
+# connection turns out to be dead. Others are where their arguments allow it (RpcClient.write_once, append_batching.py).
+REPEATABLE = frozenset(
+    """
+    any_key api_key blobs_deleted doomed_blobs health key_events next_job next_job_anywhere renew_job stream_renew
+    tenants tenants_waiting waiting waiting_here
+    """.split()
+)
 
 
 class Transport(Protocol):
@@ -70,10 +80,19 @@ class _StatelessConnection(Connection):
 
 
 class AsyncpgTransport:
-    """A pool of connections, and optionally one to a replica."""
+    """A pool of connections, and optionally one to a replica. A pool that was given is not closed."""
 
-    def __init__(self, pool: Pool, replica: Pool | None, prepared: bool, distributed: bool = False) -> None:
-        self.pool, self.replica, self.prepared = pool, replica, prepared
+    def __init__(
+        self,
+        pool: Pool,
+        replica: Pool | None,
+        address: Address,
+        *,
+        owns_pool: bool = True,
+        distributed: bool = False,
+    ) -> None:
+        self.pool, self.replica, self.address = pool, replica, address
+        self.owns_pool = owns_pool
         self.distributed = distributed  # over the nodes of a cluster: a call is for one tenant, whose node runs it
         self.closed = False
         self._loop = LoopGuard()
@@ -82,24 +101,32 @@ class AsyncpgTransport:
         self._check()
         pool = self.replica if read and self.replica else self.pool
         sql = _statement(function, tuple(args))
+        try:
+            return await self._fetch(pool, sql, args)
+        except EngineUnavailable as problem:
+            if not (is_lost(problem) and (read or function in REPEATABLE)):
+                raise
+        return await self._fetch(pool, sql, args)  # the connection had died in the pool; this takes another one
+
+    async def _fetch(self, pool: Pool, sql: str, args: Mapping[str, object]) -> Sequence[Row]:
+        seconds = self.address.command_timeout
         with translate_errors():
-            if self.prepared:
-                return await pool.fetch(sql, *args.values())
-            async with (
-                pool.acquire() as connection,
-                connection.transaction(),
-            ):  # behind pgbouncer: one server connection
-                return await connection.fetch(sql, *args.values())
+            async with borrow(pool, seconds) as connection:
+                if not self.address.pgbouncer:
+                    return await connection.fetch(sql, *args.values(), timeout=seconds)
+                async with connection.transaction():  # one server connection
+                    return await connection.fetch(sql, *args.values(), timeout=seconds)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Transport]:
         self._check()
+        pool = self.replica or self.pool
         with translate_errors():
             async with (
-                (self.replica or self.pool).acquire() as connection,
+                borrow(pool, self.address.command_timeout) as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
-                yield _Snapshot(connection)
+                yield _Snapshot(connection, self.address.command_timeout)
 
     def _check(self) -> None:
         """Refuse a call of a store that is closed or that belongs to another event loop."""
@@ -109,20 +136,45 @@ class AsyncpgTransport:
 
     async def close(self) -> None:
         self.closed = True
-        for pool in (self.pool, self.replica):
+        for pool in (self.pool if self.owns_pool else None, self.replica):
             if pool is not None:
-                await pool.close()
+                await _close(pool)
+
+
+@asynccontextmanager
+async def borrow(pool: Pool, seconds: float) -> AsyncIterator[PooledConnection]:
+    """Take a connection from the pool, for one call. One that does not respond is dropped at once.
+
+    Otherwise giving it back would take as long again: the driver waits until the server has cancelled the statement.
+    """
+    connection = await pool.acquire(timeout=seconds)
+    try:
+        yield connection
+    except TimeoutError:
+        connection.terminate()
+        raise
+    finally:
+        await pool.release(connection, timeout=CLOSE_SECONDS)
+
+
+async def _close(pool: Pool) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await pool.close()
+    except TimeoutError:  # a server that does not respond
+        pool.terminate()
 
 
 class _Snapshot:
     """Calls over one connection, inside one transaction."""
 
-    def __init__(self, connection: PooledConnection) -> None:
-        self.connection = connection
+    def __init__(self, connection: PooledConnection, seconds: float) -> None:
+        self.connection, self.seconds = connection, seconds
 
     async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
         with translate_errors():
-            return await self.connection.fetch(_statement(function, tuple(args)), *args.values())
+            sql = _statement(function, tuple(args))
+            return await self.connection.fetch(sql, *args.values(), timeout=self.seconds)
 
     def snapshot(self) -> AbstractAsyncContextManager[Transport]:
         return nullcontext(self)
@@ -134,27 +186,15 @@ class _Snapshot:
 # ---- connections ---------------------------------------------------------------------------------------------------
 
 
-def parse_url(url: str) -> tuple[str, bool]:
-    """Return the URL for the driver, and whether prepared statements may be used (`?pgbouncer=true`: no)."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    pooled = query.pop("pgbouncer", "false")
-    if pooled not in ("true", "false"):
-        raise InvalidInput("url", "pgbouncer must be true or false")
-    scheme = "postgresql"
-    return urlunsplit(parts._replace(scheme=scheme, query=urlencode(query))), pooled == "false"
-
-
-async def open_pool(url: str, *, size: int = CONNECTIONS) -> Pool:
-    dsn, prepared = parse_url(url)
+async def open_pool(address: Address) -> Pool:
     with translate_errors():
         return await asyncpg.create_pool(
-            dsn,
+            address.dsn,
             min_size=0,
-            max_size=size,
+            max_size=address.pool_size,
             connection_class=_StatelessConnection,
-            statement_cache_size=100 if prepared else 0,
-            server_settings={"application_name": "palaver"} if prepared else None,
+            command_timeout=address.command_timeout,
+            **address.driver_options(),
         )
 
 
@@ -164,23 +204,41 @@ async def open_connection(url: str, *, administrator: bool = False) -> AsyncIter
 
     The errors of an administrator's work contain the server's messages.
     """
-    dsn, prepared = parse_url(url)
+    address = parse_address(url)
     with translate_errors():
-        connection = await asyncpg.connect(dsn, statement_cache_size=100 if prepared else 0)
+        connection: Connection = await asyncpg.connect(address.dsn, **address.driver_options())
     try:
         with translate_errors(administrator=administrator):
             yield connection
     finally:
-        await connection.close()
+        with suppress(*DRIVER_ERRORS):
+            await connection.close(timeout=CLOSE_SECONDS)
 
 
-async def open_transport(url: str, *, read_url: str | None = None, migrate_url: str | None = None) -> AsyncpgTransport:
+async def open_transport(
+    address: Address, *, read_url: str | None = None, migrate_url: str | None = None, pool: Pool | None = None
+) -> AsyncpgTransport:
+    """Open the pools, after a check of the schema. With `pool`, use that one; it stays open."""
     if migrate_url is not None:
         async with open_connection(migrate_url, administrator=True) as connection:
             await migrate.migrate(connection)
-    async with open_connection(url) as connection, connection.transaction():  # behind pgbouncer: one server
-        await migrate.check_version(connection)
-        distributed = await citus.is_distributed(connection)
-    pool = await open_pool(url)
-    replica = None if read_url is None else await open_pool(read_url)
-    return AsyncpgTransport(pool, replica, parse_url(url)[1], distributed)
+    used = await open_pool(address) if pool is None else pool
+    try:
+        with translate_errors():
+            async with borrow(used, address.command_timeout) as one, one.transaction():  # behind pgbouncer: one server
+                await migrate.check_version(cast("Connection", one))
+                distributed = await citus.is_distributed(cast("Connection", one))
+        replica = None if read_url is None else await open_pool(_same_settings(read_url, address))
+    except BaseException:  # re-raised: nobody else closes it
+        if pool is None:
+            await _close(used)
+        raise
+    return AsyncpgTransport(used, replica, address, owns_pool=pool is None, distributed=distributed)
+
+
+def _same_settings(url: str, address: Address) -> Address:
+    """Return another server's address. Settings that its URL lacks are those of the first one."""
+    own = parse_address(url)
+    if "application_name=" not in url:
+        own = replace(own, application_name=address.application_name)
+    return own if "pool_size=" in url else replace(own, pool_size=address.pool_size)

@@ -18,11 +18,13 @@ class PostgresTurns(EnginePart):
     async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
         self.last_append = time.monotonic()
         drafts = as_json([rows.draft_json(draft) for draft in batch.drafts])
+        keyed = all(draft.idempotency_key is not None for draft in batch.drafts)
         if batch.replaces is None and self.batcher is not None:
-            found = await self.batcher.append(scope, conversation, drafts, len(batch.drafts), batch.expected_seq)
+            count, expected = len(batch.drafts), batch.expected_seq
+            found = await self.batcher.append(scope, conversation, drafts, count, expected, keyed=keyed)
         else:
-            place = rows.append_place(batch)
-            found = await self.write("append", scope, conversation=conversation, drafts=drafts, **place)
+            args = {"conversation": conversation, "drafts": drafts, **rows.append_place(batch)}
+            found = await (self.write_once if keyed else self.write)("append", scope, **args)
         self.hub.committed(conversation)
         return [rows.read_appended(row, draft, conversation) for row, draft in zip(found, batch.drafts, strict=True)]
 

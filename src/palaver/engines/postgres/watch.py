@@ -13,7 +13,9 @@ from contextlib import suppress
 import asyncpg
 
 from palaver.core.identity import canonical_json, digest, from_json
-from palaver.engines.postgres.transports import Connection, parse_url
+from palaver.engines.postgres.address import Address
+from palaver.engines.postgres.failures import DRIVER_ERRORS
+from palaver.engines.postgres.transports import CLOSE_SECONDS, Connection
 from palaver.engines.wakeup import JOBS, WakeupHub
 
 CHANNEL = "palaver"
@@ -21,15 +23,14 @@ COLLECT_SECONDS = 0.005
 POLL_FAST, POLL_SLOW = 0.05, 1.0  # seconds between polls without notifications: after a commit, and when it is quiet
 POLL_LISTENING = 5.0  # seconds between polls while notifications arrive
 BATCH = 200  # names in one notification, whose limit is 8,000 bytes
-FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 
 
 class CommitHub(WakeupHub):
     """The subscribers of this process. It also notifies other processes of commits."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, address: Address | None) -> None:
         super().__init__()
-        self.url = url  # None: this process can neither send nor receive notifications
+        self.address = address  # None: this process can neither send nor receive notifications
         self._changed: set[str] = set()
         self._notifier: asyncio.Task[None] | None = None
         self._pause = POLL_FAST
@@ -44,7 +45,7 @@ class CommitHub(WakeupHub):
         name = self._name(conversation)
         self.wake((name, JOBS))
         self._pause = POLL_FAST  # a change is often followed by more
-        if self.url is not None:
+        if self.address is not None:
             self._changed.add(name)
             if self._notifier is None or self._notifier.done():
                 self._notifier = asyncio.create_task(self._notify(), name="palaver-notify")
@@ -54,8 +55,8 @@ class CommitHub(WakeupHub):
         if self._notifier is not None:
             await asyncio.gather(self._notifier, return_exceptions=True)
         if self._sending is not None:
-            with suppress(*FAILURES):
-                await self._sending.close()
+            with suppress(*DRIVER_ERRORS):
+                await self._sending.close(timeout=CLOSE_SECONDS)
 
     def _wake_all(self) -> None:
         self.wake([name for name in self._wakers if name != JOBS])
@@ -67,12 +68,12 @@ class CommitHub(WakeupHub):
             try:
                 connection = await self._sending_connection()
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, canonical_json(names))
-            except FAILURES:
+            except DRIVER_ERRORS:
                 return  # readers in other processes poll
 
     async def _sending_connection(self) -> Connection:
         if self._sending is None or self._sending.is_closed():
-            self._sending = await _connect(self.url)
+            self._sending = await _connect(self.address)
             await self._sending.execute("SET synchronous_commit = off")  # a notification may be lost: see above
         return self._sending
 
@@ -82,25 +83,26 @@ class CommitHub(WakeupHub):
         while True:
             try:
                 await self._receive()
-            except FAILURES:
+            except DRIVER_ERRORS:
                 self._wake_all()
             await asyncio.sleep(self._pause)
             self._pause = min(POLL_SLOW, self._pause * 1.25)
 
     async def _receive(self) -> None:
-        if self.url is None:
+        if self.address is None:
             raise ConnectionError
-        connection = await _connect(self.url)
+        connection = await _connect(self.address)
         try:
             await connection.add_listener(CHANNEL, lambda *notice: self.wake(from_json(str(notice[-1]))))
             while not connection.is_closed():
                 self._wake_all()  # for commits before LISTEN, and for lost notifications
                 await asyncio.sleep(POLL_LISTENING)
         finally:
-            with suppress(*FAILURES):
-                await connection.close()
+            with suppress(*DRIVER_ERRORS):
+                await connection.close(timeout=CLOSE_SECONDS)
 
 
-async def _connect(url: str | None) -> Connection:
-    assert url is not None
-    return await asyncpg.connect(parse_url(url)[0], statement_cache_size=0, timeout=10)
+async def _connect(address: Address | None) -> Connection:
+    assert address is not None
+    options = {**address.driver_options(), "statement_cache_size": 0, "command_timeout": address.command_timeout}
+    return await asyncpg.connect(address.dsn, **options)
