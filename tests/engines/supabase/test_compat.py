@@ -22,6 +22,7 @@ from supabase import AsyncClient, acreate_client
 from palaver.adapters.chat_memory import ChatMemory
 from palaver.errors import EngineError
 from tests.engines.supabase.conftest import OldProject
+from tests.engines.supabase.test_real_project import use_tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "chat-memory.md"
 PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
@@ -136,6 +137,10 @@ async def test_a_key_that_is_not_bound_is_refused_and_told_what_is_missing(old_p
                 assert "--service-tenant" in (refused.value.hint or "")
         with pytest.raises(EngineError, match="--service-tenant"):
             await ChatMemory(client).get_messages(uuid4())
+
+
+async def test_the_check_for_real_projects_holds_here(old_project: OldProject) -> None:
+    await use_tables(await client_of(old_project, "service"), several_at_once=False)
 
 
 async def test_a_key_sees_no_other_tenant(old_project: OldProject) -> None:

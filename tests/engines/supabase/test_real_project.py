@@ -1,17 +1,21 @@
 """A real Supabase project, if one is configured: it needs the schema, and the tokens of two users.
 
 PALAVER_TEST_SUPABASE_URL (https://…), PALAVER_TEST_SUPABASE_KEY (publishable), PALAVER_TEST_SUPABASE_TOKEN and
-PALAVER_TEST_SUPABASE_OTHER_TOKEN. The test deletes what it stores.
+PALAVER_TEST_SUPABASE_OTHER_TOKEN. For the tables of older programs it needs `palaver migrate --compat hal
+--compat librarian --service-tenant NAME` and PALAVER_TEST_SUPABASE_SERVER_KEY (secret). The tests delete what they store.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from supabase import AsyncClient, acreate_client
 
 import palaver
+from palaver.adapters.chat_memory import ChatMemory
 from palaver.conversations.internals import components_of
 
 NAMES = [f"PALAVER_TEST_SUPABASE_{name}" for name in ("URL", "KEY", "TOKEN", "OTHER_TOKEN")]
@@ -43,3 +47,40 @@ async def test_a_real_project_keeps_a_conversation_for_its_owner() -> None:
             await talk.forget()
         with pytest.raises(palaver.ConversationGone):
             await talk.history()
+
+
+# ---- the tables of older programs ------------------------------------------------------------------------------------
+
+TABLES = ["PALAVER_TEST_SUPABASE_URL", "PALAVER_TEST_SUPABASE_SERVER_KEY"]
+LACKING = [name for name in TABLES if not os.environ.get(name)]
+
+
+async def use_tables(client: AsyncClient, *, several_at_once: bool) -> None:
+    """Use both programs' tables as they do. `several_at_once`: also insert a list of rows in one call."""
+    session, project = str(uuid4()), f"palaver-test/{uuid4()}"
+    messages, summaries = client.table("conversation_messages"), client.table("hal_conversation_summaries")
+    memory = ChatMemory(client)
+    try:
+        await memory.add_user_message(session, "say 0", {"n": 0})
+        rows: Any = [{"session_id": session, "role": "user", "content": f"say {n}"} for n in (1, 2)]
+        for given in [rows] if several_at_once else rows:
+            await messages.insert(given).execute()
+        assert [one.content for one in await memory.get_messages(session)] == ["say 0", "say 1", "say 2"]
+        for text in ("first", "second"):  # before any message
+            row = {"project_id": project, "agent": "pm", "summary_text": text, "through_sequence": 0}
+            await summaries.upsert(row, on_conflict="project_id,agent").execute()
+        found = await summaries.select("summary_text").eq("project_id", project).execute()
+        assert found.data == [{"summary_text": "second"}]
+        said = {"project_id": project, "agent": "pm", "role": "user", "content": "Hello", "sequence": 0}
+        stored = (await client.table("hal_conversation_messages").insert(said).execute()).data
+        assert [(row["content"], row["sequence"]) for row in stored] == [("Hello", 0)]
+    finally:
+        assert await memory.reset(session) == 3
+        for table in ("hal_conversation_messages", "hal_conversation_summaries"):
+            await client.table(table).delete().eq("project_id", project).execute()
+
+
+@pytest.mark.skipif(bool(LACKING), reason=f"no real Supabase project to test: {', '.join(LACKING)} not set")
+async def test_a_real_project_serves_the_tables_of_older_programs() -> None:
+    url, key = (os.environ[name] for name in TABLES)
+    await use_tables(await acreate_client(url, key), several_at_once=True)
