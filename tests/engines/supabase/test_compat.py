@@ -1,7 +1,7 @@
 """Older programs against their tables, with the real supabase-py client: nobody signs in, there is a URL and a key.
 
-The server is PostgREST-compatible, not PostgREST. It cannot insert several rows in one call, so that is tested in SQL
-(tests/engines/postgres/compat).
+The server is PostgREST-compatible, not PostgREST. Lists of rows in one call are also tested in the SQL that PostgREST
+makes of them (tests/engines/postgres/compat).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ async def test_a_key_that_is_not_bound_is_refused_and_told_what_is_missing(old_p
 
 
 async def test_the_check_for_real_projects_holds_here(old_project: OldProject) -> None:
-    await use_tables(await client_of(old_project, "service"), several_at_once=False)
+    await use_tables(await client_of(old_project, "service"))
 
 
 async def test_a_key_sees_no_other_tenant(old_project: OldProject) -> None:

@@ -2,7 +2,8 @@
 
 PALAVER_TEST_SUPABASE_URL (https://…), PALAVER_TEST_SUPABASE_KEY (publishable), PALAVER_TEST_SUPABASE_TOKEN and
 PALAVER_TEST_SUPABASE_OTHER_TOKEN. For the tables of older programs it needs `palaver migrate --compat hal
---compat librarian --service-tenant NAME` and PALAVER_TEST_SUPABASE_SERVER_KEY (secret). The tests delete what they store.
+--compat librarian --service-tenant NAME` and PALAVER_TEST_SUPABASE_SERVER_KEY (secret). The tests delete what they
+store.
 """
 
 from __future__ import annotations
@@ -55,16 +56,15 @@ TABLES = ["PALAVER_TEST_SUPABASE_URL", "PALAVER_TEST_SUPABASE_SERVER_KEY"]
 LACKING = [name for name in TABLES if not os.environ.get(name)]
 
 
-async def use_tables(client: AsyncClient, *, several_at_once: bool) -> None:
-    """Use both programs' tables as they do. `several_at_once`: also insert a list of rows in one call."""
+async def use_tables(client: AsyncClient) -> None:
+    """Use both programs' tables as they do, with a list of rows in one call too."""
     session, project = str(uuid4()), f"palaver-test/{uuid4()}"
     messages, summaries = client.table("conversation_messages"), client.table("hal_conversation_summaries")
     memory = ChatMemory(client)
     try:
         await memory.add_user_message(session, "say 0", {"n": 0})
         rows: Any = [{"session_id": session, "role": "user", "content": f"say {n}"} for n in (1, 2)]
-        for given in [rows] if several_at_once else rows:
-            await messages.insert(given).execute()
+        await messages.insert(rows).execute()
         assert [one.content for one in await memory.get_messages(session)] == ["say 0", "say 1", "say 2"]
         for text in ("first", "second"):  # before any message
             row = {"project_id": project, "agent": "pm", "summary_text": text, "through_sequence": 0}
@@ -83,4 +83,4 @@ async def use_tables(client: AsyncClient, *, several_at_once: bool) -> None:
 @pytest.mark.skipif(bool(LACKING), reason=f"no real Supabase project to test: {', '.join(LACKING)} not set")
 async def test_a_real_project_serves_the_tables_of_older_programs() -> None:
     url, key = (os.environ[name] for name in TABLES)
-    await use_tables(await acreate_client(url, key), several_at_once=True)
+    await use_tables(await acreate_client(url, key))
