@@ -101,6 +101,7 @@ ARGUMENTS = {
     "model": "$model",
     "models": "{$model}",
     "most": "50",
+    "most_rows": "50",
     "most_facts": "50",
     "n": "0",
     "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "x", "confidence": 1, "valid_from": 1,'

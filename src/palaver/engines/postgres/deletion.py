@@ -1,4 +1,4 @@
-"""Deletion for good, on Postgres. Each method is one transaction.
+"""Deletion for good, on Postgres. Each method is one transaction, or several where it says so.
 
 conversations/deletion.py lists what a forget removes; functions/deletion.sql lists the steps in the database, in order.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.engines.postgres.rpc import EnginePart, application_scope
+from palaver.engines.postgres.transports import Row
 from palaver.model import Scope
 from palaver.ports.queries import Deletion
 
 EXPIRE_BATCH = 100  # conversations per call
+SLICE = 500  # turns and requests that one transaction deletes, with all that belongs to them
 RETIRE_BATCH = 200  # turns per call
 
 
@@ -29,7 +31,10 @@ class PostgresDeletion(EnginePart):
         return Deletion(turns=tuple(row["reset"] for row in found))
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
-        await self.write("forget_conversation", scope, conversation=conversation)
+        """Delete a conversation. A large one takes several transactions, the first of which hides it."""
+        more = True
+        while more:
+            more = (await self.write("forget_slice", scope, conversation=conversation, most=SLICE))[0]["forget_slice"]
         self.hub.committed(conversation)
         return Deletion(conversations=(conversation,))
 
@@ -46,7 +51,14 @@ class PostgresDeletion(EnginePart):
         return Deletion(turns=tuple(row["turn"] for row in found))
 
     async def expire(self, scope: Scope) -> Deletion:
-        ids = tuple(row["expire"] for row in await self.write("expire", scope, most=EXPIRE_BATCH))
+        """Delete expired conversations, until at least one is deleted as a whole."""
+        ids: tuple[str, ...] = ()
+        found: Sequence[Row] = ()
+        while not ids:
+            found = await self.write("expire_slice", scope, most=EXPIRE_BATCH, most_rows=SLICE)
+            ids = tuple(row["conversation"] for row in found if row["done"])
+            if not found:
+                break
         for conversation in ids:
             self.hub.committed(conversation)
         return Deletion(conversations=ids)

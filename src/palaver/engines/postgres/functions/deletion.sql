@@ -259,6 +259,93 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
 
+-- ---- in slices ------------------------------------------------------------------------------------------------------
+-- A large conversation is deleted over several transactions, so that none of them holds locks for long or writes a log of
+-- any size. The first one hides the conversation: it frees its key, and lets its time to live end in 1970. If the deletion
+-- is interrupted, the next `expire` continues it.
+
+-- erase_some: delete up to `most` turns and requests of a conversation, with everything that belongs to them, and return
+-- how many
+CREATE OR REPLACE FUNCTION palaver.erase_some(c palaver.conversations, most bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  asked bigint[] := ARRAY(SELECT r.rid FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid LIMIT most);
+  tids bigint[];
+  ids text[];
+  file text;
+BEGIN
+  DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid AND q.rid = ANY (asked);
+  DELETE FROM requests r WHERE r.tenant = c.tenant AND r.rid = ANY (asked);
+  SELECT array_agg(t.tid), array_agg(t.id) INTO tids, ids FROM (
+    SELECT o.tid, o.id FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid ORDER BY o.seq
+    LIMIT most - cardinality(asked)) AS t;
+  IF tids IS NULL THEN
+    RETURN cardinality(asked);
+  END IF;
+  FOR file IN SELECT a.path FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.tid = ANY (tids) LOOP
+    INSERT INTO doomed_blobs (tenant, path, cid) VALUES (c.tenant, file, c.cid) ON CONFLICT DO NOTHING;
+  END LOOP;
+  DELETE FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.tid = ANY (tids);
+  DELETE FROM passages p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid = ANY (tids);
+  DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.tid = ANY (tids);
+  DELETE FROM marks m WHERE m.tenant = c.tenant AND m.tid = ANY (tids);
+  DELETE FROM streams s WHERE s.tenant = c.tenant AND s.tid = ANY (tids);
+  DELETE FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.tid = ANY (tids);
+  PERFORM unquote(c.cid, ids);
+  RETURN cardinality(asked) + cardinality(tids);
+END $$;
+
+-- forget_slice: delete up to `most` turns and requests of a conversation; true when there are more, and the conversation
+-- is hidden. The call that deletes the last of them ends the log
+CREATE OR REPLACE FUNCTION palaver_api.forget_slice(who jsonb, conversation text, most bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+BEGIN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.expires_at = 0
+    AND o.gone IS NULL FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    c := open_thread(me, conversation);
+  ELSIF me.sight <> 'tenant' THEN
+    PERFORM set_config('palaver.cid', c.cid::text, true);
+  END IF;
+  PERFORM require_owner(me, c.owner);
+  IF erase_some(c, greatest(most, 1)) >= greatest(most, 1) THEN
+    UPDATE conversations o SET key = NULL, ttl = NULL, expires_at = 0 WHERE o.tenant = c.tenant AND o.cid = c.cid;
+    DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+    RETURN true;
+  END IF;
+  PERFORM bury(me, c, 'forget');
+  RETURN false;
+END $$;
+
+-- expire_slice: delete conversations whose time to live has ended, up to `most_rows` turns and requests. Returns those
+-- that are deleted, and one that is deleted in part
+CREATE OR REPLACE FUNCTION palaver_api.expire_slice(who jsonb, most integer, most_rows bigint)
+RETURNS TABLE (conversation text, done boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who, 'write');
+  late text;
+  c palaver.conversations;
+  room bigint := greatest(most_rows, 1);
+BEGIN
+  FOR late IN SELECT o.id FROM conversations o WHERE o.tenant = me.tenant AND o.gone IS NULL AND o.expires_at <= me.now
+      ORDER BY o.cid LIMIT most LOOP
+    SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = late AND o.gone IS NULL
+      AND o.expires_at <= me.now FOR NO KEY UPDATE;
+    CONTINUE WHEN NOT FOUND;  -- another transaction deleted it
+    room := room - erase_some(c, room);
+    IF room > 0 THEN
+      PERFORM bury(me, c, CASE WHEN c.expires_at = 0 THEN 'forget' ELSE 'expire' END);
+    END IF;
+    RETURN QUERY SELECT late, room > 0;
+    EXIT WHEN room <= 0;
+  END LOOP;
+END $$;
+
 -- bury_expired: delete a conversation whose time to live has ended; false when another transaction did
 CREATE OR REPLACE FUNCTION palaver.bury_expired(me palaver.asker, conversation text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -269,7 +356,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM bury(me, c, 'expire');
+  PERFORM bury(me, c, CASE WHEN c.expires_at = 0 THEN 'forget' ELSE 'expire' END);
   RETURN true;
 END $$;
 
