@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -111,15 +112,29 @@ def test_doctor_finds_damage_inside(ok, cli, filled):
 
 
 def test_doctor_keeps_a_password_to_itself(cli):
-    result = cli("doctor", "--db", "postgresql://ada:swordfish@example.org/chat")
+    result = cli("doctor", "--db", "postgresql://ada:swordfish@127.0.0.1:1/chat")
     assert "swordfish" not in result.output
-    assert "example.org" in result.output
+    assert "127.0.0.1:1" in result.output
+
+
+def test_doctor_says_that_a_server_cannot_be_reached(cli):
+    result = cli("doctor", "--db", "postgresql://127.0.0.1:1/chat", "--json")
+    assert result.exit_code == 1
+    assert "cannot be reached" in json.loads(result.stdout)["database"]["problem"]
+
+
+async def test_doctor_reads_the_schema_of_a_server(cli, empty_database, postgres_url):
+    told = await asyncio.to_thread(cli, "doctor", "--db", empty_database, "--json")
+    assert "has no Palaver schema" in json.loads(told.stdout)["database"]["problem"]
+    told = await asyncio.to_thread(cli, "doctor", "--db", postgres_url, "--json")
+    found = json.loads(told.stdout)["database"]
+    assert (found["problem"], found["schema"], found["cluster"]) == (None, found["schema_known"], None)
 
 
 def test_doctor_says_where_files_are_or_what_to_set(lines, cli, monkeypatch):
     monkeypatch.delenv("PALAVER_FILES", raising=False)
     assert lines("doctor")[0]["files"] == {"location": "chat.db-files", "problem": None}
-    server = ("doctor", "--db", "postgresql://example.org/chat", "--json")
+    server = ("doctor", "--db", "postgresql://127.0.0.1:1/chat", "--json")
     found = json.loads(cli(*server).stdout)["files"]
     assert found["location"] is None
     assert "set files= (PALAVER_FILES) to a folder" in found["problem"]

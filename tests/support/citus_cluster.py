@@ -1,8 +1,7 @@
 """A scratch database on a Citus cluster: the one whose coordinator PALAVER_TEST_CITUS_URL names.
 
 The address is a superuser's, at a database that has the extension and its nodes. The scratch database is created on the
-coordinator and on every node, and dropped afterwards. Nothing else is touched but Palaver's roles and the login of the
-tests, which belong to the whole server.
+coordinator and on every node, and dropped afterwards together with a login of the same name. Palaver's roles remain.
 """
 
 from __future__ import annotations
@@ -34,6 +33,16 @@ class Cluster:
     @property
     def name(self) -> str:
         return urlsplit(self.url).path[1:]
+
+    def application(self, url: str) -> str:
+        """The same database on the same server, as an application would open it."""
+        return postgres_server.at(url, self.name, self.name, postgres_server.APPLICATION_PASSWORD)
+
+    async def create_login(self) -> str:
+        """Create a login for the application, named like the database. Citus creates it on the nodes, too."""
+        login = f"LOGIN PASSWORD '{postgres_server.APPLICATION_PASSWORD}' IN ROLE palaver_app, palaver_worker"
+        await postgres_server.execute(self.url, f"CREATE ROLE {self.name} {login}")
+        return self.application(self.url)
 
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.url)
@@ -95,4 +104,8 @@ async def create(address: str, name: str) -> None:
 
 
 async def drop(address: str, name: str) -> None:
-    await postgres_server.execute(address, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    """Drop the scratch database of a server, and the login of the same name."""
+    off = "SET citus.enable_ddl_propagation = off"
+    await postgres_server.execute(
+        address, off, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"DROP ROLE IF EXISTS {name}"
+    )

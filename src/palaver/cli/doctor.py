@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 from palaver.cli.migrate import read_pragma, read_schema
 
 PANEL = "Maintenance"
+SERVER_SECONDS = 10
 
 # The use of each extra, and the modules that show that it is installed.
 EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -49,7 +52,7 @@ async def doctor(call: Call) -> None:
     """
     report = {
         "versions": _versions(),
-        "database": _database(call.url),
+        "database": await _database(call.url),
         "files": _files(call.url),
         "sqlite": _features(),
         "embedder": _local_embedder(),
@@ -106,15 +109,20 @@ def _embedder_advice(found: Mapping[str, Any]) -> str:
     return found["problem"] or f"present, recall goes by words and meaning ({found['name']})"
 
 
-def _database(url: str) -> dict[str, Any]:
+async def _database(url: str) -> dict[str, Any]:
     """Describe the database without opening it."""
     found: dict[str, Any] = {"url": hide_password(url), "problem": None}
     try:
         path = sqlite_path(url)
         if path is not None:
             found.update(_file(path))
+        elif urlsplit(url).scheme in ("postgresql", "postgres") and find_spec("asyncpg") is not None:
+            async with asyncio.timeout(SERVER_SECONDS):
+                found.update(await _server(url))
     except PalaverError as problem:
         found["problem"] = str(problem)
+    except TimeoutError:
+        found["problem"] = f"the server did not respond within {SERVER_SECONDS} seconds"
     return found
 
 
@@ -127,6 +135,20 @@ def _files(url: str) -> dict[str, str | None]:
         place = "the project's bucket chat-attachments"
     problem = None if place is not None else f"not set, so attachments are refused: {FilesNotConfigured()}"
     return {"location": None if place is None else str(place), "problem": problem}
+
+
+async def _server(url: str) -> dict[str, Any]:
+    """The schema of a Postgres database, and whether it is distributed over a cluster."""
+    from palaver.engines.postgres import citus, migrate, transports
+
+    async with transports.open_connection(url) as connection, connection.transaction():
+        found = {
+            "schema": (await migrate.read_version(connection)).number,
+            "schema_known": migrate.known_version(),
+            "cluster": await citus.describe(connection),
+        }
+        await migrate.check_version(connection)
+    return found
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -172,6 +194,8 @@ def _show(report: Mapping[str, Any]) -> None:
         rows += [("size", size(database["bytes"])), ("WAL", size(database["wal_bytes"]))]
     if "schema" in database:
         rows.append(("schema", f"{database['schema']} of {database['schema_known']}"))
+    if database.get("cluster"):
+        rows.append(("cluster", database["cluster"]))
     rows.append(("problem", database["problem"] or "none"))
     rows.append(("files", report["files"]["problem"] or report["files"]["location"]))
     rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]

@@ -118,7 +118,7 @@ class Extras:
         if self.compat:
             await compat.apply(connection, self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         if self.distribute:
-            await citus.distribute(connection)
+            await citus.distribute(connection, report=note)
 
 
 async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from palaver.cli import app
-from tests.support import citus_cluster, postgres_server
+from tests.support import citus_cluster
 from tests.support.citus_cluster import Cluster
 
 HERE = "tests/engines/citus"
@@ -46,8 +46,10 @@ def empty_cluster() -> Iterator[Cluster]:
 def distributed(empty_cluster: Cluster) -> Cluster:
     """The scratch database, migrated and distributed as docs/scale-out.md says."""
     run("migrate", "--db", empty_cluster.url)
-    run("migrate", "--distribute", "citus", "--db", empty_cluster.url)
-    asyncio.run(postgres_server.execute(empty_cluster.url, postgres_server.LOGIN))
+    told = run("migrate", "--distribute", "citus", "--db", empty_cluster.url).output
+    assert "distributing palaver.turns" in told
+    assert "routing palaver_api.append" in told
+    asyncio.run(empty_cluster.create_login())
     return empty_cluster
 
 
@@ -61,4 +63,4 @@ async def cluster(distributed: Cluster) -> Cluster:
 @pytest.fixture
 def citus_url(cluster: Cluster) -> str:
     """The same database, as an application would open it."""
-    return postgres_server.as_application(cluster.url)
+    return cluster.application(cluster.url)

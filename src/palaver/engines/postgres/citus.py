@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -50,18 +51,31 @@ async def is_distributed(connection: asyncpg.Connection[asyncpg.Record]) -> bool
 async def count_nodes(connection: asyncpg.Connection[asyncpg.Record]) -> int:
     """Return how many nodes hold rows of Palaver's tables."""
     sql = """
-      SELECT count(DISTINCT s.nodeport || s.nodename) FROM citus_shards s
-      WHERE s.table_name = 'palaver.conversations'::regclass
+      SELECT count(DISTINCT p.groupid) FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+      WHERE s.logicalrelid = to_regclass('palaver.conversations')
     """
     return int(await connection.fetchval(sql))
 
 
-async def distribute(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Distribute the tables over the nodes. A second run distributes only what is new."""
+async def describe(connection: asyncpg.Connection[asyncpg.Record]) -> str | None:
+    """Say whether the tables are distributed, and over how many nodes. None without the extension."""
+    if not await has_extension(connection):
+        return None
+    if not await is_distributed(connection):
+        return "Citus, not distributed: palaver migrate --distribute citus"
+    return f"Citus, distributed over {await count_nodes(connection)} nodes"
+
+
+async def distribute(
+    connection: asyncpg.Connection[asyncpg.Record], report: Callable[[str], None] | None = None
+) -> None:
+    """Distribute the tables over the nodes. A second run distributes only what is new. `report` gets each step."""
     if not await has_extension(connection):
         raise InvalidInput("distribute", "needs the extension citus, which this database does not have")
     if (await compat.installed(connection))[0]:
         raise InvalidInput("distribute", "cannot be combined with --compat: distributed tables have no triggers")
+    if report is not None:
+        connection.add_log_listener(lambda _, message: report(message.message))
     async with connection.transaction():
         await connection.execute(script())
 

@@ -68,11 +68,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Tables that are not distributed yet, those that others refer to first. A table without tenants is copied to every node.
+-- Tables that are not distributed yet, those that others refer to first.
 CREATE TEMPORARY TABLE palaver_new ON COMMIT DROP AS
-SELECT c.oid AS place, c.relname AS name,
-  EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant') AS has_tenant
-FROM pg_class c WHERE c.relnamespace = 'palaver'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+SELECT c.oid AS place, c.relname AS name FROM pg_class c WHERE c.relnamespace = 'palaver'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND NOT EXISTS (SELECT 1 FROM pg_dist_partition d WHERE d.logicalrelid = c.oid)
 ORDER BY c.relname <> 'conversations', c.oid;
 
@@ -94,12 +92,8 @@ BEGIN
   END LOOP;
   FOR one IN SELECT * FROM palaver_new LOOP
     RAISE INFO 'distributing palaver.%', one.name;
-    IF one.has_tenant THEN
-      PERFORM create_distributed_table(one.place, 'tenant', colocate_with =>
-        CASE one.name WHEN 'conversations' THEN 'none' ELSE 'palaver.conversations' END);
-    ELSE
-      PERFORM create_reference_table(one.place);
-    END IF;
+    PERFORM create_distributed_table(one.place, 'tenant', colocate_with =>
+      CASE one.name WHEN 'conversations' THEN 'none' ELSE 'palaver.conversations' END);
   END LOOP;
   FOR one IN SELECT * FROM palaver_keys LOOP
     EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I %s', one.place, one.name, one.definition);

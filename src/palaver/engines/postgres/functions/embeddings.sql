@@ -5,10 +5,10 @@ CREATE OR REPLACE FUNCTION palaver.behind(me palaver.asker, model text, conversa
 RETURNS TABLE (cid bigint, pid bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT c.cid, coalesce(e.pid, 0) FROM conversations c
-  LEFT JOIN embedded e ON e.tenant = c.tenant AND e.cid = c.cid AND e.model = behind.model
+  LEFT JOIN embedded e ON e.tenant = me.tenant AND e.cid = c.cid AND e.model = behind.model
   -- The limit makes the planner look it up, and under a policy it may use an index for CASE, but not for coalesce: it would
   -- read all passages of a conversation.
-  CROSS JOIN LATERAL (SELECT 1 FROM passages p WHERE p.tenant = c.tenant AND p.cid = c.cid
+  CROSS JOIN LATERAL (SELECT 1 FROM passages p WHERE p.tenant = me.tenant AND p.cid = c.cid
     AND p.pid > CASE WHEN e.pid IS NULL THEN 0 ELSE e.pid END LIMIT 1) AS p
   WHERE c.tenant = me.tenant AND c.gone IS NULL AND (behind.conversation IS NULL OR c.id = behind.conversation)
 $$;
