@@ -276,13 +276,17 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The counts of what `verify` checked. `tip` is the hash of the last event."""
+    """The counts of what `verify` checked. `tip` is the hash of the last event.
+
+    `archived` events are not in the database and were not given: the log was checked from the next one on.
+    """
 
     conversation: str
     events: int
     turns: int
     attachments: int
     tip: str
+    archived: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -505,8 +505,11 @@ class Conversation:
     ) -> list[Event]:
         """Return who did what, and when: the events of the log, in order, narrowed by the arguments."""
 
-    def verify(self) -> Verified:
-        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row."""
+    def verify(self, *, archive: Iterable[str] = ...) -> Verified:
+        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row.
+
+        `archive` are the lines of files that `palaver archive` wrote. Without them a log is checked from its first
+        event that is not archived, and `Verified.archived` counts those before it."""
 
     def records(self) -> Iterator[Sequence[Record]]:
         """Yield every stored row, page by page, from one snapshot: what an export is made of."""

@@ -13,6 +13,7 @@ from palaver.audit.seals import check_seals, check_tip, clean_sealing_key, seal_
 from palaver.conversations.internals import engine_of
 from palaver.core.identity import event_hash, genesis
 from palaver.errors import VerificationFailed
+from palaver.interchange.archive import archive_conversation
 
 KEY = b"a key that is kept elsewhere"
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -79,3 +80,20 @@ async def test_a_tip_that_was_kept_elsewhere_shows_a_log_that_was_cut(tmp_path: 
 def test_a_short_key_is_refused() -> None:
     with pytest.raises(palaver.InvalidInput):
         clean_sealing_key(b"short")
+
+
+async def test_seals_over_archived_events_stay_valid_as_long_as_the_log_names_the_archive(tmp_path: Path) -> None:
+    id = await sealed_talk(tmp_path / "a.db")
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", worker=False, embedder=None) as store:
+        talk = await store.get(id)
+        await archive_conversation(store, talk, datetime(2100, 1, 1, tzinfo=UTC), lambda lines: None)
+        assert await check_seals(engine_of(store), KEY, store.scope, id) == 2
+        await talk.append("user", "three")
+    db = apsw.Connection(str(tmp_path / "a.db"))
+    db.execute("DELETE FROM events WHERE kind = 'archive'")
+    db.close()
+    async with palaver.open(f"sqlite:///{tmp_path}/a.db", worker=False, embedder=None) as store:
+        with pytest.raises(VerificationFailed, match="cut short"):
+            await check_seals(engine_of(store), KEY, store.scope, id)
+        with pytest.raises(VerificationFailed, match="event 1 should be here"):
+            await (await store.get(id)).verify()

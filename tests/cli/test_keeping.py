@@ -48,6 +48,18 @@ def test_verify_notices_a_file_that_is_missing(cli, filled):
     assert "error:" in result.stderr
 
 
+def test_archive_moves_the_log_into_a_file_that_verify_takes(ok, cli, filled):
+    assert "Archived 5 events and 0 requests in old.jsonl." in ok(
+        "archive", "--before", "2100-01-01", "--to", "old.jsonl"
+    )
+    assert len(Path("old.jsonl").read_text().splitlines()) == 5
+    assert "in an archive that was not given" in ok("verify")
+    assert "archive" not in ok("verify", "--archive", "old.jsonl")
+    Path("old.jsonl").write_text(Path("old.jsonl").read_text().replace("append", "forget", 1))
+    assert cli("verify", "--archive", "old.jsonl").exit_code == 1
+    assert cli("archive", "--before", "yesterday", "--to", "old.jsonl").exit_code != 0
+
+
 def test_stats_count_what_is_there(ok, lines, filled):
     (stats,) = lines("stats")
     assert (stats["conversations"], stats["turns"], stats["attachments"]) == (2, 2, 1)

@@ -49,27 +49,23 @@ class LogReplay:
 
     def add(self, row: RecordedEvent) -> None:
         """Check that an event is the next one and unchanged, then apply it."""
-        self.count += 1
-        name = f"event {row['n']}"
-        self._require(row["n"] == self.count, name, f"event {self.count} should be here")
-        hash = event_hash(
-            self.last_hash,
-            row["n"],
-            row["kind"],
-            row["turn"],
-            row["actor"],
-            row["at"],
-            row["payload"],
-            row["content_hash"],
-        )
-        self._require(hash == row["hash"], name, "it was changed, or something before it was removed")
-        self.last_hash, self.updated = hash, row["at"]
-        self.created = self.created or row["at"]
+        name = self._check_next(row, self.last_hash)
         self._require(row["kind"] in HANDLERS, name, f"the kind {row['kind']!r} is unknown")
         try:
             HANDLERS[row["kind"]](self, row, from_json(row["payload"]) if row["payload"] else {})
         except (KeyError, IndexError):
             raise VerificationFailed(self.conversation, name, "it contradicts the events before it") from None
+
+    def _check_next(self, row: RecordedEvent, previous: bytes) -> str:
+        """Check that an event is the next one after the hash `previous`. Returns how it is named in an error."""
+        self.count += 1
+        name = f"event {row['n']}"
+        self._require(row["n"] == self.count, name, f"event {self.count} should be here")
+        hash = hash_of(row, previous)
+        self._require(hash == row["hash"], name, "it was changed, or something before it was removed")
+        self.last_hash, self.updated = hash, row["at"]
+        self.created = self.created or row["at"]
+        return name
 
     def _require(self, fits: bool, name: str, problem: str) -> None:
         require(fits, self.conversation, name, problem)
@@ -137,6 +133,20 @@ class LogReplay:
         pass
 
 
+def hash_of(row: RecordedEvent, previous: bytes) -> bytes:
+    """Return the hash that an event must have after another."""
+    return event_hash(
+        previous,
+        row["n"],
+        row["kind"],
+        row["turn"],
+        row["actor"],
+        row["at"],
+        row["payload"],
+        row["content_hash"],
+    )
+
+
 HANDLERS: Mapping[str, Callable[[LogReplay, RecordedEvent, EventPayload], None]] = {
     "create": LogReplay._set_details,
     "update": LogReplay._set_details,
@@ -156,5 +166,6 @@ HANDLERS: Mapping[str, Callable[[LogReplay, RecordedEvent, EventPayload], None]]
     "forget_fact": LogReplay._ignore,
     "stop": LogReplay._ignore,  # a caller asked to stop an answer; the next event of its turn says how it ended
     "attach": LogReplay._ignore,  # the turn that takes the file proves its hash
+    "archive": LogReplay._ignore,  # the events before a number were moved to a file: see PartialReplay
     "detach": LogReplay._ignore,  # a file that no turn took was deleted
 }

@@ -49,7 +49,9 @@ class RecordedEvent(TypedDict):
 
 # The payloads of all kinds of events that a replay reads.
 EventPayload = TypedDict(
-    "EventPayload", {"replaces": str, "discard_after": bool, "from": int, "to": int, "salt": bool}, total=False
+    "EventPayload",
+    {"replaces": str, "discard_after": bool, "from": int, "to": int, "salt": bool, "through": int, "hash": str},
+    total=False,
 )
 
 

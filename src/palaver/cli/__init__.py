@@ -6,6 +6,7 @@ import sys
 
 from palaver.cli import (
     append,
+    archive,
     attachments,
     audit,
     backup,
@@ -45,6 +46,7 @@ __all__ = [
     "app",
     "main",
     "append",
+    "archive",
     "attachments",
     "audit",
     "backup",
@@ -83,7 +85,7 @@ ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
     "rename", "settings", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit",
     "export", "import", "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep",
-    "worker", "reindex",
+    "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -38,6 +38,9 @@ async def verify(
     anchors: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also hold the logs against what `audit anchor` printed.")
     ] = None,
+    archive: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A file that `palaver archive` wrote; may be repeated.")
+    ] = None,
 ) -> None:
     """Recompute every hash, replay the log and read every file. Names the first bad row of each conversation.
 
@@ -52,7 +55,8 @@ async def verify(
     """
     async with existing(call) as store:
         talks = await to_verify(store, conversations or [])
-        sound = [await _verify_conversation(call, store, talk) for talk in talks]
+        archived = [line for file in archive or [] for line in file.read_text(encoding="utf-8").splitlines()]
+        sound = [await _verify_conversation(call, store, talk, archived) for talk in talks]
         if anchors is not None:
             lines = [line for line in anchors.read_text().splitlines() if line.strip()]
             sound += [await _check_anchor(call, store, line) for line in lines]
@@ -77,10 +81,10 @@ async def _check_anchor(call: Call, store: Store, line: str) -> bool:
     return True
 
 
-async def _verify_conversation(call: Call, store: Store, talk: Conversation) -> bool:
+async def _verify_conversation(call: Call, store: Store, talk: Conversation, archived: list[str]) -> bool:
     name, key = talk.key or talk.id, os.environ.get("PALAVER_AUDIT_KEY")
     try:
-        found = await talk.verify()
+        found = await talk.verify(archive=archived)
         if key:
             await check_seals(engine_of(store), key.encode(), store.scope, talk.id)
     except (VerificationFailed, AttachmentNotFound) as problem:
@@ -92,5 +96,6 @@ async def _verify_conversation(call: Call, store: Store, talk: Conversation) -> 
         emit({**wire(found), "key": talk.key, "ok": True})
     else:
         counts = f"{counted(found.turns, 'turn')}, {counted(found.events, 'event')}"
-        say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}")
+        missing = f", {counted(found.archived, 'event')} in an archive that was not given" if found.archived else ""
+        say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}{missing}")
     return True

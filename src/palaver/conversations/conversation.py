@@ -483,9 +483,13 @@ class Conversation:
         query = event_query(after, limit, kinds, actors, turn, since, until)
         return await self._handle.engine.events(self._handle.scope, self.id, query)
 
-    async def verify(self) -> Verified:
-        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row."""
-        return await self._services.log.verify()
+    async def verify(self, *, archive: Iterable[str] = ()) -> Verified:
+        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row.
+
+        `archive` are the lines of files that `palaver archive` wrote. Without them a log is checked from its first
+        event that is not archived, and `Verified.archived` counts those before it.
+        """
+        return await self._services.log.verify(archive)
 
     def records(self) -> AsyncIterator[Sequence[Record]]:
         """Yield every stored row, page by page, from one snapshot: what an export is made of."""

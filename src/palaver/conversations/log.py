@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
+from palaver.audit.archive import read_events
 from palaver.audit.verifier import Verifier
 from palaver.conversations.attachments import AttachmentReader
 from palaver.conversations.handle import Handle
@@ -15,6 +16,11 @@ from palaver.model import READ, Event, Verified
 from palaver.ports.queries import UNVERIFIED_KINDS, EventQuery, Record
 
 FOLLOW_PAGE = 500
+
+
+def _before(archived: Sequence[Record], first: Record) -> list[Record]:
+    """Return the archived events that come before the first one in the database."""
+    return [record for record in archived if record.row["n"] < first.row["n"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,16 @@ class ConversationLog:
                 if not page:
                     await signal.wait()
 
-    async def verify(self) -> Verified:
+    async def verify(self, archive: Iterable[str] = ()) -> Verified:
         verifier = Verifier()
         files: list[str] = []
+        archived = await asyncio.to_thread(read_events, archive, self.handle.id)
         try:
             async for page in self.records():
-                await asyncio.to_thread(verifier.feed, [one for one in page if one.kind not in UNVERIFIED_KINDS])
+                known = [one for one in page if one.kind not in UNVERIFIED_KINDS]
+                if known and known[0].kind == "event":
+                    known, archived = [*_before(archived, known[0]), *known], []
+                await asyncio.to_thread(verifier.feed, known)
                 files.extend(record.row["id"] for record in page if record.kind == "attachment")
         except RowUnreadable as problem:
             raise VerificationFailed(self.handle.id, problem.row, "it holds bytes that are not text") from None

@@ -46,6 +46,7 @@ from palaver.ports.memory import (
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     AppendBatch,
+    ArchivedRows,
     ConversationChanges,
     ConversationSpec,
     Deletion,
@@ -223,6 +224,13 @@ class LogStore(Protocol):
     def watch(self, conversation: str) -> AbstractAsyncContextManager[Signal]: ...
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
         """Log an event of one of the kinds in ANNOUNCED, for readers that follow the log. Returns its number."""
+        ...
+
+    async def archive_log(self, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
+        """Delete the events of a log through `tip`, and its requests before a time in microseconds.
+
+        The caller has stored them elsewhere. An event with the hash of `tip` is logged, from which `verify` goes on.
+        """
         ...
 
     def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:

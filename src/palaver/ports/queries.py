@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -135,7 +135,16 @@ class EventQuery:
     until: int | None = None
 
 
+class ArchivedRows(NamedTuple):
+    """How many rows an archive took out of the database."""
+
+    events: int
+    requests: int
+
+
 RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
+
+
 # Notes and facts. They are exported too, but the log does not prove them.
 UNVERIFIED_KINDS: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
 

@@ -11,7 +11,7 @@ from palaver.engines.postgres.rpc import EnginePart, application_scope
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.model import Event, LogSeal, Scope, Tip
 from palaver.ports.engine import Signal
-from palaver.ports.queries import EventQuery
+from palaver.ports.queries import ArchivedRows, EventQuery
 
 
 class PostgresLog(EnginePart):
@@ -37,6 +37,12 @@ class PostgresLog(EnginePart):
         rows = await self.write("announce", scope, conversation=conversation, kind=kind, turn=turn)
         self.hub.committed(conversation)
         return int(rows[0]["n"])
+
+    async def archive_log(self, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
+        args = {"through": tip.n, "tip": bytes.fromhex(tip.hash), "requests_before": requests_before}
+        (row,) = await self.write("archive_log", scope, conversation=tip.conversation, **args)
+        self.hub.committed(tip.conversation)
+        return ArchivedRows(row["archived_events"], row["archived_requests"])
 
     # ---- seals
 

@@ -76,6 +76,7 @@ from palaver.ports.memory import (
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
     AppendBatch,
+    ArchivedRows,
     ConversationChanges,
     ConversationSpec,
     Deletion,
@@ -461,6 +462,9 @@ class SQLiteEngine:
 
     async def announce(self, scope: Scope, conversation: str, kind: str, turn: str | None) -> int:
         return await self.writer.submit(log.announce, scope, conversation, kind, turn)
+
+    async def archive_log(self, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
+        return await self.writer.submit(log.archive_log, scope, tip, requests_before)
 
     async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
         return await self.readers.run(stats.usage, scope, since, until, limit)

@@ -12,7 +12,7 @@ from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import ConversationNotFound, InvalidInput
 from palaver.model import Event, LogSeal, Scope, Tip
 from palaver.ports.engine import ANNOUNCED
-from palaver.ports.queries import EventQuery
+from palaver.ports.queries import ArchivedRows, EventQuery
 
 
 def events(tx: Tx, scope: Scope, conversation: str, query: EventQuery) -> list[Event]:
@@ -44,6 +44,25 @@ def announce(tx: Tx, scope: Scope, conversation: str, kind: str, turn: str | Non
     conv.log(kind, conv.tick(), turn=turn)
     conv.save()
     return int(conv.next_n) - 1
+
+
+def archive_log(tx: Tx, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
+    """Delete the events through `tip`, and the requests before a time. The caller has stored them elsewhere.
+
+    It is logged at the time of the last event before: archiving does not make a conversation a recent one.
+    """
+    conv = open_conversation(tx, scope, tip.conversation)
+    hash = bytes.fromhex(tip.hash)
+    if tx.one(Q.event_with_hash, cid=conv.cid, n=tip.n, hash=hash) is None:
+        raise InvalidInput("through", "is not the number of the event with this hash")
+    counts = tx.all(Q.count_to_archive, cid=conv.cid, n=tip.n, before=requests_before)[0]
+    tx.run(Q.archive_events, cid=conv.cid, n=tip.n)
+    tx.run(Q.archive_quotes, cid=conv.cid, before=requests_before)
+    tx.run(Q.archive_requests, cid=conv.cid, before=requests_before)
+    conv.updated += 1
+    conv.log("archive", conv.updated, payload={"through": tip.n, "hash": tip.hash})
+    conv.save()
+    return ArchivedRows(*counts)
 
 
 def tenants(tx: Tx) -> list[str]:

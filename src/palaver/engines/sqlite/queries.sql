@@ -868,6 +868,22 @@ SELECT 1 FROM turns t JOIN conversations c ON c.cid = t.cid
 WHERE c.tenant = :tenant AND c.id = :conversation AND c.gone IS NULL AND t.seq = :seq AND t.id = :turn
   AND t.status != 'forgotten'
 
+-- event_with_hash: check that an event is the one that an archive ends with
+SELECT 1 FROM events WHERE cid = :cid AND n = :n AND hash = :hash
+
+-- count_to_archive: count the events and requests that an archive takes
+SELECT (SELECT count(*) FROM events WHERE cid = :cid AND n <= :n),
+  (SELECT count(*) FROM requests WHERE cid = :cid AND at < :before)
+
+-- archive_events: delete events that are in an archive
+DELETE FROM events WHERE cid = :cid AND n <= :n
+
+-- archive_quotes: delete the quotes of archived requests, before the requests
+DELETE FROM request_quotes WHERE rid IN (SELECT rid FROM requests WHERE cid = :cid AND at < :before)
+
+-- archive_requests: delete requests that are in an archive
+DELETE FROM requests WHERE cid = :cid AND at < :before
+
 -- latest_events: read the log backwards, for a reader that stops early
 SELECT kind, at FROM events WHERE cid = :cid ORDER BY n DESC
 

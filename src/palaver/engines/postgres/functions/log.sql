@@ -42,6 +42,33 @@ BEGIN
   RETURN NEXT;
 END $$;
 
+-- archive_log: delete the events through a number, and the requests before a time; the caller has written them to a file.
+-- An event keeps the hash of the last deleted one, so that `verify` can go on from there. It is logged at the time of the
+-- last event before: archiving does not make a conversation a recent one
+CREATE OR REPLACE FUNCTION palaver_api.archive_log(who jsonb, conversation text, through bigint, tip bytea,
+  requests_before bigint) RETURNS TABLE (archived_events bigint, archived_requests bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+BEGIN
+  PERFORM enter(who, 'admin');  -- both rights
+  c := open_thread(me, conversation);
+  IF NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n = through AND e.hash = tip) THEN
+    PERFORM fail('PV031', 'through', 'is not the number of the event with this hash');
+  END IF;
+  DELETE FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n <= through;
+  GET DIAGNOSTICS archived_events = ROW_COUNT;
+  DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid AND q.rid IN (
+    SELECT r.rid FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.at < requests_before);
+  DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.at < requests_before;
+  GET DIAGNOSTICS archived_requests = ROW_COUNT;
+  c.updated := c.updated + 1;
+  c := log(me, c, 'archive', payload => jsonb_build_object('through', through, 'hash', encode(tip, 'hex')));
+  PERFORM save(c);
+  RETURN NEXT;
+END $$;
+
 -- ---- seals ----------------------------------------------------------------------------------------------------------
 
 -- tips: the last event of every log by conversation, deleted ones included
