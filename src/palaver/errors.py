@@ -237,7 +237,8 @@ class PermissionDenied(PalaverError):
 
     def __init__(self, right: str) -> None:
         self.right = right
-        super().__init__(f"this scope lacks the right {right!r}")
+        what = f"this scope lacks the right {right!r}"
+        super().__init__(f"{what}: add it to the scope, the API key or the token (docs/security.md)")
 
 
 class TokenRefused(PermissionDenied):

@@ -455,13 +455,14 @@ class Fact:
 
 # ---- scopes --------------------------------------------------------------------------------------------------------
 
-Right = Literal["read", "write", "system", "admin"]
+Right = Literal["read", "write", "system", "act_for", "admin"]
 READ: Final = "read"
 WRITE: Final = "write"
 SYSTEM: Final = "system"
+ACT_FOR: Final = "act_for"
 ADMIN: Final = "admin"
-RIGHTS: tuple[Right, ...] = (READ, WRITE, SYSTEM, ADMIN)
-USUAL_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, SYSTEM})
+RIGHTS: tuple[Right, ...] = (READ, WRITE, SYSTEM, ACT_FOR, ADMIN)
+USUAL_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, SYSTEM, ACT_FOR})
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -471,7 +472,8 @@ class Scope:
     A scope with a user sees the conversations that this user owns or takes part in; a scope without a user is the
     application itself.
 
-    - `rights`: `read`, `write`, `system` (append turns with the role `system`), `admin` (act for other owners).
+    - `rights`: `read`, `write`, `system` (append turns with the role `system`), `act_for` (append user turns under the
+      names of others), `admin` (act for other owners; includes `act_for`).
     - `visibility`: `own`, or everything in one `workspace`, or everything of the `tenant`.
     - `workspace`: the workspace that `visibility="workspace"` shows.
     """
@@ -510,7 +512,7 @@ class Scope:
     def of(cls, tenant: str, user: str | None) -> Scope:
         """The scope of a person, or of the application when there is no user."""
         if user is None:
-            return cls(tenant, None, frozenset({READ, WRITE, SYSTEM, ADMIN}), "tenant")
+            return cls(tenant, None, frozenset(RIGHTS), "tenant")
         return cls(tenant, user)
 
 

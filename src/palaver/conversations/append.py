@@ -12,6 +12,7 @@ from palaver.conversations.arguments import check_keywords, optional_turn_id, tu
 from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
+from palaver.core.rights import may_act_for
 from palaver.core.turn_draft import (
     DraftBuilder,
     TurnDraft,
@@ -23,8 +24,8 @@ from palaver.core.turn_draft import (
 )
 from palaver.core.turn_options import TURN_FIELDS
 from palaver.core.validation import MAX_BATCH, clean_count, clean_name, clean_role
-from palaver.errors import InvalidInput, TooLarge
-from palaver.model import SYSTEM, WRITE, Turn
+from palaver.errors import InvalidInput, PermissionDenied, TooLarge
+from palaver.model import ACT_FOR, SYSTEM, WRITE, Turn
 from palaver.ports.clock import Ids
 from palaver.ports.queries import AppendBatch
 from palaver.telemetry import Meter
@@ -95,6 +96,8 @@ class TurnAppender:
             self.handle.require(SYSTEM)
         content, fields = self.redaction.redact_turn(content, fields)
         actor = self.handle.default_actor(role) if actor is None else actor
+        if role == "user" and not may_act_for(self.handle.scope, actor):
+            raise PermissionDenied(ACT_FOR)
         return self.drafts.draft(self.ids(), role, content, actor=actor, **fields)
 
     async def _with_referenced_files(self, draft: TurnDraft) -> TurnDraft:

@@ -29,7 +29,9 @@ Without pytest, with a fresh database for each guarantee:
 
 **The cross-tenant suite** (`palaver.testing.rls_probe`, for Postgres) attacks every function and every table of your
 database as another tenant, as another user, as nobody, with forged claims and owners, on connections that were used
-before. `python -m palaver.testing postgresql://admin@localhost/chat` runs it, and leaves nothing behind.
+before. **The insider** (`palaver.testing.insider`) attacks it as its own users: every function, every set of rights,
+hostile values in every argument and field. `python -m palaver.testing postgresql://admin@localhost/chat` runs both, and
+leaves nothing behind, and then the kit in databases of its own.
 
 **The fakes.** `FakeClock`, `CountingIds`, `HashEmbedder` and `ScriptedModel` stand in for what is slow, random or paid:
 

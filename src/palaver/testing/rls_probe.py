@@ -22,6 +22,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import asyncpg
@@ -394,7 +395,8 @@ async def _attack(
     before = {  # verb by verb, so that a statement is made ready once
         (one.name, verb.name, form): await siege.call(one, verb, form, nobody) for verb, form in calls for one in here
     }
-    known = await victim(url, admin, siege.tenant, run)
+    with TemporaryDirectory(prefix="palaver-") as folder:
+        known = await victim(url, admin, siege.tenant, run, folder=folder)
     await siege.begin(known)
     for verb, form in calls:
         siege.sanity(verb.name, await siege.call(siege.owner(), verb, form, known))

@@ -6,7 +6,6 @@ import json
 import secrets
 from dataclasses import dataclass
 from string import Template
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from palaver.conversations.opener import open as open_store
@@ -18,6 +17,8 @@ from palaver.models.tokens import BpeCounter
 from palaver.testing.fakes import HashEmbedder
 
 LETTERS = "bcdfghjklmnpqrstvwxz"  # no word of any language
+FRESH = "0" * 26  # an id that no row has
+SHA256 = "0" * 64  # of no file
 LEASE = 3_600.0  # the stream stays open while it is attacked
 # Values for columns of tables that no function fills, by type; known names and numbers come first.
 FILLINGS = {
@@ -38,7 +39,7 @@ FILLINGS = {
 # Values for each argument of a function, in the notation of its type. A new argument needs an entry here, or the suite
 # fails. `verb.name` and `name:type` say it for one verb and for one type.
 ARGUMENTS = {
-    "actor": "x",
+    "actor": "$me",
     "actors": "{$owner}",
     "after:bigint": "-1",
     "after:text": "$turn",
@@ -47,8 +48,8 @@ ARGUMENTS = {
     "among": "{$tid}",
     "argument": "1",
     "asked": "$vector",
-    "attachment": '{"id": "$fresh", "owner": "$owner", "filename": "x", "media_type": "x", "bytes": 1, "sha256": "x",'
-    ' "path": "$path"}',
+    "attachment": '{"id": "$fresh", "owner": "$owner", "filename": "x", "media_type": "x", "bytes": 1,'
+    ' "sha256": "$sha256", "path": "$path"}',
     "attachments.before": "$file",
     "before:bigint": "4000000000000000",
     "before:text": "$turn",
@@ -66,9 +67,9 @@ ARGUMENTS = {
     "dead": "true",
     "delay": "1",
     "discard_after": "true",
-    "draft": '{"id": "$fresh", "role": "user", "actor": "x", "content": "x", "is_parts": 0, "level": 0, "from_seq": 0,'
-    ' "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x", "revision": 0,'
-    r' "salt": "\\x00000000000000000000000000000000"}',
+    "draft": '{"id": "$fresh", "role": "user", "actor": "$me", "content": "x", "is_parts": 0, "level": 0,'
+    ' "from_seq": 0, "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x",'
+    r' "revision": 0, "salt": "\\x00000000000000000000000000000000"}',
     "drafts": "$drafts",
     "error": "x",
     "everywhere": "true",
@@ -104,8 +105,8 @@ ARGUMENTS = {
     "most_rows": "50",
     "most_facts": "50",
     "n": "0",
-    "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "x", "confidence": 1, "valid_from": 1,'
-    ' "by": "x"}]',
+    "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "$fresh", "confidence": 1,'
+    ' "valid_from": 1, "by": "x"}]',
     "owner": "$owner",
     "passages": "1",
     "path": "$path",
@@ -192,6 +193,10 @@ class Known:
                 return Template(ARGUMENTS[name]).substitute(self.values)
         raise NoAttack(f"{verb}: no attack on its argument {parameter.name} ({parameter.type}); add one to ARGUMENTS")
 
+    def seen_by(self, user: str) -> Known:
+        """The same, for a caller who writes under the own name."""
+        return Known({**self.values, **_written_by(user)})
+
     def masked(self, text: str) -> str:
         """The text with every name of these in it taken out; numbers are too short to be recognised."""
         longest_first = sorted(self.values.items(), key=lambda one: -len(one[1]))  # a path has an owner in it
@@ -210,14 +215,23 @@ def made_up(tenant: str, run: str) -> Known:
     return Known({**_common(tenant, run), **texts, **ids, **numbers, "word": _word(), "path": path})
 
 
-def _common(tenant: str, run: str) -> dict[str, str]:
+def _common(tenant: str, run: str, owner: str | None = None) -> dict[str, str]:
     vector = json.dumps([1.0] + [0.0] * (HashEmbedder().dimensions - 1))
-    people = {"tenant": tenant, "owner": f"ada-{run}", "stranger": f"eve-{run}"}
-    fresh = "0" * 26
-    draft = rows.draft_json(DraftBuilder(BpeCounter()).draft(fresh, "user", "x", actor="x"))
+    people = {"tenant": tenant, "owner": owner or f"ada-{run}", "stranger": f"eve-{run}"}
     return {
-        **people, "fresh": fresh, "drafts": canonical_json([draft]), "model": HashEmbedder().name, "vector": vector,
-    }  # fmt: skip
+        **people,
+        **_written_by("x"),
+        "fresh": FRESH,
+        "sha256": SHA256,
+        "model": HashEmbedder().name,
+        "vector": vector,
+    }
+
+
+def _written_by(user: str) -> dict[str, str]:
+    """The arguments that name whom a turn is from."""
+    draft = rows.draft_json(DraftBuilder(BpeCounter()).draft(FRESH, "user", "x", actor=user or "x"))
+    return {"me": user or "x", "drafts": canonical_json([draft])}
 
 
 def _id() -> str:
@@ -231,21 +245,37 @@ def _word() -> str:
 # ---- the victim's data ---------------------------------------------------------------------------------------------
 
 
-async def victim(url: str, admin: Any, tenant: str, run: str) -> Known:
-    """A conversation with everything in it, made by the verbs; and a row in each table that they left empty."""
-    word, common = _word(), _common(tenant, run)
+async def victim(
+    url: str,
+    admin: Any,
+    tenant: str,
+    run: str,
+    *,
+    folder: str,
+    owner: str | None = None,
+    participants: tuple[str, ...] = (),
+) -> Known:
+    """A conversation with everything in it, made by the verbs; and a row in each table that they left empty.
+
+    `folder` holds its file.
+    """
+    word, common = _word(), _common(tenant, run, owner)
     names = {"word": word, "agent": f"agent-{word}", "workspace": f"workspace-{word}", "key": f"key-{word}"}
     options: dict[str, Any] = {"worker": False, "embedder": HashEmbedder(), "stream_lease": LEASE}
-    with TemporaryDirectory(prefix="palaver-") as folder:
-        async with open_store(url, scope=Scope(tenant, common["owner"]), files=folder, **options) as store:
-            talk = await store.conversation(
-                names["key"], title=f"About {word}", agent=names["agent"], workspace=names["workspace"]
-            )
-            file = await talk.attach(word.encode(), filename=f"{word}.txt")
-            turn = await talk.append("user", f"My name is {word}. Always answer in {word}.", attachments=[file])
-            await store.settle()
-            pending = await talk.append_open("assistant")
-            await talk.append_chunk(pending, 0, word)
+    async with open_store(url, scope=Scope(tenant, common["owner"]), files=folder, **options) as store:
+        talk = await store.conversation(
+            names["key"],
+            title=f"About {word}",
+            agent=names["agent"],
+            workspace=names["workspace"],
+            participants=participants,
+        )
+        file = await talk.attach(word.encode(), filename=f"{word}.txt")
+        turn = await talk.append("user", f"My name is {word}. Always answer in {word}.", attachments=[file])
+        await talk.remember("goals", f"Learn more about {word}.")
+        await store.settle()
+        pending = await talk.append_open("assistant")
+        await talk.append_chunk(pending, 0, word)
     names |= {"conversation": talk.id, "turn": turn.id, "pending": pending.id, "file": file.id, "path": file.path}
     numbers = await _numbers(admin, tenant, turn.id)
     known = {**common, **names, **numbers, "fact": f"fact-{word}"}

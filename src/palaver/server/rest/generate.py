@@ -11,7 +11,7 @@ from starlette.responses import Response
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import models_of
 from palaver.conversations.store import Store
-from palaver.core.rights import require_right
+from palaver.core.rights import actor_of_edit, require_right
 from palaver.errors import InvalidInput, PalaverError, PermissionDenied
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, ToolDone, ToolsPlanned
 from palaver.model import SYSTEM, Turn
@@ -72,7 +72,11 @@ async def regenerate(
     old = await talk.turn(turn)
     question = old if old.role == "user" else find_question(await talk.history(RECENT, before=old), old)
     options = _options(services, store, talk, body)
-    options |= {"replaces": question, "actor": question.actor, "metadata": question.metadata or None}
+    options |= {
+        "replaces": question,
+        "actor": actor_of_edit(store.scope, question),
+        "metadata": question.metadata or None,
+    }
     message, options["attachments"] = await copy_content(talk, question.content, question.attachments)
     answer = await services.answers.start(talk, message, options)
     return await _answer_reply(request, services, talk, body, answer)

@@ -9,6 +9,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
+from palaver.core.rights import actor_of_edit
 from palaver.core.turn_options import TurnInput
 from palaver.errors import AppendConflict, InvalidInput
 from palaver.model import Attachment, Role, Turn
@@ -20,6 +21,7 @@ from palaver.server.dependencies import (
     IfMatch,
     IfNoneMatch,
     Reply,
+    StoreDep,
     TurnId,
     conflict_error,
     page_path,
@@ -138,11 +140,15 @@ async def forget_turn(talk: ConversationDep, turn: TurnId) -> Response:
 
 
 async def edit_turn(
-    talk: ConversationDep, turn: TurnId, body: schemas.EditedTurn, idempotency_key: IdempotencyKey = None
+    store: StoreDep,
+    talk: ConversationDep,
+    turn: TurnId,
+    body: schemas.EditedTurn,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Replace a turn with a new version. The old one stays on record, and can be made active again."""
     old = await talk.turn(turn)
-    fields = {"actor": old.actor, **await _draft_fields(talk, body, replaced=old.id)}
+    fields = {"actor": actor_of_edit(store.scope, old), **await _draft_fields(talk, body, replaced=old.id)}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
     content, discard_after = fields.pop("content", ""), fields.pop("discard_after", True)

@@ -6,7 +6,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import conversation_of
 from palaver.conversations.store import Store
 from palaver.errors import ConversationNotFound, PermissionDenied
-from palaver.model import ADMIN, READ, SYSTEM, WRITE, Scope
+from palaver.model import ACT_FOR, ADMIN, READ, SYSTEM, WRITE, Scope
 from palaver.testing.kit import Database, guarantee, refused
 
 
@@ -161,3 +161,24 @@ async def a_key_of_somebody_else_is_as_unknown_as_none(db: Database) -> None:
         for key in ("payroll", "no-such-key"):
             async with refused(ConversationNotFound, conversation=key):
                 await eve.find(key, owner="ada")
+
+
+@guarantee
+async def a_user_without_the_right_to_act_for_others_writes_under_the_own_name(db: Database) -> None:
+    """User turns under another name need the right `act_for` or `admin`; agents and tools may have any name."""
+    async with db.open(scope=Scope("acme", "ada", frozenset({READ, WRITE}))) as store:
+        talk = await store.conversation("k")
+        own = await talk.append("user", "I am Ada", actor="ada")
+        for attempt in (
+            talk.append("user", "I am Bob", actor="bob"),
+            talk.append_many([{"role": "user", "content": "I am Bob", "actor": "bob"}]),
+            talk.append_open("user", actor="bob"),
+            talk.append("user", "I was Bob", actor="bob", replaces=own),
+        ):
+            async with refused(PermissionDenied, right=ACT_FOR):
+                await attempt
+        assert (await talk.append("assistant", "Hello", actor="helper")).actor == "helper"
+        assert [turn.actor for turn in await talk.history()] == ["ada", "helper"]
+    for right in (ACT_FOR, ADMIN):
+        async with db.open(scope=Scope("acme", "ada", frozenset({READ, WRITE, right}))) as store:
+            assert (await (await store.conversation("k")).append("user", "I am Bob", actor="bob")).actor == "bob"

@@ -160,13 +160,17 @@ BEGIN
   END IF;
 END $$;
 
--- check_draft: check a turn that a caller wants to store: its values, and the right to use its role
+-- check_draft: check a turn that a caller wants to store: its values, and the right to its role and its name
 CREATE OR REPLACE FUNCTION palaver.check_draft(me palaver.asker, t palaver.turns) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   PERFORM check_turn(t), check_name('actor', t.actor);
   IF t.role = 'system' AND strpos(',' || me.rights || ',', ',system,') = 0 THEN
     PERFORM fail('PV021', 'system');
+  -- Whom the application writes for is its own business; a caller with a token writes under the own name.
+  ELSIF t.role = 'user' AND t.actor IS DISTINCT FROM me."user" AND asking_role() IN ('authenticated', 'anon')
+    AND strpos(',' || me.rights || ',', ',act_for,') = 0 AND strpos(',' || me.rights || ',', ',admin,') = 0 THEN
+    PERFORM fail('PV021', 'act_for');
   END IF;
 END $$;
 
@@ -217,4 +221,95 @@ BEGIN
   PERFORM check_text('key', c.key, 512), check_text('workspace', c.workspace, 512), check_text('agent', c.agent, 512),
     check_text('model', c.model, 512), check_text('title', c.title, 1000),
     check_json('metadata', c.metadata, 'object', 65536), check_json('settings', c.settings, 'object', 65536);
+END $$;
+
+-- check_time: require a time that readers can represent
+CREATE OR REPLACE FUNCTION palaver.check_time(field text, value bigint) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF value NOT BETWEEN -62135596800000000 AND 253402300799999999 THEN
+    PERFORM fail('PV031', field, 'is outside the years 1 to 9999 in UTC');
+  END IF;
+END $$;
+
+-- check_lease: require a lease of at most a day: whatever it holds is free again after that
+CREATE OR REPLACE FUNCTION palaver.check_lease(lease bigint) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF lease IS NULL OR lease NOT BETWEEN 0 AND 86400000000 THEN
+    PERFORM fail('PV031', 'lease', 'must be from 0 to 86,400 seconds');
+  END IF;
+END $$;
+
+-- ---- memory and records ---------------------------------------------------------------------------------------------
+
+-- is_note: whether a value is a note of a working memory
+CREATE OR REPLACE FUNCTION palaver.is_note(value jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN jsonb_typeof(value) = 'object' AND coalesce(jsonb_typeof(value -> 'text') = 'string', false)
+    AND coalesce(jsonb_typeof(value -> 'by'), 'string') = 'string'
+    AND coalesce(jsonb_typeof(value -> 'turn'), 'null') IN ('string', 'null')
+    AND coalesce(jsonb_typeof(value -> 'actor'), 'null') IN ('string', 'null');
+
+-- check_memory: check the JSON of a working memory, as `WorkingMemory` in model.py has it
+CREATE OR REPLACE FUNCTION palaver.check_memory(memory text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE found jsonb := check_json('memory', memory, 'object', 5000000);
+BEGIN
+  IF found IS NULL OR EXISTS (SELECT 1 FROM jsonb_each(found) AS f WHERE CASE
+    WHEN f.key IN ('goals', 'requirements', 'constraints', 'decisions', 'assumptions', 'open_questions', 'glossary',
+      'stakeholders', 'instructions') THEN jsonb_typeof(f.value) <> 'array'
+      OR EXISTS (SELECT 1 FROM jsonb_array_elements(CASE jsonb_typeof(f.value) WHEN 'array' THEN f.value END) AS n
+        WHERE NOT is_note(n))
+    WHEN f.key = 'summary' THEN jsonb_typeof(f.value) <> 'string'
+    WHEN f.key = 'through_seq' THEN f.value::text !~ '^-?[0-9]{1,18}$'
+    WHEN f.key = 'extractor_failure' THEN jsonb_typeof(f.value) NOT IN ('string', 'null')
+    WHEN f.key = 'extractor_postponed' THEN f.value::text !~ '^(null|\[-?[0-9]{1,18}, -?[0-9]{1,18}\])$'
+    ELSE false END) THEN
+    PERFORM fail('PV031', 'memory', 'must be the JSON of a working memory');
+  END IF;
+END $$;
+
+-- check_fact: check a fact that a caller wants to store
+CREATE OR REPLACE FUNCTION palaver.check_fact(f palaver.facts) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF f.confidence IS NULL OR f.confidence NOT BETWEEN 0 AND 1 THEN
+    PERFORM fail('PV031', 'confidence', 'must be from 0 to 1');
+  END IF;
+  PERFORM check_time('valid_from', f.valid_from), check_text('id', f.id, 512), check_text('by', f."by", 512),
+    check_text('source_turn', f.source_turn, 512), check_text('subject', f.subject, 5000),
+    check_text('predicate', f.predicate, 5000), check_text('object', f.object, 5000);
+END $$;
+
+-- check_summary: check a summary of a conversation with these many positions
+CREATE OR REPLACE FUNCTION palaver.check_summary(s palaver.summaries, positions bigint) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF s.level NOT BETWEEN 0 AND 100 OR s.from_seq NOT BETWEEN 0 AND s.through_seq OR s.through_seq > positions THEN
+    PERFORM fail('PV031', 'summary', 'must cover positions of the conversation');
+  END IF;
+  PERFORM check_count('turns', s.turns), check_count('tokens', s.tokens), check_count('token_count', s.token_count),
+    check_text('id', s.id, 512), check_text('model', s.model, 512), check_text('text', s.text, 5000000);
+END $$;
+
+-- check_file: check the row of an attachment
+CREATE OR REPLACE FUNCTION palaver.check_file(a palaver.attachments) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF a.sha256 !~ '^[0-9a-f]{64}$' THEN
+    PERFORM fail('PV031', 'sha256', 'must be 64 hexadecimal digits');
+  END IF;
+  PERFORM check_count('bytes', a.bytes), check_text('id', a.id, 512), check_text('filename', a.filename, 512),
+    check_text('media_type', a.media_type, 512), check_text('path', a.path, 2048);
+END $$;
+
+-- check_request: check the record of a request to a model
+CREATE OR REPLACE FUNCTION palaver.check_request(r palaver.requests) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM check_time('at', r.at), check_text('id', r.id, 512), check_text('turn', r.turn, 512),
+    check_text('purpose', r.purpose, 512), check_text('model', r.model, 512), check_text('adapter', r.adapter, 512),
+    check_json('body', r.body, 'object', 100000000), check_json('explanation', r.explanation, 'object', 100000000),
+    check_json('response', r.response, 'object', 100000000);
 END $$;

@@ -15,6 +15,7 @@ BEGIN
       AND a.path <> 'database/' || c.id || '/' || a.id) THEN
     PERFORM fail('PV021', 'admin');
   END IF;
+  PERFORM check_file(a);
   IF EXISTS (SELECT 1 FROM attachments o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = a.id
              AND o.sha256 = a.sha256) THEN
     RETURN false;

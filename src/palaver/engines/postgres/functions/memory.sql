@@ -230,6 +230,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
+  PERFORM check_summary(s, c.tip_position + 1);
   c.updated := tick(me, c);
   INSERT INTO summaries (tenant, cid, level, from_seq, through_seq, id, turns, tokens, text, token_count, model, created)
   VALUES (c.tenant, c.cid, s.level, s.from_seq, s.through_seq, s.id, s.turns, s.tokens, s.text, s.token_count, s.model,
@@ -274,7 +275,7 @@ DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
 BEGIN
-  PERFORM check_json('memory', put_working_memory.memory, 'object', 5000000);
+  PERFORM check_memory(put_working_memory.memory);
   stored := c.revision = coalesce(put_working_memory.revision, c.revision) AND before IS NOT DISTINCT FROM (
     SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
   IF stored THEN
@@ -328,6 +329,7 @@ BEGIN
   IF stored THEN
     c.updated := tick(me, c);
     FOR f IN SELECT * FROM jsonb_populate_recordset(NULL::palaver.facts, new) LOOP
+      PERFORM check_fact(f);
       CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
         AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
       INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)

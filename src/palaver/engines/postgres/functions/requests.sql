@@ -35,6 +35,7 @@ DECLARE
   r palaver.requests := jsonb_populate_record(NULL::palaver.requests, request);
   quoted jsonb := coalesce(request -> 'quoted', '[]');
 BEGIN
+  PERFORM check_request(r);
   UPDATE requests o SET turn = coalesce(r.turn, o.turn), response = r.response
   WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = r.id;
   IF FOUND THEN
@@ -150,6 +151,7 @@ RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'write');
 BEGIN
+  PERFORM check_text('model', put_counter_bound.model, 512), check_count('samples', put_counter_bound.samples);
   INSERT INTO counter_bounds (tenant, model, ratio, samples, updated)
   VALUES (me.tenant, put_counter_bound.model, put_counter_bound.ratio, put_counter_bound.samples, me.now)
   ON CONFLICT ON CONSTRAINT counter_bounds_pkey DO UPDATE

@@ -11,7 +11,10 @@ DECLARE
   wanted palaver.turns := jsonb_populate_record(NULL::palaver.turns, draft);
   t palaver.turns;
 BEGIN
-  PERFORM check_draft(me, wanted);
+  PERFORM check_draft(me, wanted), check_lease(lease);
+  IF wanted.content <> '' THEN
+    PERFORM fail('PV031', 'content', 'of a stream begins empty: it is sent in pieces');
+  END IF;
   IF wanted.idempotency_key IS NOT NULL THEN
     t := stored_before(c.tenant, c.cid, c.id, wanted);
     IF t.id IS NOT NULL THEN
@@ -86,7 +89,7 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   t palaver.turns := kept_turn(c, turn);
 BEGIN
-  PERFORM require_pending(t);
+  PERFORM require_pending(t), check_lease(lease);
   PERFORM save(extend(me, c, t, n, piece, me.now + lease));
   RETURN (SELECT s.next_chunk FROM streams s WHERE s.tenant = t.tenant AND s.tid = t.tid);
 END $$;
@@ -98,7 +101,7 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   t palaver.turns := kept_turn(c, turn);
 BEGIN
-  PERFORM require_pending(t);
+  PERFORM require_pending(t), check_lease(lease);
   UPDATE streams s SET lease_until = greatest(s.lease_until, me.now + lease)
   WHERE s.tenant = t.tenant AND s.tid = t.tid;
   RETURN true;

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.conversation import Conversation
-from palaver.core.rights import require_right
+from palaver.core.rights import actor_of_edit, require_right
 from palaver.core.turn_draft import referenced_attachments
 from palaver.core.turn_options import TurnInput
 from palaver.errors import TurnNotFound
@@ -129,7 +129,7 @@ async def get_item(talk: ConversationDep, item: ItemId) -> Response:
     return Reply((await _find_item(talk, item))[1])
 
 
-async def delete_item(talk: ConversationDep, item: ItemId) -> Response:
+async def delete_item(store: StoreDep, talk: ConversationDep, item: ItemId) -> Response:
     """Delete an item permanently. A turn with several items keeps the others."""
     turn, _ = await _find_item(talk, item)
     rest = _remaining_fields(turn, openai_items.parse_item_id(item)[1])
@@ -137,7 +137,8 @@ async def delete_item(talk: ConversationDep, item: ItemId) -> Response:
         content = rest.pop("content")
         named = [one for one in turn.attachments if one.id in referenced_attachments(content)]
         content, files = await copy_content(talk, content, named)
-        await talk.append(turn.role, content, replaces=turn, actor=turn.actor, attachments=files, **rest)
+        actor = actor_of_edit(store.scope, turn)
+        await talk.append(turn.role, content, replaces=turn, actor=actor, attachments=files, **rest)
     return Reply(_describe(talk), await responses.forget_turns(talk, [turn]))
 
 
