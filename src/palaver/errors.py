@@ -3,6 +3,7 @@
     PalaverError
     ├── InvalidInput (ValueError)      names the field, and the limit where there is one
     │   ├── TooLarge
+    │   ├── NotRedacted                a secret in a text that bypassed the redactor of its conversation
     │   ├── FileRefused                an unsupported type, not the claimed type, or an archive bomb
     │   └── BudgetTooSmall             too small for what a context must contain; carries both numbers
     ├── NotFound (LookupError)         also for the ids of other tenants
@@ -72,6 +73,15 @@ class TooLarge(InvalidInput):
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
         self.size, self.limit, self.unit = size, limit, unit
         super().__init__(field, f"{size:,} {unit} is over the limit of {limit:,} {unit}")
+
+
+class NotRedacted(InvalidInput):
+    """A text for a redacted conversation holds a secret or personal data of this `kind`, and was not redacted."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        problem = f"holds {kind!r}, and this conversation is redacted"
+        super().__init__("content", f"{problem}: write through the library or the server, which replace it")
 
 
 class FileRefused(InvalidInput):

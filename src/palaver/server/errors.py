@@ -19,6 +19,7 @@ log = logging.getLogger("palaver.server")
 
 # The nearest class in an error's ancestry decides. The second value ends the problem's type URN.
 STATUSES: Mapping[type[Exception], tuple[int, str]] = {
+    errors.NotRedacted: (422, "not-redacted"),
     errors.InvalidInput: (422, "invalid-input"),
     errors.TooLarge: (413, "too-large"),
     errors.FileRefused: (415, "file-refused"),

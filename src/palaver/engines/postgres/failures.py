@@ -20,6 +20,7 @@ from palaver.errors import (
     EngineUnavailable,
     IdempotencyConflict,
     InvalidInput,
+    NotRedacted,
     PalaverError,
     PermissionDenied,
     SchemaMissing,
@@ -48,6 +49,7 @@ OWN_ERRORS: dict[str, Callable[..., PalaverError]] = {
     "PV017": lambda expected, found: UpdateConflict(expected=int(expected), found=int(found)),
     "PV021": PermissionDenied,
     "PV031": InvalidInput,
+    "PV033": lambda kind, _: NotRedacted(kind),
     "PV032": lambda field, size, limit, unit: TooLarge(field, size=int(size), limit=int(limit), unit=unit),
 }
 DRIVER_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)

@@ -257,8 +257,11 @@ async def test_a_conversation_that_redacts_takes_no_words_past_the_redactor(prog
     session = uuid4()
     async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
         await store.conversation(str(session), settings={"redact": True})
-        with pytest.raises(asyncpg.PostgresError, match="redacted first"):
-            await insert(by, message(session, "my key is sk-123"))
+        with pytest.raises(asyncpg.PostgresError, match="write through the library") as refused:
+            await insert(by, message(session, "write to ada@example.org"))
+        assert refused.value.sqlstate == "PV033"
+        await insert(by, message(session, "write to [email], or come at ten"))
+        assert await contents(by, session) == ["write to [email], or come at ten"]
 
 
 # ---- who sees what -------------------------------------------------------------------------------------------------

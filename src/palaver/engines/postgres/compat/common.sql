@@ -217,8 +217,9 @@ BEGIN
     PERFORM palaver.fail('PV032', 'content', size::text, '5000000', 'bytes');
   ELSIF octet_length(t.metadata) > 65536 THEN
     PERFORM palaver.fail('PV032', 'metadata', octet_length(t.metadata)::text, '65536', 'bytes');
-  ELSIF c.settings::jsonb -> 'redact' = 'true' THEN
-    PERFORM palaver.fail('PV031', 'content', 'of this conversation is redacted first: write it through the library');
+  ELSIF palaver.is_redacted(c.settings) THEN
+    t.is_parts := 0;
+    PERFORM palaver.check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
   END IF;
   t.id := new_id();
   t.salt := new_salt();

@@ -270,46 +270,29 @@ BEGIN
   END IF;
 END $$;
 
--- check_fact: check a fact that a caller wants to store
-CREATE OR REPLACE FUNCTION palaver.check_fact(f palaver.facts) RETURNS void
+-- check_share: require a number from 0 to 1
+CREATE OR REPLACE FUNCTION palaver.check_share(field text, value double precision) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  IF f.confidence IS NULL OR f.confidence NOT BETWEEN 0 AND 1 THEN
-    PERFORM fail('PV031', 'confidence', 'must be from 0 to 1');
+  IF value IS NULL OR value NOT BETWEEN 0 AND 1 THEN
+    PERFORM fail('PV031', field, 'must be from 0 to 1');
   END IF;
-  PERFORM check_time('valid_from', f.valid_from), check_text('id', f.id, 512), check_text('by', f."by", 512),
-    check_text('source_turn', f.source_turn, 512), check_text('subject', f.subject, 5000),
-    check_text('predicate', f.predicate, 5000), check_text('object', f.object, 5000);
 END $$;
 
--- check_summary: check a summary of a conversation with these many positions
-CREATE OR REPLACE FUNCTION palaver.check_summary(s palaver.summaries, positions bigint) RETURNS void
+-- check_span: require positions of a conversation with this many, for a summary of this level
+CREATE OR REPLACE FUNCTION palaver.check_span(level integer, first bigint, past bigint, positions bigint) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  IF s.level NOT BETWEEN 0 AND 100 OR s.from_seq NOT BETWEEN 0 AND s.through_seq OR s.through_seq > positions THEN
+  IF level NOT BETWEEN 0 AND 100 OR first NOT BETWEEN 0 AND past OR past > positions THEN
     PERFORM fail('PV031', 'summary', 'must cover positions of the conversation');
   END IF;
-  PERFORM check_count('turns', s.turns), check_count('tokens', s.tokens), check_count('token_count', s.token_count),
-    check_text('id', s.id, 512), check_text('model', s.model, 512), check_text('text', s.text, 5000000);
 END $$;
 
--- check_file: check the row of an attachment
-CREATE OR REPLACE FUNCTION palaver.check_file(a palaver.attachments) RETURNS void
+-- check_sha256: require a hash as it is written
+CREATE OR REPLACE FUNCTION palaver.check_sha256(value text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  IF a.sha256 !~ '^[0-9a-f]{64}$' THEN
+  IF value !~ '^[0-9a-f]{64}$' THEN
     PERFORM fail('PV031', 'sha256', 'must be 64 hexadecimal digits');
   END IF;
-  PERFORM check_count('bytes', a.bytes), check_text('id', a.id, 512), check_text('filename', a.filename, 512),
-    check_text('media_type', a.media_type, 512), check_text('path', a.path, 2048);
-END $$;
-
--- check_request: check the record of a request to a model
-CREATE OR REPLACE FUNCTION palaver.check_request(r palaver.requests) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
-BEGIN
-  PERFORM check_time('at', r.at), check_text('id', r.id, 512), check_text('turn', r.turn, 512),
-    check_text('purpose', r.purpose, 512), check_text('model', r.model, 512), check_text('adapter', r.adapter, 512),
-    check_json('body', r.body, 'object', 100000000), check_json('explanation', r.explanation, 'object', 100000000),
-    check_json('response', r.response, 'object', 100000000);
 END $$;

@@ -15,7 +15,8 @@ BEGIN
       AND a.path <> 'database/' || c.id || '/' || a.id) THEN
     PERFORM fail('PV021', 'admin');
   END IF;
-  PERFORM check_file(a);
+  PERFORM check_sha256(a.sha256), check_count('bytes', a.bytes), check_text('id', a.id, 512),
+    check_text('filename', a.filename, 512), check_text('media_type', a.media_type, 512), check_text('path', a.path, 2048);
   IF EXISTS (SELECT 1 FROM attachments o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = a.id
              AND o.sha256 = a.sha256) THEN
     RETURN false;

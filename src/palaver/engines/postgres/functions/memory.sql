@@ -230,7 +230,9 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  PERFORM check_summary(s, c.tip_position + 1);
+  PERFORM check_span(s.level, s.from_seq, s.through_seq, c.tip_position + 1), check_count('turns', s.turns),
+    check_count('tokens', s.tokens), check_count('token_count', s.token_count), check_text('id', s.id, 512),
+    check_text('model', s.model, 512), check_text('text', s.text, 5000000);
   c.updated := tick(me, c);
   INSERT INTO summaries (tenant, cid, level, from_seq, through_seq, id, turns, tokens, text, token_count, model, created)
   VALUES (c.tenant, c.cid, s.level, s.from_seq, s.through_seq, s.id, s.turns, s.tokens, s.text, s.token_count, s.model,
@@ -329,7 +331,10 @@ BEGIN
   IF stored THEN
     c.updated := tick(me, c);
     FOR f IN SELECT * FROM jsonb_populate_recordset(NULL::palaver.facts, new) LOOP
-      PERFORM check_fact(f);
+      PERFORM check_share('confidence', f.confidence), check_time('valid_from', f.valid_from),
+        check_text('id', f.id, 512), check_text('by', f."by", 512), check_text('source_turn', f.source_turn, 512),
+        check_text('subject', f.subject, 5000), check_text('predicate', f.predicate, 5000),
+        check_text('object', f.object, 5000);
       CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
         AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
       INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)

@@ -35,7 +35,10 @@ DECLARE
   r palaver.requests := jsonb_populate_record(NULL::palaver.requests, request);
   quoted jsonb := coalesce(request -> 'quoted', '[]');
 BEGIN
-  PERFORM check_request(r);
+  PERFORM check_time('at', r.at), check_text('id', r.id, 512), check_text('turn', r.turn, 512),
+    check_text('purpose', r.purpose, 512), check_text('model', r.model, 512), check_text('adapter', r.adapter, 512),
+    check_json('body', r.body, 'object', 100000000), check_json('explanation', r.explanation, 'object', 100000000),
+    check_json('response', r.response, 'object', 100000000);
   UPDATE requests o SET turn = coalesce(r.turn, o.turn), response = r.response
   WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = r.id;
   IF FOUND THEN

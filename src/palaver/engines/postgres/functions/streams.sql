@@ -14,6 +14,8 @@ BEGIN
   PERFORM check_draft(me, wanted), check_lease(lease);
   IF wanted.content <> '' THEN
     PERFORM fail('PV031', 'content', 'of a stream begins empty: it is sent in pieces');
+  ELSIF is_watched(c.settings) THEN
+    PERFORM check_redacted(wanted.content, wanted.is_parts, wanted.tool_calls, wanted.tool_results, wanted.sources);
   END IF;
   IF wanted.idempotency_key IS NOT NULL THEN
     t := stored_before(c.tenant, c.cid, c.id, wanted);
@@ -67,6 +69,9 @@ BEGIN
     RETURN c;
   ELSIF size > 5000000 THEN
     PERFORM fail('PV032', 'content', size::text, '5000000', 'bytes');
+  END IF;
+  IF is_watched(c.settings) THEN
+    PERFORM check_piece(t.content, piece);
   END IF;
   UPDATE streams o SET next_chunk = s.next_chunk + 1, length = s.length + char_length(piece),
     lease_until = greatest(o.lease_until, alive_until)
@@ -146,6 +151,9 @@ BEGIN
   t.metadata := coalesce(nullif(done.metadata, ''), t.metadata);
   t.preview := CASE t.role WHEN 'user' THEN done.preview END;
   PERFORM check_draft(me, t);
+  IF is_watched(c.settings) THEN
+    PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+  END IF;
   t.content_hash := turn_hash(t);
   UPDATE turns o SET status = t.status, tool_calls = t.tool_calls, sources = t.sources, prompt_tokens = t.prompt_tokens,
     completion_tokens = t.completion_tokens, token_count = t.token_count, model = t.model, adapter = t.adapter,

@@ -129,9 +129,10 @@ DECLARE
   tokens bigint := 0;
   passages_added bigint := 0;
   terms_added bigint := 0;
+  watched boolean := false;
 BEGIN
   SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.updated, o.tip_hash, o.tip_slot, o.preview, o.to_embed,
-    o.gone, o.expires_at INTO c
+    o.gone, o.expires_at, o.settings INTO c
   FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
   IF NOT FOUND OR c.gone IS NOT NULL OR c.expires_at <= me.now THEN
     PERFORM missing(me, conversation);
@@ -146,12 +147,18 @@ BEGIN
   IF me.sight <> 'tenant' THEN
     PERFORM set_config('palaver.cid', c.cid::text, true);
   END IF;
+  IF c.settings IS NOT NULL THEN
+    watched := is_watched(c.settings);
+  END IF;
   PERFORM check_drafts(drafts);
   FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
     draft := drafts -> i;
     t := jsonb_populate_record(NULL::palaver.turns, draft);
     t.status := 'complete';
     PERFORM check_draft(me, t);
+    IF watched THEN
+      PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+    END IF;
     IF t.idempotency_key IS NOT NULL THEN
       before := stored_before(me.tenant, c.cid, conversation, t);
       IF before.id IS NOT NULL THEN
@@ -285,6 +292,9 @@ DECLARE
 BEGIN
   t.status := 'complete';
   PERFORM check_draft(me, t);
+  IF is_watched(c.settings) THEN
+    PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+  END IF;
   IF t.idempotency_key IS NOT NULL THEN
     before := stored_before(c.tenant, c.cid, c.id, t);
     IF before.id IS NOT NULL THEN
