@@ -417,6 +417,9 @@ DECLARE
   bounds text;
 BEGIN
   cids := seen(cids);
+  IF cardinality(cids) = 0 THEN
+    RETURN;
+  END IF;
   SELECT array_agg(s.tid) FILTER (WHERE s.n % 10 = 1), array_agg(s.terms) INTO sample, texts
   FROM (SELECT p.*, row_number() OVER () AS n FROM some_passages(here, cids, 1000) AS p) AS s;
   IF texts IS NULL OR cardinality(stems) = 0 THEN
