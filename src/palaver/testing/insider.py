@@ -53,7 +53,16 @@ if TYPE_CHECKING:
 # Errors that say that a value is not acceptable: ours, denied, and those of Postgres about data and constraints.
 STATED = ("PV", "42501", "42601", "22", "23", "54", "0A")
 # A caller who may delete may leave nothing to read.
-DELETES = {"forget_conversation", "expire", "update_conversation", "restore", "retire", "reset", "forget_older"}
+DELETES = {
+    "forget_conversation",
+    "forget_slice",
+    "expire",
+    "update_conversation",
+    "restore",
+    "retire",
+    "reset",
+    "forget_older",
+}
 ACTING = {"act_for", "admin"}  # rights with which one may write for others
 AT_ONCE = 20  # calls with hostile values after which everything is read; of functions
 # whose calls do not depend on each other, and of those that change nothing.

@@ -98,3 +98,17 @@ def test_a_response_is_deleted_by_one_who_does_not_own_its_conversation(
         with guarded.client(guarded.key(user="bob", visibility="tenant")) as bob:
             assert ok(bob.delete(f"/v1/responses/{made['id']}"))["deleted"] is True
         assert ada.get(f"/v1/responses/{made['id']}").status_code == 404
+
+
+def test_a_user_writes_under_the_own_name(group: tuple[httpx.Client, str], guarded: Running) -> None:
+    bob, talk = group
+    refused = bob.post(f"{talk}/turns", json={"role": "user", "content": "I am Ada", "actor": "ada"})
+    assert refused.status_code == 403
+    assert refused.json()["right"] == "act_for"
+    assert ok(bob.post(f"{talk}/turns", json={"role": "user", "content": "I am Bob"}))["actor"] == "bob"
+    answer = ok(bob.post(f"{talk}/turns", json={"role": "assistant", "content": "Hi", "actor": "helper"}))
+    assert answer["actor"] == "helper"
+    with guarded.client(guarded.key(user="ada")) as ada:
+        first = ok(ada.post(f"{talk}/turns", json={"role": "user", "content": "I am Ada"}))
+    edited = ok(bob.post(f"{talk}/turns/{first['id']}/edit", json={"content": "I was Ada"}))
+    assert edited["actor"] == "bob", "the editor signs"
