@@ -62,7 +62,9 @@ from palaver.ports.recall import (
     CandidateQuery,
     Candidates,
     Embedded,
+    FactQuery,
     FactToEmbed,
+    FoundFact,
     Nearest,
     Postings,
     ProfileRows,
@@ -329,6 +331,10 @@ class RecallStore(Protocol):
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]: ...
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]: ...
+    async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
+        """Return the facts of a large scope that may be the best for a question, as the engine ranks them."""
+        ...
+
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
         """Return, for each turn, the passage of its files that contains the most stems."""
         ...

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from palaver.model import Fact
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallScope:
@@ -98,6 +100,23 @@ class Candidates:
     hits: Any  # an array of three columns
     near: list[tuple[int, float]]
     sample: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery:
+    """A search for facts in a scope that is too large to read: up to `most` by words, and as many by meaning."""
+
+    stems: Sequence[str]
+    most: int
+    model: str | None = None
+    asked: Sequence[float] | None = None
+
+
+class FoundFact(NamedTuple):
+    """A fact of a large scope, with its vector as half floats; empty if it has none of the embedder."""
+
+    fact: Fact
+    vector: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class Ranking:
     order: Indices
     note: str  # how they were found
     near: Nearness
+    is_sparse: bool = False  # only candidates of the scope were ranked
 
     def standing(self, most: int) -> list[int]:
         """Return the standing instructions, best first; none where no assistant takes part to follow them."""

@@ -19,7 +19,7 @@ from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
-from palaver.ports.recall import CandidateQuery, Nearest, RecallScope, RecallSize
+from palaver.ports.recall import CandidateQuery, FactQuery, Nearest, RecallScope, RecallSize
 from palaver.recall.terms import MAX_QUERY, terms
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
@@ -145,7 +145,7 @@ class RecallService:
         args = (turns.profile, query, lexical, near, most, bounds, typical)
         scores, order = await asyncio.to_thread(rank_turns, *args)
         self.note = note = self._describe(has_vector=near.question is not None)
-        return Ranking(turns.profile, scores, order, note, near)
+        return Ranking(turns.profile, scores, order, note, near, is_sparse=True)
 
     async def _read_size(self, scope: Scope, where: RecallScope) -> RecallSize | None:
         """Return how large a scope is, as it was less than a minute ago. None if its turns are read in any case."""
@@ -181,11 +181,31 @@ class RecallService:
         from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
 
+        if ranking.is_sparse:
+            return await self._find_facts(scope, where, text, ranking)
         facts = await self.engine.facts_where(scope, where)
         vectors = {}
         if facts and self.embedder is not None and ranking.near.question is not None:
             vectors = await self.engine.fact_vectors(scope, where, self.embedder.name)
         query = parse(text, ranking.profile.actors, self.clock.now())
+        return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
+
+    async def _find_facts(self, scope: Scope, where: RecallScope, text: str, ranking: Ranking) -> list[ScoredFact]:
+        """Score the facts of a large scope that the engine finds by words and by meaning."""
+        from palaver.recall.query import parse
+        from palaver.recall.ranking import compare_facts, score_facts
+
+        query = parse(text, ranking.profile.actors, self.clock.now())
+        question = ranking.near.question
+        wanted = FactQuery(
+            stems=query.stems,
+            most=self.limits.candidates,
+            model=self.embedder.name if self.embedder else None,
+            asked=None if question is None else question.tolist(),
+        )
+        found = await self.engine.facts_found(scope, where, wanted)
+        vectors = {one.fact.id: one.vector for one in found if one.vector}
+        facts = [one.fact for one in found]
         return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
 
     # ---- the profile

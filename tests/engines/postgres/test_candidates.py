@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import palaver
-from palaver import Conversation, RecallHit, Scope, Store
+from palaver import Conversation, Fact, RecallHit, Scope, Store
 from palaver.conversations.internals import components_of, engine_of
+from palaver.core.identity import new_id
+from palaver.ports.memory import FactsDraft
 from palaver.ports.recall import CandidateQuery, RecallScope
 from palaver.recall.dates import When, spans
 from palaver.recall.service import RecallLimits
@@ -170,3 +172,33 @@ async def test_a_question_without_words_or_in_an_empty_tenant_finds_what_there_i
     await store.settle()
     service._sizes.clear()
     assert len(await talk.recall("the of and", k=10, scope="tenant")) == 1
+
+
+def fact(subject: str, predicate: str, object: str) -> Fact:
+    return Fact(
+        id=new_id(),
+        subject=subject,
+        predicate=predicate,
+        object=object,
+        source_turn=None,
+        confidence=1.0,
+        valid_from=START,
+    )
+
+
+async def test_facts_of_a_large_scope_are_found_by_words_and_by_meaning(store: Store) -> None:
+    talk, other = await store.conversation("talk"), await store.conversation("other")
+    await talk.append("user", "Hello.")
+    facts = {talk: [fact("Ada", "keeps", "a falcon in the harbour")]}
+    facts[other] = [fact("Ben", "likes", "copper kettles"), fact("Eve", "lives", "elsewhere")]
+    for one, new in facts.items():
+        await engine_of(store).put_facts(store.scope, one.id, FactsDraft(new=tuple(new)))
+    await store.settle()
+    found = []
+    for limits in (EVERYTHING, CANDIDATES):
+        limit(store, limits)
+        hits = await talk.recall("falcon kettles", k=10, scope="tenant")
+        found.append({hit.fact.subject: hit.parts["lexical"] for hit in hits if hit.fact})
+    whole, candidates = found
+    assert whole == candidates
+    assert {"Ada", "Ben"} <= whole.keys()

@@ -113,6 +113,7 @@ PLANNED_EACH_TIME = {
     "palaver_api.conversations",
     "palaver_api.expire",
     "palaver_api.fact_vectors",
+    "palaver_api.facts_found",
     "palaver_api.facts_where",
     "palaver_api.file_quotes",
     "palaver_api.nearest",

@@ -92,11 +92,11 @@ class PostgresMemory(EnginePart):
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
         rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)
-        return [_read_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+        return [read_fact(row) for row in rows]
 
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
         rows = await self.read("facts_where", scope, conversation=where.conversation, owner=where.owner)
-        return [_read_fact([row[name] for name in FACT_FIELDS]) for row in rows]
+        return [read_fact(row) for row in rows]
 
     async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
         (row,) = await self.write(
@@ -145,6 +145,10 @@ def _read_summary(values: list[Any]) -> Summary:
 
 def _read_facts(text: str | None) -> tuple[Fact, ...]:
     return tuple(_read_fact(values) for values in from_json(text or "[]"))
+
+
+def read_fact(row: Row) -> Fact:
+    return _read_fact([row[name] for name in FACT_FIELDS])
 
 
 def _read_fact(values: list[Any]) -> Fact:

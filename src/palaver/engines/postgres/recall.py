@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from palaver.core.identity import from_json
-from palaver.engines.postgres.memory import read_turn_json
+from palaver.engines.postgres.memory import read_fact, read_turn_json
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.model import Scope, Turn
 from palaver.ports.recall import (
     CandidateQuery,
     Candidates,
+    FactQuery,
+    FoundFact,
     Nearest,
     Postings,
     ProfileRows,
@@ -106,6 +108,16 @@ class PostgresRecall(EnginePart):
             near=_unpack_places(row["places"]),
             sample=row["sample"] or [],
         )
+
+    async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
+        args = {
+            "stems": list(wanted.stems),
+            "most": wanted.most,
+            "model": wanted.model,
+            "asked": None if wanted.asked is None else _vector_text(wanted.asked),
+        }
+        rows = await self.read("facts_found", scope, owner=where.owner, **args)
+        return [FoundFact(read_fact(row), _unpack_halves(row["floats"]).tobytes()) for row in rows]
 
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
         args = {"conversation": where.conversation, "owner": where.owner}

@@ -92,7 +92,9 @@ from palaver.ports.recall import (
     CandidateQuery,
     Candidates,
     Embedded,
+    FactQuery,
     FactToEmbed,
+    FoundFact,
     Nearest,
     Postings,
     ProfileRows,
@@ -414,6 +416,9 @@ class SQLiteEngine:
 
     async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
         raise NotImplementedError("recall_size returned None: read all turns")
+
+    async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
+        raise NotImplementedError("recall_size returned None: read all facts")
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(recall.turns_by_number, scope, tids)

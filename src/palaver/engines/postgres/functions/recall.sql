@@ -573,3 +573,33 @@ BEGIN
     AND c.expires_at <= me.now), stems, model, asked) AS t;
   RETURN NEXT;
 END $$;
+
+-- facts_found: the valid facts of a large scope that may be the best for a question: the nearest by meaning, and the newest
+-- that contain one of its stems; each with its vector
+CREATE OR REPLACE FUNCTION palaver_api.facts_found(who jsonb, stems text[], most integer, model text DEFAULT NULL,
+  asked text DEFAULT NULL, owner text DEFAULT NULL)
+RETURNS TABLE (id text, subject text, predicate text, object text, source_turn text, confidence double precision,
+  valid_from bigint, invalidated_at bigint, invalidated_by text, by text, created bigint, floats text)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
+  SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+  me asker := enter(who, 'read');
+  wanted text[] := ARRAY(SELECT '%' || replace(replace(replace(s.stem, '\', '\\'), '%', '\%'), '_', '\_') || '%'
+    FROM unnest(stems) AS s (stem));
+BEGIN
+  RETURN QUERY WITH held AS MATERIALIZED (
+    SELECT f.* FROM looked_at(me, NULL, facts_found.owner) AS c JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid
+    WHERE f.invalidated_at IS NULL
+  ), chosen AS (
+    (SELECT h.fid FROM held h WHERE h.model = facts_found.model
+       AND vector_dims(h.vector) = vector_dims(facts_found.asked::halfvec)
+     ORDER BY h.vector <#> facts_found.asked::halfvec LIMIT most)
+    UNION
+    (SELECT h.fid FROM held h WHERE lower(h.subject || ' ' || h.predicate || ' ' || h.object) LIKE ANY (wanted)
+     ORDER BY h.fid DESC LIMIT most)
+  )
+  SELECT h.id, h.subject, h.predicate, h.object, h.source_turn, h.confidence, h.valid_from, h.invalidated_at,
+    h.invalidated_by, h.by, h.created, packed(CASE WHEN h.model = facts_found.model THEN half_floats(h.vector) END)
+  FROM held h WHERE h.fid IN (SELECT c.fid FROM chosen c) ORDER BY h.fid;
+END $$;

@@ -4,7 +4,8 @@
 CREATE OR REPLACE VIEW palaver.function_rights AS
 SELECT f.name AS function, r.rights FROM (VALUES
   ('read', 'attachment attachment_records attachments branches candidates conversation conversations count_calls counter_bound
-    embedding_backlog event_records events fact_records fact_vectors facts facts_to_embed facts_where file_quotes file_text
+    embedding_backlog event_records events fact_records fact_vectors facts facts_found
+    facts_to_embed facts_where file_quotes file_text
     find_conversation health history kept_file matches nearest next_job postings profile reading recall_size requests seals
     search signed_in signed_in_scope some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered uncovered
     unread_files unsummarised usage vectors waiting_here whole working_memory_records'),

@@ -45,6 +45,7 @@ class Verified(ResponseBody):
     turns: int | None = None
     attachments: int | None = None
     tip: str | None = None
+    archived: int | None = Field(None, description="How many events are in an archive: they were not checked.")
     seals: int | None = Field(None, description="How many seals were checked, if the server has the key.")
     row: str | None = Field(None, description="The first bad row, if `ok` is false.")
     problem: str | None = None
