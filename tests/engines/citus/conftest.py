@@ -64,3 +64,16 @@ async def cluster(distributed: Cluster) -> Cluster:
 def citus_url(cluster: Cluster) -> str:
     """The same database, as an application would open it."""
     return cluster.application(cluster.url)
+
+
+# Tests of the Postgres engine that are imported here run on the cluster.
+
+
+@pytest.fixture
+def postgres_database(cluster: Cluster) -> str:
+    return cluster.url
+
+
+@pytest.fixture
+def postgres_url(citus_url: str) -> str:
+    return citus_url
