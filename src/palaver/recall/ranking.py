@@ -15,7 +15,7 @@ from palaver.recall.scoring import Indices, Lexical, Scores, rank, scale_cosines
 from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
-from palaver.recall.vectors import Nearness, decode
+from palaver.recall.vectors import Nearness, decode, has_length
 
 STANDING_INSTRUCTION = 2  # the mark in a profile; 1 is a preference
 
@@ -186,7 +186,10 @@ def score_facts(
 
 def compare_facts(stored: Mapping[str, bytes], near: Nearness) -> dict[str, FactCosine]:
     """Return how near each fact's vector is to the question, and how much nearer than the turns of the scope are."""
-    if not stored or near.question is None:
+    if near.question is None:
+        return {}
+    stored = {id: half for id, half in stored.items() if has_length(half, len(near.question))}
+    if not stored:
         return {}
     cosines = decode(list(stored.values()), len(near.question)) @ near.question
     scaled = scale_cosines(len(stored), cosines, near.distribution())

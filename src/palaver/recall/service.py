@@ -284,12 +284,13 @@ class RecallService:
         They are read again when the scope has grown, and while there are few: a store that is being embedded begins
         with none.
         """
-        from palaver.recall.vectors import VectorSample, decode
+        from palaver.recall.vectors import VectorSample, decode, has_length
 
         assert self.embedder is not None
         kept = self._samples.pop((scope, where), None)
         if kept is None or passages > kept.passages * GROWTH or len(kept.vectors) < self.limits.sample // 2:
             stored = await self.engine.some_vectors(scope, where, self.embedder.name, self.limits.sample)
+            stored = [half for half in stored or () if has_length(half, self.embedder.dimensions)]
             if not stored:
                 return None
             kept = VectorSample(decode(stored, self.embedder.dimensions), passages)
@@ -300,14 +301,15 @@ class RecallService:
         """Bring the cached vectors up to date."""
         import numpy as np
 
-        from palaver.recall.vectors import ConversationVectors, VectorBlock, decode
+        from palaver.recall.vectors import ConversationVectors, VectorBlock, decode, has_length
 
         assert self.embedder is not None
         stamps = {cid: vectors.stamp for cid, vectors in self._vectors.items()}
         for stored in await self.engine.vectors(scope, where, self.embedder.name, stamps):
             old = self._vectors.pop(stored.conversation, None)
-            tids = np.array([tid for _, tid, _ in stored.rows], np.int64)
-            new = decode([half for _, _, half in stored.rows], self.embedder.dimensions)
+            rows = [(tid, half) for _, tid, half in stored.rows if has_length(half, self.embedder.dimensions)]
+            tids = np.array([tid for tid, _ in rows], np.int64)
+            new = decode([half for _, half in rows], self.embedder.dimensions)
             if old is None or stored.fresh:
                 old = ConversationVectors.empty(new.shape[1])
             self._vectors[stored.conversation] = old.add(VectorBlock(tids, new), stored.stamp)

@@ -21,6 +21,11 @@ def decode(halves: Sequence[bytes], dimensions: int) -> Floats:
     return np.frombuffer(b"".join(halves), np.float16).astype(np.float32).reshape(len(halves), -1)
 
 
+def has_length(half: bytes, dimensions: int) -> bool:
+    """Return whether a stored vector is as long as the embedder's. Others are not its own, and are ignored."""
+    return len(half) == dimensions * np.dtype(np.float16).itemsize
+
+
 class VectorBlock(NamedTuple):
     """Some vectors, and the numbers of their turns."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 import palaver
 from palaver.engines.postgres import migrate, transports
 from palaver.engines.postgres.failures import translate_errors
-from palaver.errors import PalaverError, PermissionDenied
+from palaver.errors import InvalidInput, PalaverError, PermissionDenied
 from palaver.model import RIGHTS, Scope
 from palaver.testing import HashEmbedder
 from tests.support import postgres_server
@@ -62,8 +63,8 @@ async def admin(postgres: Server) -> AsyncIterator[Any]:
     await postgres_server.drop_database(postgres, name)
 
 
-async def act(admin: Any, claims: dict[str, Any], sql: str, *args: Any) -> list[Any]:
-    """Run a statement as a signed-in user, and roll it back."""
+async def act(admin: Any, claims: dict[str, Any], sql: str, *args: Any, after: str | None = None) -> list[Any]:
+    """Run a statement as a signed-in user, and roll it back. Returns its rows, or those of the statement `after` it."""
     transaction = admin.transaction()
     await transaction.start()
     try:
@@ -71,7 +72,7 @@ async def act(admin: Any, claims: dict[str, Any], sql: str, *args: Any) -> list[
         await admin.execute("SET LOCAL ROLE authenticated")
         with translate_errors():
             found: list[Any] = await admin.fetch(sql, *args)
-            return found
+            return found if after is None else await admin.fetch(after)
     finally:
         await transaction.rollback()
 
@@ -186,6 +187,69 @@ async def test_a_token_that_may_read_can_export(admin: Any) -> None:
     reader = {"sub": "ada", "app_metadata": {"tenant": "acme", "palaver_rights": "read"}}
     (whole,) = await act(admin, reader, "SELECT * FROM palaver_api.whole('{}', $1)", talk["id"])
     assert "peanuts" in whole["turn_rows"]
+
+
+async def test_a_participant_cannot_stop_the_embedding_of_later_turns(admin: Any) -> None:
+    (talk,) = await admin.fetch("SELECT cid FROM palaver.conversations")
+    last = await admin.fetchval("SELECT max(pid) FROM palaver.passages")
+    model = HashEmbedder().name
+    bob = {**ADA, "sub": "bob"}
+    found = await act(
+        admin,
+        bob,
+        """WITH done AS MATERIALIZED (SELECT palaver_api.put_embedded('{}', $1, $2, $3, 9999999999, '[]', '[]'))
+        SELECT count(*) FROM done""",
+        model,
+        talk["cid"],
+        last + 1,
+        after="SELECT pid FROM palaver.embedded",
+    )
+    assert [row["pid"] for row in found] == [last]
+
+
+@pytest.mark.parametrize("scope", ["conversation", "owner"])
+async def test_vectors_and_marks_of_a_participant_break_no_recall(admin: Any, postgres: Server, scope: str) -> None:
+    """Vectors of another length and impossible marks are refused, or ignored where they are the first."""
+    url = postgres.at(await admin.fetchval("SELECT current_database()"))
+    model = HashEmbedder().name
+    options: dict[str, Any] = {"tenant": "acme", "embedder": HashEmbedder(), "worker": False, "files": None}
+    async with palaver.open(url, user="ada", **options) as store:
+        talk = await store.find("k")
+        other = await store.conversation("other", participants=["bob"])
+        for one in (talk, other):
+            await one.append("user", "I also like cashews a lot.")
+        rows = await admin.fetch("SELECT cid, max(pid) AS pid FROM palaver.passages GROUP BY cid ORDER BY cid")
+        accepted = []
+        for row in rows:
+            for vector, mark in ((None, 30_000), ("[1,0]", 1)):
+                vectors = json.dumps([] if vector is None else [[row["pid"], vector]])
+                args = (model, row["cid"], row["pid"], row["pid"], vectors, json.dumps([[row["pid"], mark]]))
+                with contextlib.suppress(InvalidInput):
+                    await put_embedded(admin, *args)
+                    accepted.append((row["cid"], vector))
+        assert accepted == [(rows[1]["cid"], "[1,0]")], "the first vector of a conversation"
+        found = await talk.recall("cashews", scope=scope)  # type: ignore[call-overload]
+        assert found
+        await talk.build_context(token_budget=2_000)
+
+
+async def put_embedded(admin: Any, *args: Any) -> None:
+    """Store vectors as Bob, for good."""
+    with translate_errors():
+        async with admin.transaction():
+            claims = json.dumps({**ADA, "sub": "bob"})
+            await admin.execute("SELECT set_config('request.jwt.claims', $1, true)", claims)
+            await admin.execute("SET LOCAL ROLE authenticated")
+            await admin.execute("SELECT palaver_api.put_embedded('{}', $1, $2, $3, $4, $5, $6)", *args)
+
+
+async def test_a_participant_drops_no_vectors_of_others(admin: Any) -> None:
+    stored = await admin.fetchval("SELECT count(*) FROM palaver.embeddings")
+    assert stored
+    for user, dropped in (("bob", 0), ("ada", stored)):
+        call = "SELECT * FROM palaver_api.drop_other_vectors('{}', 'another', 1000)"
+        (row,) = await act(admin, {**ADA, "sub": user}, call)
+        assert row["dropped"] == dropped
 
 
 # ---- tokens of nobody -----------------------------------------------------------------------------------------------

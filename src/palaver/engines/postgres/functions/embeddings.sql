@@ -50,6 +50,17 @@ BEGIN
                           AND e.model = put_embedded.model AND e.pid >= first) THEN
     RETURN;
   END IF;
+  IF EXISTS (SELECT 1 FROM jsonb_array_elements(put_embedded.marks) AS m (value)
+      WHERE (m.value ->> 1)::bigint NOT BETWEEN 0 AND 2) THEN
+    PERFORM fail('PV031', 'marks', 'must be from 0 to 2');
+  END IF;
+  -- All vectors of an embedder have the same length: readers put them into one array.
+  IF EXISTS (SELECT 1 FROM jsonb_array_elements(vectors) AS v (value)
+      WHERE vector_dims((v.value ->> 1)::halfvec) IS DISTINCT FROM coalesce((SELECT vector_dims(e.vector)
+        FROM embeddings e WHERE e.tenant = me.tenant AND e.cid = put_embedded.cid AND e.model = put_embedded.model LIMIT 1),
+        vector_dims((vectors -> 0 ->> 1)::halfvec))) THEN
+    PERFORM fail('PV031', 'vectors', 'must have the length of the other vectors of this embedder');
+  END IF;
   INSERT INTO embeddings (tenant, cid, tid, part, model, vector)
   SELECT me.tenant, p.cid, p.tid, p.part, put_embedded.model, (v.value ->> 1)::halfvec
   FROM jsonb_array_elements(vectors) WITH ORDINALITY AS v (value, n)
@@ -66,19 +77,28 @@ BEGIN
   IF FOUND THEN  -- so that cached turn arrays are read again
     UPDATE conversations c SET marked = c.marked + 1 WHERE c.tenant = me.tenant AND c.cid = put_embedded.cid;
   END IF;
-  INSERT INTO embedded (tenant, cid, model, pid) VALUES (me.tenant, put_embedded.cid, put_embedded.model, last)
+  -- Not past the last passage: those of later turns are still to be embedded, whatever the caller says.
+  INSERT INTO embedded (tenant, cid, model, pid) VALUES (me.tenant, put_embedded.cid, put_embedded.model, least(last,
+    coalesce((SELECT max(p.pid) FROM passages p WHERE p.tenant = me.tenant AND p.cid = put_embedded.cid), 0)))
   ON CONFLICT ON CONSTRAINT embedded_pkey DO UPDATE SET pid = excluded.pid;
 END $$;
 
--- drop_other_vectors: delete a batch of the vectors of other embedders, and their progress
+-- drop_other_vectors: delete a batch of the vectors of other embedders, and their progress. A user without the right
+-- `admin` does so in the own conversations only
 CREATE OR REPLACE FUNCTION palaver_api.drop_other_vectors(who jsonb, model text, most integer)
 RETURNS TABLE (dropped bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
+DECLARE
+  me asker := enter(who, 'write');
+  -- NULL: all of them
+  own bigint[] := CASE WHEN strpos(',' || me.rights || ',', ',admin,') = 0 THEN ARRAY(
+    SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND c.owner = coalesce(me."user", '')) END;
 BEGIN
-  DELETE FROM embedded e WHERE e.tenant = me.tenant AND e.model <> drop_other_vectors.model;
+  DELETE FROM embedded e WHERE e.tenant = me.tenant AND e.model <> drop_other_vectors.model
+    AND (own IS NULL OR e.cid = ANY (own));
   DELETE FROM embeddings e WHERE e.tenant = me.tenant AND e.eid IN (
-    SELECT o.eid FROM embeddings o WHERE o.tenant = me.tenant AND o.model <> drop_other_vectors.model LIMIT most);
+    SELECT o.eid FROM embeddings o WHERE o.tenant = me.tenant AND o.model <> drop_other_vectors.model
+      AND (own IS NULL OR o.cid = ANY (own)) LIMIT most);
   GET DIAGNOSTICS dropped = ROW_COUNT;
   RETURN NEXT;
 END $$;

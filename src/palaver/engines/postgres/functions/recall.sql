@@ -202,15 +202,18 @@ BEGIN
   SELECT coalesce(array_agg(c.cid), '{}') INTO cids FROM (
     SELECT o.cid FROM looked_at(me, conversation, owner) AS o ORDER BY o.updated DESC LIMIT most) AS c;
   each := ceil(most / 2.0 / greatest(cardinality(cids), 1));
-  RETURN QUERY SELECT packed(string_agg(int8send(v.eid) || int8send(v.tid), ''::bytea ORDER BY v.eid)),
+  RETURN QUERY WITH found AS MATERIALIZED (
+    SELECT v.*, extensions.vector_dims(v.vector) AS length FROM unnest(cids) AS c (cid) CROSS JOIN LATERAL (
+      (SELECT e.eid, e.tid, e.vector FROM embeddings e
+       WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid LIMIT each)
+      UNION
+      (SELECT e.eid, e.tid, e.vector FROM embeddings e
+       WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid DESC LIMIT each)
+    ) AS v
+  )
+  SELECT packed(string_agg(int8send(v.eid) || int8send(v.tid), ''::bytea ORDER BY v.eid)),
     packed(string_agg(half_floats(v.vector), ''::bytea ORDER BY v.eid))
-  FROM unnest(cids) AS c (cid) CROSS JOIN LATERAL (
-    (SELECT e.eid, e.tid, e.vector FROM embeddings e
-     WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid LIMIT each)
-    UNION
-    (SELECT e.eid, e.tid, e.vector FROM embeddings e
-     WHERE e.tenant = me.tenant AND e.cid = c.cid AND e.model = some_vectors.model ORDER BY e.eid DESC LIMIT each)
-  ) AS v;
+  FROM found v WHERE v.length = (SELECT mode() WITHIN GROUP (ORDER BY f.length) FROM found f);
 END $$;
 
 -- joined: some binary values, one after the other
