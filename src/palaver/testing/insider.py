@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +36,7 @@ from palaver.engines.postgres.failures import translate_errors
 from palaver.engines.postgres.transports import Row, Transport, open_connection
 from palaver.engines.postgres.watch import CommitHub
 from palaver.errors import (
+    BudgetTooSmall,
     ConversationGone,
     ConversationNotFound,
     InvalidInput,
@@ -96,7 +97,7 @@ HOSTILE: dict[str, list[str]] = {
 # Values for each field of a JSON argument.
 FIELDS: list[Any] = [
     None, ..., "", "system", "not json", "[1]", '{"a": 1e999}', "mallory\nada: yes", "a" * 70_000, "\\x00", -1, 2**53,
-    2**63 - 1, 1.5, True, [[1, 2]], {"a": {"b": 1}},
+    2**63 - 1, 30_000, 1.5, True, [[1, 2]], {"a": {"b": 1}},
 ]  # fmt: skip
 
 
@@ -168,10 +169,15 @@ def hostile_values(verb: str, one: Parameter, usual: str, columns: Mapping[str, 
 
 
 def _with_fields(value: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Yield copies of a JSON value in which one field of one object is hostile; `names` are further fields to try."""
+    """Yield copies of a JSON value in which one field or element is hostile; `names` are further fields to try."""
     if isinstance(value, list):
         for place, inner in enumerate(value):
-            for changed in _with_fields(inner, names):
+            others = (
+                _with_fields(inner, names)
+                if isinstance(inner, list | dict)
+                else (one for one in FIELDS if one is not ...)
+            )
+            for changed in others:
                 yield [*value[:place], changed, *value[place + 1 :]]
     elif isinstance(value, dict):
         for name in dict.fromkeys([*value, *([] if "drafts" in value else names)]):
@@ -231,7 +237,8 @@ async def read_everything(store: Store, conversation: str) -> None:
     await talk.attachments()
     await talk.requests()
     await talk.audit()
-    await talk.build_context(token_budget=2_000)
+    with suppress(BudgetTooSmall):  # the last message is a long one, or says so
+        await talk.build_context(token_budget=2_000)
     await talk.recall("what do you know")
     await talk.search("name")
     await store.conversations()

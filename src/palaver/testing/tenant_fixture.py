@@ -77,6 +77,7 @@ ARGUMENTS = {
     "fields": "{title}",
     "file": "$file",
     "first": "0",
+    "put_embedded.first": "4000000000000000",  # after all that is embedded already
     "from_seq": "0",
     "hash": r"\x00",
     "id": "$file",

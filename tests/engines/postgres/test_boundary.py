@@ -100,7 +100,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"content": '[{"type": "image"}]', "is_parts": 1},
     ],
     "is_parts": [{"is_parts": 2}],
-    "token_count": [{"token_count": -5_000}, {"token_count": 2**53}],
+    "token_count": [{"token_count": -5_000}, {"token_count": 10**9 + 1}, {"token_count": 2**53}],
     "tokens.prompt": [{"prompt_tokens": -1}],
     "tokens.completion": [{"completion_tokens": -1}],
     "created": [{"created": 2**60}, {"created": -(2**60)}],

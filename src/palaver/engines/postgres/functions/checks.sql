@@ -87,6 +87,8 @@ BEGIN
       'is needed');
   ELSIF t.created NOT BETWEEN -62135596800000000 AND 253402300799999999 THEN
     PERFORM fail('PV031', 'created', 'is outside the years 1 to 9999 in UTC');
+  ELSIF t.token_count > 1000000000 THEN  -- a conversation adds them up: the sum must not overflow
+    PERFORM fail('PV031', 'token_count', 'is more than a turn can have');
   ELSIF char_length(t.preview) > 160 THEN
     PERFORM fail('PV032', 'preview', char_length(t.preview)::text, '160', 'characters');
   END IF;
