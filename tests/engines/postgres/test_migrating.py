@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import subprocess
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 import palaver
 from palaver.cli import app
+from palaver.engines.migrate import Migration, migrations
 from palaver.engines.postgres import migrate, online_steps, transports
 from palaver.engines.postgres.failures import error_for
 from palaver.errors import EngineError, EngineUnavailable
@@ -153,6 +155,50 @@ def test_the_printed_script_has_the_steps_after_the_transaction() -> None:
     script = migrate.editor_script(10)
     assert script.index("COMMIT;") < script.index("DROP FUNCTION IF EXISTS palaver.unshelve")
     assert "EXIT WHEN NOT FOUND; COMMIT;" in online_steps.editor_script(online_steps.parse(STEPS))
+
+
+# ---- the rules for migrations (CONTRIBUTING.md) ----------------------------------------------------------------------
+
+# Statements that hold a lock for long, or break code of the last release; and what to do instead.
+FORBIDDEN = {
+    r"CREATE (UNIQUE )?INDEX (?!CONCURRENTLY)": "CREATE INDEX CONCURRENTLY in the online steps",
+    r"(?m)^UPDATE ": "in batches, in the online steps",
+    r"SET NOT NULL|ALTER COLUMN \w+ (SET DATA )?TYPE": "rewrites or reads the whole table",
+    r"ADD CONSTRAINT (?![^;]*NOT VALID)": "NOT VALID, and VALIDATE CONSTRAINT in the online steps",
+    r"DROP (TABLE|COLUMN|VIEW)|RENAME (COLUMN|TO)": "in a later release, when no code that is served uses it",
+    r"DROP FUNCTION (IF EXISTS )?palaver_api": "functions/older_code.sql",
+}
+
+
+def broken_rules(sql: str) -> list[str]:
+    made = re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?palaver\.(\w+)", sql)
+    for table in made:  # a table that the migration itself makes is empty
+        sql = re.sub(rf"CREATE (UNIQUE )?INDEX \w+ ON palaver\.{table}\b[^;]*;", "", sql)
+    sql = re.sub(r"--[^\n]*", "", sql)
+    return [hint for pattern, hint in FORBIDDEN.items() if re.search(pattern, sql)]
+
+
+@pytest.mark.parametrize("step", [one for one in migrations("palaver.engines.postgres.migrations") if one.number > 11])
+def test_a_migration_takes_no_long_locks_and_breaks_no_released_code(step: Migration) -> None:
+    assert broken_rules(step.sql) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "broken"),
+    [
+        ("CREATE INDEX turns_by_role ON palaver.turns (tenant, role);", 1),
+        ("CREATE TABLE palaver.x (a text);\nCREATE INDEX x_a ON palaver.x (a);", 0),
+        ("ALTER TABLE palaver.turns ADD COLUMN mood text;", 0),
+        ("ALTER TABLE palaver.turns ALTER COLUMN mood SET NOT NULL;", 1),
+        ("ALTER TABLE palaver.turns ADD CONSTRAINT c CHECK (seq >= 0);", 1),
+        ("ALTER TABLE palaver.turns ADD CONSTRAINT c CHECK (seq >= 0) NOT VALID;", 0),
+        ("UPDATE palaver.turns SET mood = 'x';", 1),
+        ("DROP FUNCTION IF EXISTS palaver_api.health(jsonb, boolean);", 1),
+        ("-- DROP TABLE palaver.x\nDROP FUNCTION palaver.unused();", 0),
+    ],
+)
+def test_the_rules_find_what_they_are_for(sql: str, broken: int) -> None:
+    assert len(broken_rules(sql)) == broken
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
