@@ -23,6 +23,7 @@ import pytest
 import palaver
 from palaver.engines.postgres import migrate, transports
 from tests.support import postgres_server
+from tests.support.postgres_server import Server
 
 ROOT = Path(__file__).parents[2]
 LOAD = Path(__file__).with_name("load.py")
@@ -136,6 +137,17 @@ async def test_code_of_the_release_serves_while_the_schema_is_migrated(
                 await program.end()
     assert before.failures + new.failures + restarted.failures == []
     assert await verified(url, tmp_path / "files") > 3
+
+
+@pytest.mark.slow
+async def test_every_guarantee_of_the_release_holds_on_the_new_schema(
+    postgres: Server, empty_database: str, old_source: Path, tmp_path: Path
+) -> None:
+    await run(None, "-m", "palaver", "migrate", "--db", empty_database)
+    await postgres_server.execute(empty_database, postgres_server.LOGIN)
+    kit = str(Path(__file__).with_name("kit.py"))
+    printed = await run(old_source, kit, postgres.url, empty_database.rpartition("/")[2], str(tmp_path))
+    assert printed.strip().endswith(" guarantees, 0 failed"), printed
 
 
 async def test_the_release_refuses_a_schema_that_no_longer_serves_it(empty_database: str, old_source: Path) -> None:
