@@ -43,6 +43,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $
 #variable_conflict use_column
 DECLARE
   me asker := enter(who, 'write');
+  progress bigint;
 BEGIN
   PERFORM 1 FROM conversations c WHERE c.tenant = me.tenant AND c.cid = put_embedded.cid AND c.gone IS NULL
   FOR NO KEY UPDATE;
@@ -78,8 +79,9 @@ BEGIN
     UPDATE conversations c SET marked = c.marked + 1 WHERE c.tenant = me.tenant AND c.cid = put_embedded.cid;
   END IF;
   -- Not past the last passage: those of later turns are still to be embedded, whatever the caller says.
-  INSERT INTO embedded (tenant, cid, model, pid) VALUES (me.tenant, put_embedded.cid, put_embedded.model, least(last,
-    coalesce((SELECT max(p.pid) FROM passages p WHERE p.tenant = me.tenant AND p.cid = put_embedded.cid), 0)))
+  SELECT least(last, coalesce(max(p.pid), 0)) INTO progress FROM passages p
+  WHERE p.tenant = me.tenant AND p.cid = put_embedded.cid;
+  INSERT INTO embedded (tenant, cid, model, pid) VALUES (me.tenant, put_embedded.cid, put_embedded.model, progress)
   ON CONFLICT ON CONSTRAINT embedded_pkey DO UPDATE SET pid = excluded.pid;
 END $$;
 
