@@ -341,3 +341,14 @@ async def test_a_reader_builds_contexts_and_asks_for_no_work(postgres_url: str) 
         same = await reader.find("k")
         context = await same.build_context(token_budget=500)
         assert context.outgrown is not None, "there is more than fits: a caller who may write would enqueue a summary"
+
+
+async def test_every_table_that_signed_in_users_write_to_refuses_readers(admin: Any) -> None:
+    """A new table needs a step in the online part of its migration: SELECT palaver.restrict_writes('name')."""
+    rows = await admin.fetch(
+        """SELECT tablename, array_agg(policyname::text) AS names FROM pg_policies
+        WHERE schemaname = 'palaver' AND roles = '{authenticated}' GROUP BY 1"""
+    )
+    wanted = {"authenticated_insert", "authenticated_update", "authenticated_delete"}
+    assert [row["tablename"] for row in rows if not wanted <= set(row["names"])] == []
+    assert len(rows) == 19

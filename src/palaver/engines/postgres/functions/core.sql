@@ -31,6 +31,32 @@ BEGIN
   RETURN ARRAY(SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant AND (cids IS NULL OR c.cid = ANY (cids)));
 END $$;
 
+-- restrict_writes: policies that refuse the writes of a token without the right `write`. For a migration, which calls it
+-- once for each table, in a transaction of its own: it waits only briefly for the lock, and lets others go first
+CREATE OR REPLACE FUNCTION palaver.restrict_writes(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') OR EXISTS (SELECT 1 FROM pg_policies p
+      WHERE p.schemaname = 'palaver' AND p.tablename = name AND p.policyname = 'authenticated_insert') THEN
+    RETURN;
+  END IF;
+  PERFORM set_config('lock_timeout', '500ms', true);
+  LOOP
+    BEGIN
+      EXECUTE format('CREATE POLICY authenticated_insert ON palaver.%I AS RESTRICTIVE FOR INSERT TO authenticated'
+        ' WITH CHECK (palaver.may_write())', name);
+      -- Rows that are only locked are not checked: a reader locks a conversation while it is exported.
+      EXECUTE format('CREATE POLICY authenticated_update ON palaver.%I AS RESTRICTIVE FOR UPDATE TO authenticated'
+        ' USING (true) WITH CHECK (palaver.may_write())', name);
+      EXECUTE format('CREATE POLICY authenticated_delete ON palaver.%I AS RESTRICTIVE FOR DELETE TO authenticated'
+        ' USING (palaver.may_write())', name);
+      RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM pg_sleep(0.5);
+    END;
+  END LOOP;
+END $$;
+
 -- enter: called first by every function of `palaver_api`. From here on the transaction runs as one caller, in a role
 -- that owns nothing and is subject to row level security, whichever login opened the connection. `need` is the right
 -- of the function in `function_rights`: given as a constant, so that it costs no query

@@ -18,26 +18,17 @@ END $$;
 
 -- ---- rights ----------------------------------------------------------------------------------------------------------
 -- Callers with a token are strangers until their rights are checked: a token without the right `write` changes no row,
--- whichever function or view it uses; and the functions that run as `palaver_index` see which conversations are the
--- caller's. Only databases with Supabase's roles have such callers. The policies have no sub-selects: see citus.sql.
+-- whichever function or view it uses (the policies are added online, table by table); and the functions that run as
+-- `palaver_index` see which conversations are the caller's. Only databases with Supabase's roles have such callers. The
+-- policies have no sub-selects: see citus.sql.
 CREATE FUNCTION palaver.may_write() RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
   RETURN strpos(',' || coalesce(palaver.claims() -> 'app_metadata' ->> 'palaver_rights', 'read,write') || ',', ',write,') > 0;
 
 DO $$
-DECLARE name text;
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'authenticated') THEN
     RETURN;
   END IF;
-  FOR name IN SELECT tablename FROM pg_policies WHERE schemaname = 'palaver' AND roles = '{authenticated}' GROUP BY 1 LOOP
-    EXECUTE format('CREATE POLICY authenticated_insert ON palaver.%I AS RESTRICTIVE FOR INSERT TO authenticated'
-      ' WITH CHECK (palaver.may_write())', name);
-    -- Rows that are only locked are not checked: a reader locks a conversation while it is exported.
-    EXECUTE format('CREATE POLICY authenticated_update ON palaver.%I AS RESTRICTIVE FOR UPDATE TO authenticated'
-      ' USING (true) WITH CHECK (palaver.may_write())', name);
-    EXECUTE format('CREATE POLICY authenticated_delete ON palaver.%I AS RESTRICTIVE FOR DELETE TO authenticated'
-      ' USING (palaver.may_write())', name);
-  END LOOP;
   GRANT SELECT (tenant, cid, owner, members, workspace) ON palaver.conversations TO palaver_index;
   CREATE POLICY palaver_index ON palaver.conversations FOR SELECT TO palaver_index USING (
     tenant = (palaver.whoami()).tenant AND ((palaver.whoami()).sight = 'tenant' OR owner = (palaver.whoami())."user"
