@@ -130,7 +130,7 @@ plans: $(READY)
 	$(BIN)/python -m pytest tests/engines/postgres/test_plans_of_many_turns.py -m "slow or not slow"
 
 properties: $(READY)
-	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2
+	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2 --timeout 3600
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
