@@ -269,6 +269,12 @@ async def test_a_login_that_is_not_a_member_is_told_of_which_role(postgres_datab
             pass
 
 
+def test_tables_are_not_joined_with_the_tenant_of_a_function_s_result() -> None:
+    """Citus finds the shard of a table by a variable: `f.tenant = me.tenant`."""
+    joined = re.compile(r"(?:looked_at|held|find|tail)\([^)]*\) AS (\w+)\s+JOIN \w+ (\w+) ON \2\.tenant = \1\.tenant")
+    assert [found[0] for text in migrate._functions() for found in joined.finditer(text)] == []
+
+
 def test_functions_insert_as_citus_takes_it() -> None:
     """Only `make citus` runs them there. Values are variables: neither a sub-select nor all columns of a row."""
     insert = re.compile(r"INSERT INTO \w+[^;]*?\bVALUES\b([^;]*?)(?:ON CONFLICT|RETURNING|;)")

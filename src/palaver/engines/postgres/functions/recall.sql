@@ -592,7 +592,7 @@ DECLARE
     FROM unnest(stems) AS s (stem));
 BEGIN
   RETURN QUERY WITH held AS MATERIALIZED (
-    SELECT f.* FROM looked_at(me, NULL, facts_found.owner) AS c JOIN facts f ON f.tenant = c.tenant AND f.cid = c.cid
+    SELECT f.* FROM looked_at(me, NULL, facts_found.owner) AS c JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid
     WHERE f.invalidated_at IS NULL
   ), chosen AS (
     (SELECT h.fid FROM held h WHERE h.model = facts_found.model
