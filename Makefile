@@ -49,7 +49,7 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(PYTEST) -n 3 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+	$(PYTEST) -n 4 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
 
 quick: $(READY)
 	$(PYTEST) -n 2 -m "$(QUICK)"

@@ -201,6 +201,7 @@ def test_a_file_can_be_removed_while_its_message_is_edited(offline: App) -> None
     expect(form.get_by_role("listitem")).to_have_count(1)
     tab.button("Ask again", form).click()
     expect(tab.page.get_by_role("group", name="Versions of this message")).to_contain_text("2 / 2")
+    expect(tab.button("Send")).to_be_visible()  # versions are not switched while an answer is being written
     assert [one["filename"] for one in sent_files(offline, tab)] == ["two.txt"]
     tab.button("Previous version of this message").click()
     expect(tab.page.get_by_label("Files", exact=True)).to_contain_text("one.txt")

@@ -47,7 +47,8 @@ async def waiting(admin: Any) -> int:
 async def test_a_connection_that_is_cut_in_the_middle_of_an_append_leaves_nothing_and_a_retry_stores_once(
     postgres_database: str, postgres_url: str
 ) -> None:
-    async with palaver.open(postgres_url, worker=False) as store:
+    # The append is repeated once, and then waits for the lock.
+    async with palaver.open(f"{postgres_url}?command_timeout=2", worker=False) as store:
         talk = await store.conversation("k")
         await talk.append("user", "before")
         async with locked(postgres_database) as admin:

@@ -56,7 +56,7 @@ async def attach(database: str, user: str, talk: str, path: str, owner: str | No
         "filename": "a",
         "media_type": "x/y",
         "bytes": 1,
-        "sha256": "",
+        "sha256": "0" * 64,
         "path": path,
     }
     async with acting(database, user) as here:

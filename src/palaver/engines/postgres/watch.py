@@ -53,10 +53,19 @@ class CommitHub(WakeupHub):
     async def close(self) -> None:
         await super().close()
         if self._notifier is not None:
-            await asyncio.gather(self._notifier, return_exceptions=True)
-        if self._sending is not None:
+            await self._finish_notifying(self._notifier)
+        if self._sending is not None and not self._sending.is_closed():
             with suppress(*DRIVER_ERRORS):
                 await self._sending.close(timeout=CLOSE_SECONDS)
+
+    async def _finish_notifying(self, notifier: asyncio.Task[None]) -> None:
+        """Send what is left, as long as the server answers."""
+        await asyncio.wait([notifier], timeout=CLOSE_SECONDS)
+        if not notifier.done():
+            if self._sending is not None:
+                self._sending.terminate()
+            notifier.cancel()
+        await asyncio.gather(notifier, return_exceptions=True)
 
     def _wake_all(self) -> None:
         self.wake([name for name in self._wakers if name != JOBS])
