@@ -14,7 +14,9 @@ import pytest
 import palaver
 from palaver import Conversation, Scope, Store
 from palaver.conversations.internals import components_of, engine_of
+from palaver.engines.sqlite.engine import SQLiteEngine
 from palaver.errors import InvalidInput, ModelUnavailable
+from palaver.ports.ranking import RankingStore
 from palaver.ports.recall import ProfileRows, RecallScope
 from palaver.recall import ranking
 from palaver.recall.scoring import Scores
@@ -370,3 +372,14 @@ async def test_whatever_an_embedder_raises_words_are_found(tmp_path: Path) -> No
         assert [hit.turn.text for hit in await talk.recall("peanuts") if hit.turn] == [PEANUTS]
         ctx = await talk.build_context(1_000, message="Which peanuts?")
         assert ctx.explain().recall == "by words alone: hash-32 could not answer"
+
+
+async def test_an_engine_that_cannot_rank_has_all_its_turns_and_vectors_read(both: Store) -> None:
+    """The same limits make Postgres rank in the database, which is an optional port that SQLite does not have."""
+    components_of(both).contexts.recall.limits = RecallLimits(all_turns=0, all_vectors=0)
+    assert isinstance(engine_of(both), RankingStore) is not isinstance(engine_of(both), SQLiteEngine)
+    talk = await both.conversation("t")
+    await talk.append("user", PEANUTS)
+    await both.settle()
+    assert await said(talk, "peanuts") == [PEANUTS]
+    assert await said(talk, "peanuts", scope="tenant") == [PEANUTS]

@@ -59,6 +59,7 @@ from palaver.ports.queries import RecordKind as RecordKind
 from palaver.ports.queries import SearchQuery as SearchQuery
 from palaver.ports.queries import StreamChunk as StreamChunk
 from palaver.ports.queries import StreamEnd as StreamEnd
+from palaver.ports.ranking import RankingStore as RankingStore
 from palaver.ports.recall import Embedded as Embedded
 from palaver.ports.recall import FactToEmbed as FactToEmbed
 from palaver.ports.recall import Nearest as Nearest

@@ -58,21 +58,7 @@ from palaver.ports.queries import (
     StreamChunk,
     StreamEnd,
 )
-from palaver.ports.recall import (
-    CandidateQuery,
-    Candidates,
-    Embedded,
-    FactQuery,
-    FactToEmbed,
-    FoundFact,
-    Nearest,
-    Postings,
-    ProfileRows,
-    RecallScope,
-    RecallSize,
-    ToEmbed,
-    VectorRows,
-)
+from palaver.ports.recall import Embedded, FactToEmbed, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
 ANNOUNCED = ("stop",)  # kinds of events that a caller may log without changing anything else
 KEY_ID = 12  # leading hexadecimal digits of a key's hash that form its public id
@@ -312,29 +298,9 @@ class RecallStore(Protocol):
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]: ...
-    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
-        """Return a sample of the vectors; None when the caller should read all of them with `vectors`."""
-        ...
-
-    async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
-        """Return turns and their inner products with the question. A turn may occur once for each of its vectors."""
-        ...
-
-    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
-        """Return how much a recall looks at; None when the caller should read it with `profile`, however much it is."""
-        ...
-
-    async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
-        """Return the turns of a large scope that may be the best for a question, as the engine ranks them."""
-        ...
-
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]: ...
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]: ...
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]: ...
-    async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
-        """Return the facts of a large scope that may be the best for a question, as the engine ranks them."""
-        ...
-
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
         """Return, for each turn, the passage of its files that contains the most stems."""
         ...

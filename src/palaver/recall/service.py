@@ -19,6 +19,7 @@ from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
+from palaver.ports.ranking import RankingStore
 from palaver.ports.recall import CandidateQuery, FactQuery, Nearest, RecallScope, RecallSize
 from palaver.recall.terms import MAX_QUERY, terms
 
@@ -63,12 +64,11 @@ class RecallService:
         self, engine: RecallStore, embedder: Embedder | None, clock: Clock, limits: RecallLimits | None = None
     ) -> None:
         self.engine, self.embedder, self.clock = engine, embedder, clock
+        self.ranking_store = engine if isinstance(engine, RankingStore) else None
         self.limits = limits = limits or RecallLimits()
         self._profiles: BoundedDict[tuple[Scope, RecallScope], IndexedProfile] = BoundedDict(limits.profiles)
         self._samples: BoundedDict[tuple[Scope, RecallScope], VectorSample] = BoundedDict(limits.profiles)
-        self._sizes: BoundedDict[tuple[Scope, RecallScope], tuple[datetime, RecallSize | None]] = BoundedDict(
-            limits.profiles
-        )
+        self._sizes: BoundedDict[tuple[Scope, RecallScope], tuple[datetime, RecallSize]] = BoundedDict(limits.profiles)
         self._vectors: OrderedDict[int, ConversationVectors] = OrderedDict()
         self._lock = asyncio.Lock()
         self.note = self._describe(has_vector=True)  # how the last question was looked for; a ranking has its own
@@ -94,9 +94,10 @@ class RecallService:
         from palaver.recall.ranking import Filter, Ranking, count_words, rank_turns
 
         bounds = Filter(since=since, until=until, through=through, asked=asked)
-        size = await self._read_size(scope, where)
-        if size is not None and size.turns > self.limits.all_turns:
-            return await self._rank_candidates(scope, where, size, text, most, bounds)
+        if self.ranking_store is not None and where.conversation is None:
+            size = await self._read_size(self.ranking_store, scope, where)
+            if size.turns > self.limits.all_turns:
+                return await self._rank_candidates(self.ranking_store, scope, where, size, text, most, bounds)
         async with self._lock:
             known = await self._read_profile(scope, where)
         turns = known.turns
@@ -111,7 +112,14 @@ class RecallService:
         return Ranking(turns.profile, scores, order, note, near)
 
     async def _rank_candidates(
-        self, scope: Scope, where: RecallScope, size: RecallSize, text: str, most: int, bounds: Filter
+        self,
+        store: RankingStore,
+        scope: Scope,
+        where: RecallScope,
+        size: RecallSize,
+        text: str,
+        most: int,
+        bounds: Filter,
     ) -> Ranking:
         """Rank the turns of a large scope that the engine finds by words, by meaning and by dates, with neighbours."""
         from palaver.recall.candidates import build_arrays, compare, count_words
@@ -123,7 +131,7 @@ class RecallService:
         now = self.clock.now()
         query = parse(text, size.actors, now)
         question = await self._embed(query)
-        sample = None if question is None else await self._read_sample(scope, where, size.passages)
+        sample = None if question is None else await self._read_sample(store, scope, where, size.passages)
         if question is not None and sample is not None:
             question = aim_at_sample(question, sample)
         wanted = CandidateQuery(
@@ -137,7 +145,7 @@ class RecallService:
             since=bounds.since,
             until=bounds.until,
         )
-        found = await self.engine.candidates(scope, where, wanted)
+        found = await store.candidates(scope, where, wanted)
         turns, typical = build_arrays(found)
         query = parse(text, turns.profile.actors, now)  # its codes of actors are those of these turns
         lexical = count_words(turns, query, found, size)
@@ -147,14 +155,13 @@ class RecallService:
         self.note = note = self._describe(has_vector=near.question is not None)
         return Ranking(turns.profile, scores, order, note, near, is_sparse=True)
 
-    async def _read_size(self, scope: Scope, where: RecallScope) -> RecallSize | None:
-        """Return how large a scope is, as it was less than a minute ago. None if its turns are read in any case."""
-        now = self.clock.now()
-        read, size = self._sizes.get((scope, where), (None, None))
-        if read is None or not timedelta() <= now - read < SIZE_AGE:
-            size = await self.engine.recall_size(scope, where, self.limits.all_turns)
-            self._sizes[scope, where] = now, size
-        return size
+    async def _read_size(self, store: RankingStore, scope: Scope, where: RecallScope) -> RecallSize:
+        """Return how large a scope is, as it was less than a minute ago."""
+        now, known = self.clock.now(), self._sizes.get((scope, where))
+        if known is None or not timedelta() <= now - known[0] < SIZE_AGE:
+            known = now, await store.recall_size(scope, where, self.limits.all_turns)
+            self._sizes[scope, where] = known
+        return known[1]
 
     def _describe(self, *, has_vector: bool) -> str:
         if self.embedder is None:
@@ -181,8 +188,8 @@ class RecallService:
         from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
 
-        if ranking.is_sparse:
-            return await self._find_facts(scope, where, text, ranking)
+        if self.ranking_store is not None and ranking.is_sparse:
+            return await self._find_facts(self.ranking_store, scope, where, text, ranking)
         facts = await self.engine.facts_where(scope, where)
         vectors = {}
         if facts and self.embedder is not None and ranking.near.question is not None:
@@ -190,7 +197,9 @@ class RecallService:
         query = parse(text, ranking.profile.actors, self.clock.now())
         return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
 
-    async def _find_facts(self, scope: Scope, where: RecallScope, text: str, ranking: Ranking) -> list[ScoredFact]:
+    async def _find_facts(
+        self, store: RankingStore, scope: Scope, where: RecallScope, text: str, ranking: Ranking
+    ) -> list[ScoredFact]:
         """Score the facts of a large scope that the engine finds by words and by meaning."""
         from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
@@ -203,7 +212,7 @@ class RecallService:
             model=self.embedder.name if self.embedder else None,
             asked=None if question is None else question.tolist(),
         )
-        found = await self.engine.facts_found(scope, where, wanted)
+        found = await store.facts_found(scope, where, wanted)
         vectors = {one.fact.id: one.vector for one in found if one.vector}
         facts = [one.fact for one in found]
         return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
@@ -235,10 +244,10 @@ class RecallService:
         question = await self._embed(query)  # before the vectors: a service may learn its dimensions with this answer
         if question is None:
             return Nearness()
-        is_large = lexical.passages > self.limits.all_vectors
-        sample = await self._read_sample(scope, where, lexical.passages) if is_large else None
-        if sample is not None:
-            return await self._find_nearest(scope, where, known, lexical, sample, question)
+        if self.ranking_store is not None and lexical.passages > self.limits.all_vectors:
+            sample = await self._read_sample(self.ranking_store, scope, where, lexical.passages)
+            if sample is not None:
+                return await self._find_nearest(self.ranking_store, scope, where, known, lexical, sample, question)
         async with self._lock:
             await self._read_vectors(scope, where)
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
@@ -262,6 +271,7 @@ class RecallService:
 
     async def _find_nearest(
         self,
+        store: RankingStore,
         scope: Scope,
         where: RecallScope,
         known: IndexedProfile,
@@ -276,10 +286,12 @@ class RecallService:
         question = aim_at_sample(question, sample)
         among = known.profile.tid[best_by_words(len(known.profile), lexical, self.limits.by_words)].tolist()
         wanted = Nearest(model=self.embedder.name, asked=question.tolist(), k=self.limits.nearest, among=among)
-        return compare_with_nearest(known, await self.engine.nearest(scope, where, wanted), sample, question)
+        return compare_with_nearest(known, await store.nearest(scope, where, wanted), sample, question)
 
-    async def _read_sample(self, scope: Scope, where: RecallScope, passages: int) -> VectorSample | None:
-        """Return some vectors of a large scope. None if the engine reads all of them, or has none yet.
+    async def _read_sample(
+        self, store: RankingStore, scope: Scope, where: RecallScope, passages: int
+    ) -> VectorSample | None:
+        """Return some vectors of a large scope. None if it has none yet.
 
         They are read again when the scope has grown, and while there are few: a store that is being embedded begins
         with none.
@@ -289,8 +301,8 @@ class RecallService:
         assert self.embedder is not None
         kept = self._samples.pop((scope, where), None)
         if kept is None or passages > kept.passages * GROWTH or len(kept.vectors) < self.limits.sample // 2:
-            stored = await self.engine.some_vectors(scope, where, self.embedder.name, self.limits.sample)
-            stored = [half for half in stored or () if has_length(half, self.embedder.dimensions)]
+            stored = await store.some_vectors(scope, where, self.embedder.name, self.limits.sample)
+            stored = [half for half in stored if has_length(half, self.embedder.dimensions)]
             if not stored:
                 return None
             kept = VectorSample(decode(stored, self.embedder.dimensions), passages)

@@ -89,7 +89,6 @@ async def test_the_number_of_candidates_is_bounded(store: Store) -> None:
     await fill(store, 4, 250)
     engine, where = engine_of(store), RecallScope()
     size = await engine.recall_size(store.scope, where, 0)
-    assert size is not None
     assert (size.turns, size.passages) == (1_000, 1_000)
     wanted = CandidateQuery(stems=["morn", "even"], size=size, by_words=10, by_meaning=10)
     found = await engine.candidates(store.scope, where, wanted)
@@ -152,7 +151,6 @@ async def test_turns_of_a_day_that_the_question_names_are_candidates(store: Stor
     await fill(store, 15, 20)
     engine, where = engine_of(store), RecallScope()
     size = await engine.recall_size(store.scope, where, 0)
-    assert size is not None
     wanted = CandidateQuery(stems=[], size=size, by_words=1, by_meaning=1)
     days = []
     for one in (wanted, replace(wanted, spans=spans([When(2026, 1, 13)], START))):

@@ -11,6 +11,7 @@ from palaver.engines.postgres.memory import read_fact, read_turn_json
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.model import Scope, Turn
+from palaver.ports.ranking import RankingStore
 from palaver.ports.recall import (
     CandidateQuery,
     Candidates,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 ROW_COLUMNS = ("tids", "cids", "positions", "created", "tokens", "roles", "actors", "standing")
 
 
-class PostgresRecall(EnginePart):
+class PostgresRecall(EnginePart, RankingStore):
     async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
         args = {"known": None if known is None else list(known)}
         (row,) = await self.read("profile", scope, conversation=where.conversation, owner=where.owner, **args)
@@ -65,7 +66,7 @@ class PostgresRecall(EnginePart):
             for row in rows
         ]
 
-    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
+    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes]:
         args = {"model": model, "most": count}
         (row,) = await self.read("some_vectors", scope, conversation=where.conversation, owner=where.owner, **args)
         return [half for _, _, half in _unpack_vectors(row["numbers"], row["floats"])]
@@ -80,9 +81,7 @@ class PostgresRecall(EnginePart):
         (row,) = await self.read("nearest", scope, conversation=where.conversation, owner=where.owner, **args)
         return _unpack_places(row["places"])
 
-    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
-        if where.conversation is not None:
-            return None
+    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize:
         (row,) = await self.read("recall_size", scope, owner=where.owner, most=most)
         names = tuple(row["actors"] or ())
         return RecallSize(turns=row["turns"], passages=row["passages"], terms=row["terms"], actors=names)

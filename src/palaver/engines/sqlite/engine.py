@@ -88,21 +88,7 @@ from palaver.ports.queries import (
     StreamChunk,
     StreamEnd,
 )
-from palaver.ports.recall import (
-    CandidateQuery,
-    Candidates,
-    Embedded,
-    FactQuery,
-    FactToEmbed,
-    FoundFact,
-    Nearest,
-    Postings,
-    ProfileRows,
-    RecallScope,
-    RecallSize,
-    ToEmbed,
-    VectorRows,
-)
+from palaver.ports.recall import Embedded, FactToEmbed, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -404,21 +390,6 @@ class SQLiteEngine:
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
         return await self.readers.run(recall.vectors, scope, where, model, known)
-
-    async def some_vectors(self, scope: Scope, where: RecallScope, model: str, count: int) -> list[bytes] | None:
-        return None  # the vectors are on this machine: recall reads all of them
-
-    async def nearest(self, scope: Scope, where: RecallScope, wanted: Nearest) -> list[tuple[int, float]]:
-        raise NotImplementedError("some_vectors returned None: read all vectors")
-
-    async def recall_size(self, scope: Scope, where: RecallScope, most: int) -> RecallSize | None:
-        return None  # the turns are on this machine: recall reads all of them
-
-    async def candidates(self, scope: Scope, where: RecallScope, wanted: CandidateQuery) -> Candidates:
-        raise NotImplementedError("recall_size returned None: read all turns")
-
-    async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
-        raise NotImplementedError("recall_size returned None: read all facts")
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(recall.turns_by_number, scope, tids)
