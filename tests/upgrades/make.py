@@ -19,8 +19,8 @@ KEY, OWNER = "support/42", "ada"
 KEPT = "I am allergic to peanuts, and my name is Ada."
 
 
-async def fill(url: str) -> None:
-    async with palaver.open(url, tenant="acme", user=OWNER) as store:
+async def fill(url: str, files: str) -> None:
+    async with palaver.open(url, tenant="acme", user=OWNER, files=files) as store:
         talk = await store.conversation(KEY, title="Food and allergies", participants=["bob"], metadata={"plan": "pro"})
         await talk.append("user", KEPT, idempotency_key="first")
         question = await talk.append("user", "What can I eat at the restaurant?")
@@ -41,6 +41,20 @@ async def fill(url: str) -> None:
         await store.search("rice")  # so that the index is up to date
         await store.settle()
         await talk.append("user", "This came after the index was written.")
+        await fill_memory(await store.conversation("remembered"))
+        await store.settle()
+
+
+async def fill_memory(talk: palaver.Conversation) -> None:
+    """A conversation with summaries, notes, facts and the text of a file."""
+    for n in range(6):
+        await talk.append("user", f"Please always write in British English. Day {n}: I live in Lisbon and like trains.")
+        await talk.append("assistant", f"Noted for day {n}: you live in Lisbon.", actor="bot")
+    file = await talk.attach(b"The contract ends in May.", filename="contract.txt", media_type="text/plain")
+    await talk.append("user", "Here is the contract.", attachments=[file])
+    await talk.remember("requirements", "Ada prefers the aisle seat.")
+    await talk.extract_facts()
+    await talk.compact(keep_tokens=40)
 
 
 # ---- SQLite --------------------------------------------------------------------------------------------------------
@@ -71,7 +85,7 @@ def sqlite_rows(path: str, known: dict[str, list[str]]) -> list[str]:
 
 def make_sqlite() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(fill(f"sqlite:///{folder}/c.db"))
+        asyncio.run(fill(f"sqlite:///{folder}/c.db", f"{folder}/files"))
         return sqlite_rows(f"{folder}/c.db", sqlite_columns(apsw.Connection(f"{folder}/c.db")))
 
 
@@ -101,7 +115,8 @@ async def postgres_rows(admin: Any) -> list[str]:
 async def make_postgres(url: str) -> list[str]:
     import asyncpg
 
-    await fill(url)
+    with tempfile.TemporaryDirectory() as folder:
+        await fill(url, folder)
     admin = await asyncpg.connect(url)
     try:
         return await postgres_rows(admin)

@@ -1,0 +1,2 @@
+-- Proof of what reaches a prompt, and what other changes of this release need. Each part has a heading; tables are
+-- distributed where the others are (docs/scale-out.md). A database with schema 11 gets the current functions.
