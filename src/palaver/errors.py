@@ -137,9 +137,7 @@ class ConversationGone(Gone):
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
-        super().__init__(
-            f"conversation {conversation!r} was deleted for good; store.conversation(key) starts a new one"
-        )
+        super().__init__(f"conversation {conversation!r} was deleted for good; a new one may have the same key")
 
 
 class TurnGone(Gone):
@@ -337,7 +335,7 @@ class StoreClosed(PalaverError):
     """The store is closed, or this process is a fork of the one that opened it."""
 
     def __init__(self) -> None:
-        super().__init__("the store is closed; palaver.open(…) opens the database again")
+        super().__init__("the store is closed; open the database again")
 
 
 class EngineError(PalaverError):

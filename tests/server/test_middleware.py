@@ -382,3 +382,70 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client) -> Non
     assert "src=" not in page.text
     assert "http://" not in page.text
     assert "https://" not in page.text
+
+
+# ---- requests that a proxy or a browser may be tricked into ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/api/conversations", "/v1/models", "/mcp", "/metrics"])
+def test_a_page_of_another_site_reaches_nothing_on_loopback(client: httpx.Client, path: str) -> None:
+    """A picture or a link in another site's page sends no Origin, but browsers say where it comes from."""
+    refused = client.get(path, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"})
+    assert refused.status_code == 403
+    assert "another site" in refused.text
+
+
+def test_a_link_of_another_site_may_open_the_page_itself(client: httpx.Client) -> None:
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert client.get("/", headers=followed).status_code == 200
+    assert client.get("/api/conversations", headers=followed).status_code == 403
+    assert client.get("/api/conversations", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
+def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(server: Running) -> None:
+    """Content-Length and Transfer-Encoding together are how requests are smuggled past a proxy (RFC 9112, 6.1)."""
+    answer = raw(
+        server,
+        b"POST /api/conversations HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in answer.lower()
+
+
+# ---- errors say what happened, in the words of HTTP -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/conversations", "GET, POST"),
+        ("TRACE", "/v1/models", "GET"),
+        ("TRACE", "/v1/responses/x", "DELETE, GET"),
+        ("GET", "/v1/messages", "POST"),
+    ],
+)
+def test_a_wrong_method_names_all_the_right_ones(client: httpx.Client, method: str, path: str, allowed: str) -> None:
+    refused = client.request(method, path)
+    assert refused.status_code == 405
+    assert refused.headers["allow"] == allowed
+
+
+def test_json_that_cannot_be_read_names_the_cause(client: httpx.Client) -> None:
+    def detail(body: str) -> str:
+        refused = client.post("/api/conversations", content=body, headers={"Content-Type": "application/json"})
+        assert refused.status_code in (400, 422), refused.text
+        return str(refused.json()["detail"])
+
+    assert "nested" in detail('{"metadata": ' + '{"a":' * 30_000 + "1" + "}" * 30_001)
+    assert "NaN" in detail('{"metadata": {"x": NaN}}')
+    assert "Infinity" in detail('{"metadata": {"x": -Infinity}}')
+    assert "valid JSON" in detail('{"metadata": ')
+
+
+def test_a_deleted_conversation_is_explained_without_python(client: httpx.Client, talk: str) -> None:
+    ok(client.delete(talk))
+    gone = client.get(talk)
+    assert gone.status_code == 410
+    assert "(" not in gone.json()["detail"]
+    assert "same key" in gone.json()["detail"]

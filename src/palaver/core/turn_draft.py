@@ -249,7 +249,9 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
     if not attachments:
         return None
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
-        raise InvalidInput("attachments", "must be a list of what attach() returned")
+        raise InvalidInput(
+            "attachments", "must be a list of attachments: upload each file first, then pass what the upload returned"
+        )
     check_file_count(len(attachments), role)
     rows = [
         {

@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Match, Route
 
 import palaver
 from palaver.errors import PalaverError
@@ -25,6 +26,7 @@ from palaver.server import errors as http_errors
 from palaver.server.compat import errors as compat_errors
 from palaver.server.compat import schemas as foreign
 from palaver.server.components import open_services
+from palaver.server.json_body import JsonRoute
 from palaver.server.mcp import endpoint
 from palaver.server.middleware import (
     AuthMiddleware,
@@ -98,7 +100,7 @@ def create_app(settings: ServerSettings, web: Path = pages.STATIC) -> FastAPI:
         separate_input_output_schemas=False,
         exception_handlers={
             PalaverError: _in_client_format(http_errors.on_error),
-            HTTPException: _in_client_format(http_errors.on_refusal),
+            HTTPException: _in_client_format(_on_refusal),
             RequestValidationError: _in_client_format(http_errors.on_validation),
             Exception: _in_client_format(http_errors.on_unexpected),
         },
@@ -123,6 +125,20 @@ def _in_client_format(handler: Callable[[Request, Exception], Awaitable[Response
         return compat_errors.to_client_format(request.url.path, response) if is_problem else response  # type: ignore[arg-type]
 
     return handle
+
+
+async def _on_refusal(request: Request, error: Exception) -> Response:
+    response = await http_errors.on_refusal(request, error)
+    if response.status_code == 405:
+        response.headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
+    return response
+
+
+def _allowed_methods(request: Request) -> set[str]:
+    """Return the methods of all routes with this path. Starlette names those of the first one only."""
+    routes = [one for one in (*_router().routes, *request.app.routes) if isinstance(one, Route)]
+    matching = [one for one in routes if one.matches(request.scope)[0] is not Match.NONE]
+    return {method for one in matching for method in one.methods or ()}
 
 
 def from_environment() -> FastAPI:
@@ -173,7 +189,7 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
 @cache
 def _router() -> APIRouter:
     """Build the routes once per process: every application has the same, and building them takes most of its start."""
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
     for operation in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
         router.add_api_route(
             operation.url,

@@ -127,7 +127,7 @@ def _caller_label(scope: Scope) -> str:
 
 @dataclass(slots=True)
 class HostOriginMiddleware:
-    """Checks Host and Origin, against DNS rebinding and cross-site requests to a server on loopback."""
+    """Checks Host, Origin and framing, against DNS rebinding, cross-site requests and request smuggling."""
 
     app: ASGIApp
     settings: ServerSettings
@@ -148,15 +148,32 @@ class HostOriginMiddleware:
             return
         if len(headers.getlist("host")) != 1:
             raise Refusal(400, "Send exactly one Host header")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may read such a request differently (RFC 9112, 6.1).
+            raise Refusal(400, "Send Content-Length or Transfer-Encoding, not both", {"Connection": "close"})
         host = headers["host"].lower()
         name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
         if self.settings.names and name not in self.settings.names:
             raise Refusal(421, "This Host is not a name of this server: add it to PALAVER_HOSTS")
         origin = headers.get("origin")
-        if origin is None or origin in self.settings.origins:
+        if origin in self.settings.origins:
+            return
+        if not self.settings.needs_auth and _is_from_another_site(headers, path):
+            raise Refusal(403, "A page of another site may not call this server: add its origin to PALAVER_ORIGINS")
+        if origin is None:
             return
         if origin.lower() not in (f"http://{host}", f"https://{host}"):
             raise Refusal(403, "This Origin may not call this server: add it to PALAVER_ORIGINS")
+
+
+def _is_from_another_site(headers: Headers, path: str) -> bool:
+    """Return whether another site's page causes the request. A link from there may open a page of the web app.
+
+    Pictures and scripts send no Origin. Their responses cannot be read, but the work should not be done at all.
+    """
+    if headers.get("sec-fetch-site") != "cross-site":
+        return False
+    return headers.get("sec-fetch-mode") != "navigate" or path.startswith(API)
 
 
 @dataclass(slots=True)

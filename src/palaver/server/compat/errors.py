@@ -33,7 +33,7 @@ OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     413: ("invalid_request_error", "request_too_large"),
     429: ("requests", "rate_limit_exceeded"),
 }
-KEPT = ("retry-after", "www-authenticate", "connection")  # headers of an error that are kept
+KEPT = ("retry-after", "www-authenticate", "connection", "allow")  # headers of an error that are kept
 ANTHROPIC_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -126,16 +126,20 @@ def _format_setting(format: Mapping[str, object], adapter: str) -> dict[str, Any
 # ---- checking input ------------------------------------------------------------------------------------------------
 
 
+class TooDeep(msgspec.DecodeError):
+    """JSON has more levels than `MAX_DEPTH`."""
+
+
 def decode_json(data: bytes | str) -> object:
     """Decode JSON, limiting its depth so that recursive code cannot overflow the stack."""
     try:
         value = msgspec.json.decode(data)
     except RecursionError:
-        raise msgspec.DecodeError("nested too deeply") from None
+        raise TooDeep from None
     level, depth = [value], 0
     while level:
         if (depth := depth + 1) > MAX_DEPTH:
-            raise msgspec.DecodeError("nested too deeply")
+            raise TooDeep
         level = [
             child
             for one in level

@@ -21,11 +21,12 @@ from palaver.server.compat import errors as compat_errors
 from palaver.server.compat.exchange import Exchange
 from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.replay import AnswerEvent, Interrupted
-from palaver.server.compat.request import ClientRequest, arguments_text, decode_json, result_text
+from palaver.server.compat.request import ClientRequest, TooDeep, arguments_text, decode_json, result_text
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
 from palaver.server.components import Services
 from palaver.server.dependencies import Reply
 from palaver.server.errors import Refusal
+from palaver.server.json_body import TOO_DEEP, describe_failure
 from palaver.server.live import sse
 
 CONVERSATION = "x-conversation-id"
@@ -44,8 +45,10 @@ async def read_body(request: Request) -> tuple[dict[str, Any], bytes]:
     data = await request.body()
     try:
         body = decode_json(data) if data else {}
+    except TooDeep:
+        raise Refusal(400, f"The body {TOO_DEEP}", field="body") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refusal(400, "The body is not valid JSON, or is nested too deeply", field="body") from None
+        raise Refusal(400, f"The body {describe_failure(data)}", field="body") from None
     if not isinstance(body, dict):
         raise Refusal(400, "The body must be a JSON object", field="body")
     return body, data
