@@ -53,7 +53,7 @@ def script(names: Collection[str], bindings: Bindings = NO_BINDINGS) -> str:
             clean_name(option, value)
     steps = [_file("common"), *(_file(name) for name in TABLES if name in names)] if names else []
     if bindings.anon is not None:
-        step = _file("anon" if bindings.anon else "close_anon").replace("{tenant}", sql_literal(bindings.anon))
+        step = _file("anon").replace("{tenant}", sql_literal(bindings.anon))
         steps.append(step.replace("{views}", ", ".join(sql_literal(view) for view in VIEWS)))
     if bindings.service is not None:
         steps.append(_file("service").replace("{tenant}", sql_literal(bindings.service)))
