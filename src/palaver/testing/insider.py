@@ -45,7 +45,7 @@ from palaver.errors import (
 )
 from palaver.model import Scope
 from palaver.testing.fakes import HashEmbedder
-from palaver.testing.rls_probe import PATIENCE, SET, Breach, Verb, verbs
+from palaver.testing.rls_probe import PATIENCE, SET, Breach, SuiteReport, Verb, verbs
 from palaver.testing.tenant_fixture import FRESH, Known, Parameter, remove, tables, victim
 
 if TYPE_CHECKING:
@@ -250,24 +250,16 @@ async def read_everything(store: Store, conversation: str) -> None:
 # ---- attempts ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(SuiteReport):
     insiders: tuple[str, ...]
-    left_out: tuple[str, ...]  # whose role this database does not have
-    functions: tuple[str, ...]
     attempts: int
     refused: int
     changes: int  # transactions that changed a row, after which the conversation was read and verified
-    breaches: tuple[Breach, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.breaches
 
     def __str__(self) -> str:
         what = f"{len(self.insiders)} insiders, {len(self.functions)} functions: {self.attempts:,} attempts"
-        left = f" (left out, for want of a role: {', '.join(self.left_out)})" if self.left_out else ""
-        return f"{what}, {self.refused:,} refused, {self.changes:,} changes, {len(self.breaches)} breaches{left}"
+        return f"{what}, {self.refused:,} refused, {self.changes:,} changes, {self.describe_breaches()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,13 +443,13 @@ async def _probe(
             reached = any(breach.stranger == insider.name for breach in one.breaches.values())
             say(f"{'REACHED' if reached else 'nothing'}  {insider.name}")
     return Report(
-        tuple(insider.name for insider in here),
-        tuple(insider.name for insider in everybody if insider not in here),
-        tuple(verb.name for verb in functions),
-        one.attempts,
-        one.refused,
-        one.changes,
-        tuple(one.breaches.values()),
+        insiders=tuple(insider.name for insider in here),
+        left_out=tuple(insider.name for insider in everybody if insider not in here),
+        functions=tuple(verb.name for verb in functions),
+        attempts=one.attempts,
+        refused=one.refused,
+        changes=one.changes,
+        breaches=tuple(one.breaches.values()),
     )
 
 

@@ -71,23 +71,33 @@ class Breach:
         return f"{self.stranger}: {self.way}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    strangers: tuple[str, ...]
-    left_out: tuple[str, ...]  # whose role this database does not have
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteReport:
+    """The functions that a suite has called, and the breaches that it has found."""
+
+    left_out: tuple[str, ...]  # callers whose role this database does not have
     functions: tuple[str, ...]
-    tables: tuple[str, ...]
-    attacks: int
     breaches: tuple[Breach, ...]
 
     @property
     def ok(self) -> bool:
         return not self.breaches
 
+    def describe_breaches(self) -> str:
+        """Return the number of breaches, and the callers that were left out."""
+        left = f" (left out, for want of a role: {', '.join(self.left_out)})" if self.left_out else ""
+        return f"{len(self.breaches)} breaches{left}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(SuiteReport):
+    strangers: tuple[str, ...]
+    tables: tuple[str, ...]
+    attacks: int
+
     def __str__(self) -> str:
         what = f"{len(self.strangers)} strangers, {len(self.functions)} functions, {len(self.tables)} tables"
-        left = f" (left out, for want of a role: {', '.join(self.left_out)})" if self.left_out else ""
-        return f"{what}: {self.attacks:,} attacks, {len(self.breaches)} breaches{left}"
+        return f"{what}: {self.attacks:,} attacks, {self.describe_breaches()}"
 
 
 # ---- who attacks ---------------------------------------------------------------------------------------------------
@@ -410,10 +420,10 @@ async def _attack(
         for one in here:
             say(f"{'REACHED' if any(b.stranger == one.name for b in siege.breaches) else 'nothing'}  {one.name}")
     return Report(
-        tuple(one.name for one in here),
-        tuple(one.name for one in everybody if one not in here),
-        tuple(verb.name for verb in functions),
-        tuple(names),
-        siege.attacks,
-        tuple(siege.breaches),
+        strangers=tuple(one.name for one in here),
+        left_out=tuple(one.name for one in everybody if one not in here),
+        functions=tuple(verb.name for verb in functions),
+        tables=tuple(names),
+        attacks=siege.attacks,
+        breaches=tuple(siege.breaches),
     )
