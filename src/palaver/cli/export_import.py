@@ -111,41 +111,41 @@ def _target(out: Path | None) -> Iterator[IO[str]]:
 # ---- import --------------------------------------------------------------------------------------------------------
 
 
+def _from_table(what: str, *names: str, metavar: str = "COLUMN") -> Any:
+    """An option of an import from a table."""
+    return typer.Option(*names, metavar=metavar, help=f"With --from: {what}.")
+
+
+_File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)]
+_Into = Annotated[
+    str | None,
+    typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
+]
+_Source = Annotated[str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")]
+_Conversation = Annotated[str | None, _from_table("what names the conversation", metavar="COLUMN[,COLUMN]")]
+_Column = Annotated[
+    list[str] | None, _from_table("a further field, such as owner=uid or sources=refs", metavar="FIELD=COLUMN")
+]
+_Conversations = Annotated[str | None, _from_table("a table with owner, model, title … of each", metavar="NAME")]
+
+
 @command("import", PANEL)
 async def import_(
     call: Call,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)
-    ] = None,
-    into: Annotated[
-        str | None,
-        typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="With --from: the table.")] = None,
-    conversation: Annotated[
-        str | None, typer.Option(metavar="COLUMN[,COLUMN]", help="With --from: what names the conversation.")
-    ] = None,
-    role: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: who speaks.")] = None,
-    content: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: what is said.")] = None,
-    created: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: when.")] = None,
-    order: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With --from: the order in a conversation.")
-    ] = None,
-    metadata: Annotated[str | None, typer.Option(metavar="COLUMN", help="With --from: JSON to keep.")] = None,
-    row_id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: the row's own id.")] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD=COLUMN", help="With --from: a further field, such as owner=uid or sources=refs."),
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="With --from: keep this column in the metadata.")
-    ] = None,
-    conversations: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --from: a table with owner, model, title … of each.")
-    ] = None,
+    file: _File = None,
+    into: _Into = None,
+    source: _Source = None,
+    name: Annotated[str | None, _from_table("the table", "--table", metavar="NAME")] = None,
+    conversation: _Conversation = None,
+    role: Annotated[str | None, _from_table("who speaks")] = None,
+    content: Annotated[str | None, _from_table("what is said")] = None,
+    created: Annotated[str | None, _from_table("when")] = None,
+    order: Annotated[str | None, _from_table("the order in a conversation")] = None,
+    metadata: Annotated[str | None, _from_table("JSON to keep")] = None,
+    row_id: Annotated[str | None, _from_table("the row's own id", "--id")] = None,
+    column: _Column = None,
+    keep: Annotated[list[str] | None, _from_table("keep this column in the metadata")] = None,
+    conversations: _Conversations = None,
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
@@ -170,9 +170,13 @@ async def import_(
         if source is None or name is None or file is not None or into is not None:
             raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
         await _copy_table(call, source, tables, columns)
-        return
-    if file is None or any(columns.values()) or tables != _Tables():
+    elif file is None or any(columns.values()) or tables != _Tables():
         raise InvalidInput("FILE", "say which file, or --from a database and --table")
+    else:
+        await _import_file(call, file, into)
+
+
+async def _import_file(call: Call, file: Path, into: str | None) -> None:
     # The file first: when it cannot be read, no database is made.
     with _source(file) as raw, progress("Importing", _size(file)) as advance:
         async with creating(call) as store:

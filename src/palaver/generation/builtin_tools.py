@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from palaver.context.render import fence, quote_turn
 from palaver.files.kinds import READABLE
@@ -24,30 +25,46 @@ def make_builtin_tools(thread: Thread, search: ConversationSearch, characters: i
 
     `characters` is the longest result that is not shortened.
     """
-    longest = max(LEAST_PIECE, characters - HEAD)
+    made = _BuiltinTools(thread, search, longest=max(LEAST_PIECE, characters - HEAD))
+    functions: tuple[Callable[..., object], ...] = (
+        made.recall,
+        made.search_conversations,
+        made.read_attachment,
+        made.search_attachments,
+    )
+    return {one.name: one for one in (tool(function) for function in functions)}
 
-    async def recall(query: str, limit: int = 8) -> ToolOutput:
+
+@dataclass(frozen=True, slots=True)
+class _BuiltinTools:
+    """The functions behind the tools. A model reads their names, docstrings and arguments."""
+
+    thread: Thread
+    search: ConversationSearch
+    longest: int  # characters of a file in one result
+
+    async def recall(self, query: str, limit: int = 8) -> ToolOutput:
         """Find what was said earlier in this conversation.
 
         Args:
             query: What to look for, in plain words.
             limit: How many turns at most.
         """
-        hits = await thread.recall(query, min(max(1, limit), MAX_HITS), include_facts=False)
+        hits = await self.thread.recall(query, min(max(1, limit), MAX_HITS), include_facts=False)
         return _quote_turns([hit.turn for hit in hits if hit.turn is not None])
 
-    async def search_conversations(query: str, limit: int = 8) -> ToolOutput:
+    async def search_conversations(self, query: str, limit: int = 8) -> ToolOutput:
         """Find what was said in the other conversations that this person may see.
 
         Args:
             query: What to look for, in plain words.
             limit: How many turns at most.
         """
-        found = [one for one in await search(query, limit=MAX_HITS) if one.conversation.id != thread.id]
+        found = [one for one in await self.search(query, limit=MAX_HITS) if one.conversation.id != self.thread.id]
         turns = [match.turn for one in found for match in one.matches]
         return _quote_turns(turns[: min(max(1, limit), MAX_HITS)])
 
-    async def read_attachment(attachment: str, start: int = 0, length: int = 3_000) -> ToolOutput:
+    async def read_attachment(self, attachment: str, start: int = 0, length: int = 3_000) -> ToolOutput:
         """Read a file that was attached in this conversation (PDF, office document or text), or the full result of an
         earlier tool call. A long text is read piece by piece.
 
@@ -56,19 +73,19 @@ def make_builtin_tools(thread: Thread, search: ConversationSearch, characters: i
             start: At which character to begin.
             length: How many characters at most; long pieces are cut.
         """
-        known = await thread.attachment(attachment)
-        found = await thread.attachment_text(known)
+        known = await self.thread.attachment(attachment)
+        found = await self.thread.attachment_text(known)
         text = found.text
         if not text:
             problem = f"{known.filename} ({known.media_type}) {found.problem or 'holds no text'}."
             return ToolOutput(content=problem, is_error=True)
         start = min(max(0, start), len(text))
-        end = min(start + min(max(1, length), longest), len(text))
+        end = min(start + min(max(1, length), self.longest), len(text))
         head = f"{known.filename}, characters {start:,} to {end:,} of {len(text):,}"
         more = "" if end == len(text) else f" (read on with start={end})"
         return ToolOutput(content=f"{head}{more}:\n{text[start:end]}", sources=[_source(known)])
 
-    async def search_attachments(query: str, limit: int = 8) -> ToolOutput:
+    async def search_attachments(self, query: str, limit: int = 8) -> ToolOutput:
         """Find words in the PDFs, office documents and text files that were attached in this conversation.
 
         Args:
@@ -77,17 +94,14 @@ def make_builtin_tools(thread: Thread, search: ConversationSearch, characters: i
         """
         found: list[str] = []
         sources: list[dict[str, object]] = []
-        for known in await _readable_files(thread):
-            text = (await thread.attachment_text(known)).text
+        for known in await _readable_files(self.thread):
+            text = (await self.thread.attachment_text(known)).text
             for place in _find_excerpts(text, query.lower().split()):
                 if len(found) >= min(max(1, limit), MAX_HITS):
                     break
                 found.append(f"{known.filename} ({known.id}), character {place[0]:,}: {place[1]}")
                 sources.append(_source(known))
         return ToolOutput(content="\n".join(found) or "Nothing found.", sources=_remove_duplicates(sources))
-
-    functions: tuple[Callable[..., object], ...] = (recall, search_conversations, read_attachment, search_attachments)
-    return {one.name: one for one in (tool(function) for function in functions)}
 
 
 def _quote_turns(turns: Iterable[Turn]) -> ToolOutput:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,7 +98,7 @@ class LoopbackProvider:
         self._steps: list[Step] = []
         self._count = 0
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(self)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def script(self, *steps: Step) -> None:
@@ -139,83 +140,85 @@ class LoopbackProvider:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, provider: LoopbackProvider) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.provider = provider
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # the client hung up
 
 
-def _handler(provider: LoopbackProvider) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            number, step = provider.next(Received(path=self.path, headers=headers, body=body))
-            form = FORMS.get(self.path)
-            if form is None:
-                step = Fail(404, message="no such path")
-            if isinstance(step, Fail):
-                self._fail(step)
-            elif isinstance(step, Garbage) or form is None:
-                self._whole(step.text.encode() if isinstance(step, Garbage) else b"")
-            elif body.get("stream"):
-                self._stream(form(number, body, step), step)
-            else:
-                if step.hold is not None:
-                    step.hold.wait(PATIENCE)
-                self._whole(json.dumps(form(number, body, step).whole()).encode())
-
-        def _fail(self, step: Fail) -> None:
-            error = {"message": step.message, "type": step.kind, "code": step.code, "param": None}
-            data = json.dumps({"type": "error", "error": error}).encode()
-            self._whole(data, step.status, step.retry_after)
-
-        def _whole(self, data: bytes, status: int = 200, retry_after: float | None = None) -> None:
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            if retry_after is not None:
-                self.send_header("retry-after", str(retry_after))
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def _stream(self, form: _Form, step: Say) -> None:
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        number, step = self.server.provider.next(Received(path=self.path, headers=headers, body=body))
+        form = FORMS.get(self.path)
+        if form is None:
+            step = Fail(404, message="no such path")
+        if isinstance(step, Fail):
+            self._fail(step)
+        elif isinstance(step, Garbage) or form is None:
+            self._whole(step.text.encode() if isinstance(step, Garbage) else b"")
+        elif body.get("stream"):
+            self._stream(form(number, body, step), step)
+        else:
             if step.hold is not None:
                 step.hold.wait(PATIENCE)
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            told = 0
-            for name, data in form.events():
-                is_text = form.is_text(data)
-                if is_text and step.cut_after == told:
-                    self.close_connection = True
-                    self.connection.shutdown(2)
-                    return
-                if is_text and step.end_after == told:
-                    break
-                if is_text and step.garble_after == told:
-                    self._frame(f'event: {name}\ndata: {{"broken\n\n' if name else 'data: {"broken\n\n')
-                if is_text and step.hold_after is not None and step.hold_after[0] == told:
-                    step.hold_after[1].wait(PATIENCE)
-                if is_text and step.pause:
-                    time.sleep(step.pause)
-                told += is_text
-                text = data if isinstance(data, str) else json.dumps(data)
-                self._frame((f"event: {name}\n" if name else "") + f"data: {text}\n\n")
-            self.wfile.write(b"0\r\n\r\n")
+            self._whole(json.dumps(form(number, body, step).whole()).encode())
 
-        def _frame(self, text: str) -> None:
-            data = text.encode()
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            self.wfile.flush()
+    def _fail(self, step: Fail) -> None:
+        error = {"message": step.message, "type": step.kind, "code": step.code, "param": None}
+        data = json.dumps({"type": "error", "error": error}).encode()
+        self._whole(data, step.status, step.retry_after)
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def _whole(self, data: bytes, status: int = 200, retry_after: float | None = None) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        if retry_after is not None:
+            self.send_header("retry-after", str(retry_after))
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
-    return Handler
+    def _stream(self, form: _Form, step: Say) -> None:
+        if step.hold is not None:
+            step.hold.wait(PATIENCE)
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        told = 0
+        for name, data in form.events():
+            is_text = form.is_text(data)
+            if is_text and step.cut_after == told:
+                self.close_connection = True
+                self.connection.shutdown(2)
+                return
+            if is_text and step.end_after == told:
+                break
+            if is_text and step.garble_after == told:
+                self._frame(f'event: {name}\ndata: {{"broken\n\n' if name else 'data: {"broken\n\n')
+            if is_text and step.hold_after is not None and step.hold_after[0] == told:
+                step.hold_after[1].wait(PATIENCE)
+            if is_text and step.pause:
+                time.sleep(step.pause)
+            told += is_text
+            text = data if isinstance(data, str) else json.dumps(data)
+            self._frame((f"event: {name}\n" if name else "") + f"data: {text}\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _frame(self, text: str) -> None:
+        data = text.encode()
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 # ---- the three formats ---------------------------------------------------------------------------------------------
@@ -224,7 +227,7 @@ Frame = tuple[str | None, Any]
 
 
 @dataclass(slots=True)
-class _Form:
+class _Form(ABC):
     number: int
     request: JsonObject
     say: Say
@@ -246,14 +249,14 @@ class _Form:
     def completion(self) -> int:
         return len(self.say.pieces) + 8 * len(self.calls)
 
-    def whole(self) -> JsonObject:
-        raise NotImplementedError
+    @abstractmethod
+    def whole(self) -> JsonObject: ...
 
-    def events(self) -> Iterator[Frame]:
-        raise NotImplementedError
+    @abstractmethod
+    def events(self) -> Iterator[Frame]: ...
 
-    def is_text(self, data: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def is_text(self, data: Any) -> bool: ...
 
 
 def _text(arguments: Any) -> str:
