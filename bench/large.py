@@ -48,8 +48,8 @@ class RandomVectors:
 @asynccontextmanager
 async def filled(bench: Bench, server: Any) -> AsyncIterator[tuple[str, Any]]:
     """A database with many turns, by its superuser's address, and how many."""
-    from tests.conftest import migrate_for_tests
     from tests.support import many_turns, postgres_server
+    from tests.support.postgres_server import migrate_for_tests
 
     given = os.environ.get(FILLED)
     size = many_turns.ManyTurns(conversations=1_000 if given or max(bench.sizes.histories) >= 1_000_000 else 20)

@@ -31,8 +31,8 @@ RAW = "CREATE TABLE raw (id bigserial PRIMARY KEY, talk int NOT NULL, content te
 
 async def run(bench: Bench) -> list[Result]:
     try:
-        from tests.conftest import migrate_for_tests
         from tests.support import postgres_server
+        from tests.support.postgres_server import migrate_for_tests
     except ImportError as problem:
         return [Skipped("postgres", f"run from a clone ({problem})")]
     try:

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support import marks, memory_files, postgres_server
 from tests.support.examples import load_profiles
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 
 # Before anything imports them: the guarantees are asserts, and a broken one should say what it found.
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
@@ -105,23 +106,12 @@ async def empty_database(postgres: Server) -> AsyncIterator[str]:
     await postgres_server.drop_database(postgres, name)
 
 
-async def migrate_for_tests(url: str) -> None:
-    """The schema, and a login that owns nothing and may only become what the application and its worker are."""
-    from palaver.engines.postgres import migrate
-    from palaver.engines.postgres.transports import open_connection
-
-    async with open_connection(url) as connection:
-        await migrate.migrate(connection)
-        await connection.execute(postgres_server.LOGIN)
-
-
 @pytest.fixture
 async def postgres_database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's address of a migrated database."""
-    template = await postgres_server.migrated_template(postgres, "palaver", migrate_for_tests)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "palaver", migrate_for_tests) as url:
+        yield url
+    name = urlsplit(url).path.removeprefix("/")
     assert not (ROOT / f"{name}-files").exists(), "this test leaves attachments in the tree: open its store with files="
 
 

@@ -14,9 +14,8 @@ import pytest
 import palaver
 from palaver import Conversation
 from palaver.errors import DatabaseReadOnly, EngineUnavailable
-from tests.conftest import migrate_for_tests
 from tests.support import postgres_server
-from tests.support.postgres_server import DURABLE, Server
+from tests.support.postgres_server import DURABLE, Server, migrate_for_tests
 
 WRITERS = 8
 SECONDS = 60

@@ -23,9 +23,8 @@ from palaver.server.app import create_app
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.server.web.pages import STATIC
-from tests.conftest import migrate_for_tests
 from tests.support import postgres_server
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
 

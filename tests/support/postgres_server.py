@@ -19,8 +19,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,12 @@ DO $$ BEGIN
   CREATE ROLE {APPLICATION} LOGIN PASSWORD '{APPLICATION_PASSWORD}' IN ROLE palaver_app, palaver_worker;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$
+"""
+
+# Two roles of a Supabase project, which belong to the server and are shared by its databases.
+SUPABASE_ROLES = """
+DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
 """
 
 # A test database may be lost with the machine. A test whose data has to survive says so itself (`settings=DURABLE`).
@@ -327,3 +333,43 @@ async def migrated_template(server: Server, name: str, migrate: Callable[[str], 
             await migrate(server.at(made))
             done.write_text(made)
         return done.read_text()
+
+
+@asynccontextmanager
+async def copied_database(
+    server: Server, template: str, migrate: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[str]:
+    """Copy a template, which is made with `migrate` if this run has not made it yet. Yields the superuser's URL."""
+    name = await new_database(server, await migrated_template(server, template, migrate))
+    try:
+        yield server.at(name)
+    finally:
+        await drop_database(server, name)
+
+
+async def migrate_for_tests(url: str) -> None:
+    """Create the schema, and a login that owns nothing and may only become what the application and its worker are."""
+    from palaver.engines.postgres import migrate
+    from palaver.engines.postgres.transports import open_connection
+
+    async with open_connection(url) as connection:
+        await migrate.migrate(connection)
+        await connection.execute(LOGIN)
+
+
+async def migrate_with_roles(url: str) -> None:
+    """The same, in a database that has the roles of a Supabase project."""
+    await execute(url, SUPABASE_ROLES)
+    await migrate_for_tests(url)
+
+
+async def connections_of_the_application(database: str) -> list[tuple[int, str]]:
+    """Return the process ids and names of the connections that the application has to a database."""
+    import asyncpg
+
+    admin = await asyncpg.connect(database)
+    try:
+        sql = "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
+        return [tuple(row) for row in await admin.fetch(sql, APPLICATION)]
+    finally:
+        await admin.close()

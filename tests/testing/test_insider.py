@@ -6,34 +6,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from palaver.engines.postgres import migrate, transports
+from palaver.engines.postgres import transports
 from palaver.testing.__main__ import main
 from palaver.testing.insider import probe
 from tests.support import postgres_server
 from tests.support.postgres_server import Server
 
-SUPABASE = """
-DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-"""
 # Functions whose arguments become rows that others read.
 WRITING = {"append", "put_facts", "put_request", "put_working_memory"}
-
-
-async def _migrate(url: str) -> None:
-    async with transports.open_connection(url) as connection:
-        await connection.execute(SUPABASE)
-        await migrate.migrate(connection)
-        await connection.execute(postgres_server.LOGIN)
 
 
 @pytest.fixture
 async def database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's URL of a migrated database with Supabase's roles."""
-    template = await postgres_server.migrated_template(postgres, "insider", _migrate)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "with roles", postgres_server.migrate_with_roles) as url:
+        yield url
 
 
 async def break_function(url: str, name: str, old: str, new: str) -> None:

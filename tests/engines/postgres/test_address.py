@@ -10,7 +10,7 @@ import pytest
 import palaver
 from palaver.engines.postgres.address import Address, parse_address
 from palaver.errors import InvalidInput
-from tests.support import postgres_server
+from tests.support.postgres_server import connections_of_the_application
 
 HERE = "postgresql://ada:secret@db.example:5432/chats"
 
@@ -75,15 +75,6 @@ async def test_an_unknown_parameter_is_refused_at_open(postgres_url: str) -> Non
             pass
 
 
-async def names_of_connections(database: str) -> list[str]:
-    admin = await asyncpg.connect(database)
-    try:
-        sql = "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
-        return [row[0] for row in await admin.fetch(sql, postgres_server.APPLICATION)]
-    finally:
-        await admin.close()
-
-
 async def test_every_connection_has_the_name_and_there_are_no_more_than_asked_for(
     postgres_url: str, postgres_database: str
 ) -> None:
@@ -91,7 +82,7 @@ async def test_every_connection_has_the_name_and_there_are_no_more_than_asked_fo
         talk = await store.conversation("k")
         for n in range(20):
             await talk.append("user", f"turn {n}")
-        names = await names_of_connections(postgres_database)
+        names = [name for _, name in await connections_of_the_application(postgres_database)]
     assert set(names) == {"shop"}
     assert len(names) <= 2 + 2, "the pool, one that listens and one that notifies"
 
@@ -105,5 +96,5 @@ async def test_a_pool_of_the_application_is_used_and_stays_open(postgres_url: st
             await talk.append("user", "hello")
             assert [turn.text for turn in await talk.history()] == ["hello"]
             await talk.verify()
-            assert "its own" in await names_of_connections(postgres_database)
+            assert "its own" in [name for _, name in await connections_of_the_application(postgres_database)]
         assert await pool.fetchval("SELECT 1") == 1

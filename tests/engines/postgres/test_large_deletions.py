@@ -77,6 +77,16 @@ class Interrupted:
         return await self.write(function, *args, **more)
 
 
+async def forgotten_in_part(store: Store, monkeypatch: pytest.MonkeyPatch, slices: int) -> Conversation:
+    """Fill a conversation, and interrupt `forget` after a number of slices."""
+    talk = await filled(store, "k")
+    with monkeypatch.context() as patch:
+        Interrupted(store, patch, "forget_slice", slices)
+        with pytest.raises(EngineUnavailable):
+            await talk.forget()
+    return talk
+
+
 async def test_forget_takes_several_transactions_and_leaves_nothing(store: Store, admin: Any) -> None:
     talk, other = await filled(store, "k"), await filled(store, "other")
     assert (await left(admin, talk))["turns"] == TURNS
@@ -92,11 +102,7 @@ async def test_forget_takes_several_transactions_and_leaves_nothing(store: Store
 async def test_what_is_being_forgotten_is_hidden_and_the_next_sweep_continues(
     store: Store, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = await filled(store, "k")
-    with monkeypatch.context() as patch:
-        Interrupted(store, patch, "forget_slice", 1)
-        with pytest.raises(EngineUnavailable):
-            await talk.forget()
+    talk = await forgotten_in_part(store, monkeypatch, 1)
     assert (await left(admin, talk))["turns"] == TURNS - 10
     for call in (talk.history(), talk.append("user", "late"), talk.build_context(), talk.recall("secret")):
         with pytest.raises(ConversationGone):
@@ -114,11 +120,7 @@ async def test_what_is_being_forgotten_is_hidden_and_the_next_sweep_continues(
 async def test_forget_itself_continues_what_was_interrupted(
     store: Store, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = await filled(store, "k")
-    with monkeypatch.context() as patch:
-        Interrupted(store, patch, "forget_slice", 2)
-        with pytest.raises(EngineUnavailable):
-            await talk.forget()
+    talk = await forgotten_in_part(store, monkeypatch, 2)
     await engine_of(store).forget_conversation(store.scope, talk.id)
     await store.settle()
     assert await left(admin, talk) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import pytest
 import palaver
 from palaver.engines.postgres import migrate, transports
 from palaver.errors import DatabaseFull, DatabaseReadOnly, EngineUnavailable, StoreClosed
+from palaver.testing.kit import eventually
 from tests.support import postgres_server
-from tests.support.postgres_server import DURABLE, Server
+from tests.support.postgres_server import DURABLE, Server, connections_of_the_application
 
 WRITERS = 4
 
@@ -114,16 +115,6 @@ async def test_a_server_that_is_not_there_is_out_of_reach(postgres_url: str) -> 
             pass
 
 
-async def backends(database: str) -> list[int]:
-    """The processes of the server that serve the application."""
-    admin = await asyncpg.connect(database)
-    try:
-        sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
-        return [row[0] for row in await admin.fetch(sql, postgres_server.APPLICATION)]
-    finally:
-        await admin.close()
-
-
 async def test_a_server_that_does_not_respond_is_an_error_in_time(
     postgres: Server, postgres_database: str, postgres_url: str
 ) -> None:
@@ -135,7 +126,7 @@ async def test_a_server_that_does_not_respond_is_an_error_in_time(
         talk = await store.conversation("k")
         await talk.append("user", "before")
         try:
-            stopped = await backends(postgres_database)
+            stopped = [pid for pid, _ in await connections_of_the_application(postgres_database)]
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             async with asyncio.timeout(60):
@@ -159,12 +150,19 @@ async def test_a_frozen_server_does_not_keep_a_store_from_closing(
         async with asyncio.timeout(60):
             async with palaver.open(postgres_url, worker=False) as store:
                 await (await store.conversation("k")).append("user", "before")
-                stopped = await backends(postgres_database)
+                stopped = [pid for pid, _ in await connections_of_the_application(postgres_database)]
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
+
+
+async def until_acknowledged(turns: Mapping[str, str], goal: int) -> None:
+    async def is_reached() -> bool:
+        return len(turns) >= goal
+
+    await eventually(is_reached)
 
 
 TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
@@ -200,8 +198,9 @@ async def test_backends_that_are_terminated_all_the_time_cost_typed_errors_and_n
             for name in range(16):
                 tasks.create_task(write(name))
             for _ in range(rounds):
+                goal = len(acknowledged) + 16
                 await admin.fetch(TERMINATE, postgres_server.APPLICATION)
-                await asyncio.sleep(0.25)  # for the writers to go on
+                await until_acknowledged(acknowledged, goal)
             ended.set()
         assert [problem for problem in failures if not isinstance(problem, EngineUnavailable)] == []
         stored = [turn for talk in talks for turn in await talk.history(limit=100_000)]

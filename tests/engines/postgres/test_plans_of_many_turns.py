@@ -18,10 +18,9 @@ from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows, transports
 from palaver.models.tokens import BpeCounter
-from tests.conftest import migrate_for_tests
 from tests.support import postgres_server
 from tests.support.many_turns import DIMENSIONS, MODEL, SIZE, START, TENANT, ManyTurns, fill
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 
 CALLS = 8  # after five of them, a plan may become a generic one
 LARGE = {"turns", "events", "passages", "embeddings"}

@@ -23,10 +23,6 @@ from tests.support.postgres_server import Server
 from tools import redaction_sql
 
 RULES = RuleRedactor()
-SUPABASE = """
-DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-"""
 ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
 SECRET = "Write to ada@example.org."
 MASKED = "Write to [email]."
@@ -37,23 +33,17 @@ def finds(postgres: Server) -> Any:
     """A function that says what the database finds in some texts."""
 
     async def found(texts: list[str]) -> list[str | None]:
-        template = await postgres_server.migrated_template(postgres, "redaction", _fill)
-        name = await postgres_server.new_database(postgres, template)
-        connection = await asyncpg.connect(postgres.at(name))
-        try:
+        async with (
+            postgres_server.copied_database(postgres, "redaction", _fill) as url,
+            transports.open_connection(url) as connection,
+        ):
             return [await connection.fetchval("SELECT palaver.find_secret($1)", text) for text in texts]
-        finally:
-            await connection.close()
-            await postgres_server.drop_database(postgres, name)
 
     return found
 
 
 async def _fill(url: str) -> None:
-    async with transports.open_connection(url) as connection:
-        await connection.execute(SUPABASE)
-        await migrate.migrate(connection)
-        await connection.execute(postgres_server.LOGIN)
+    await postgres_server.migrate_with_roles(url)
     async with palaver.open(url, tenant="acme", user="ada", embedder=None, worker=False) as store:
         await store.conversation("redacted", settings={"redact": True})
         await store.conversation("plain")
@@ -118,13 +108,11 @@ def draft(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def caller(postgres: Server) -> AsyncIterator[Caller]:
-    template = await postgres_server.migrated_template(postgres, "redaction", _fill)
-    name = await postgres_server.new_database(postgres, template)
-    connection = await asyncpg.connect(postgres.at(name))
-    rows = await connection.fetch("SELECT key, id FROM palaver.conversations")
-    yield Caller(connection, {row["key"]: row["id"] for row in rows})
-    await connection.close()
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "redaction", _fill) as url:
+        connection = await asyncpg.connect(url)
+        rows = await connection.fetch("SELECT key, id FROM palaver.conversations")
+        yield Caller(connection, {row["key"]: row["id"] for row in rows})
+        await connection.close()
 
 
 def forms(text: str) -> list[dict[str, Any]]:

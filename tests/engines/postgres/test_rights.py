@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 
 import palaver
-from palaver.engines.postgres import migrate, transports
 from palaver.engines.postgres.failures import translate_errors
 from palaver.errors import InvalidInput, PalaverError, PermissionDenied
 from palaver.model import RIGHTS, Scope
@@ -20,10 +19,6 @@ from palaver.testing import HashEmbedder
 from tests.support import postgres_server
 from tests.support.postgres_server import Server
 
-SUPABASE = """
-DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-"""
 ADA = {"sub": "ada", "app_metadata": {"tenant": "acme"}}
 # In databases with tables of earlier systems only: see engines/postgres/compat.
 COMPAT = {"kept_file", "put_words", "to_index"}
@@ -42,10 +37,7 @@ FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname IN 
 
 
 async def _fill(url: str) -> None:
-    async with transports.open_connection(url) as connection:
-        await connection.execute(SUPABASE)
-        await migrate.migrate(connection)
-        await connection.execute(postgres_server.LOGIN)
+    await postgres_server.migrate_with_roles(url)
     async with palaver.open(url, tenant="acme", user="ada", embedder=HashEmbedder()) as store:
         talk = await store.conversation("k", participants=["bob"])
         await talk.append("user", "I am allergic to peanuts.")
@@ -55,12 +47,10 @@ async def _fill(url: str) -> None:
 @pytest.fixture
 async def admin(postgres: Server) -> AsyncIterator[Any]:
     """A superuser's connection to a database with Supabase's roles and a conversation of Ada and Bob."""
-    template = await postgres_server.migrated_template(postgres, "rights", _fill)
-    name = await postgres_server.new_database(postgres, template)
-    connection = await asyncpg.connect(postgres.at(name))
-    yield connection
-    await connection.close()
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "rights", _fill) as url:
+        connection = await asyncpg.connect(url)
+        yield connection
+        await connection.close()
 
 
 async def act(admin: Any, claims: dict[str, Any], sql: str, *args: Any, after: str | None = None) -> list[Any]:

@@ -15,7 +15,7 @@ from palaver import Scope
 from palaver.audit.seals import seal_everything
 from palaver.conversations.api_keys import create_key
 from palaver.conversations.internals import engine_of
-from palaver.engines.postgres import migrate, transports
+from palaver.engines.postgres import transports
 from palaver.engines.postgres.address import parse_address
 from palaver.testing.rls_probe import attack
 from palaver.testing.tenant_fixture import NoAttack, tables
@@ -23,10 +23,6 @@ from tests.support import postgres_server
 from tests.support.postgres_server import Server
 
 WORD = "zqbcdfghjklmnp"
-SUPABASE = """
-DO $$ BEGIN CREATE ROLE authenticated NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-DO $$ BEGIN CREATE ROLE anon NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
-"""
 DENIED = asyncpg.InsufficientPrivilegeError
 
 
@@ -34,16 +30,9 @@ KEYS = {"api_keys", "key_events"}  # for the application itself, and for admins
 NEVER_SIGNED_IN = KEYS | {"seals"}
 
 
-async def migrate_with_roles(url: str) -> None:
-    async with transports.open_connection(url) as connection:
-        await connection.execute(SUPABASE)
-        await migrate.migrate(connection)
-        await connection.execute(postgres_server.LOGIN)
-
-
 async def fill(url: str) -> None:
     """Rows of Ada in every table."""
-    await migrate_with_roles(url)
+    await postgres_server.migrate_with_roles(url)
     async with palaver.open(url, tenant="acme", user="ada", embedder=None) as store:
         talk = await store.conversation("k", title=WORD, participants=["bob"])
         said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
@@ -56,10 +45,8 @@ async def fill(url: str) -> None:
 @pytest.fixture
 async def filled_database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's URL of a database with Supabase's roles and rows of Ada in every table."""
-    template = await postgres_server.migrated_template(postgres, "with rows of Ada", fill)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "with rows of Ada", fill) as url:
+        yield url
 
 
 @pytest.fixture
@@ -142,10 +129,8 @@ async def test_nobody_writes_an_event_that_tells_of_something_else(admin: Any) -
 @pytest.fixture
 async def supabase_database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's URL of a migrated database with Supabase's roles."""
-    template = await postgres_server.migrated_template(postgres, "with roles", migrate_with_roles)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "with roles", postgres_server.migrate_with_roles) as url:
+        yield url
 
 
 @pytest.mark.timeout(1_800)  # fifty thousand statements, on a machine that may be busy

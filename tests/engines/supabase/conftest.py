@@ -17,9 +17,8 @@ import palaver
 from palaver.conversations.store import Store
 from palaver.engines.postgres import compat, migrate
 from palaver.engines.postgres.transports import open_connection
-from tests.conftest import migrate_for_tests
 from tests.support import postgres_server, supabase_server
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 from tests.support.supabase_server import Lite
 
 pytest.register_assert_rewrite("palaver.testing.guarantees", "palaver.testing.kit")
@@ -48,10 +47,8 @@ async def _migrate(url: str) -> None:
 @pytest.fixture
 async def supabase_database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's URL of a migrated database with the roles of a Supabase project."""
-    template = await postgres_server.migrated_template(postgres, "supabase", _migrate)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "supabase", _migrate) as url:
+        yield url
 
 
 async def _migrate_with_compat(url: str) -> None:
@@ -88,10 +85,8 @@ class OldProject:
 
 @pytest.fixture
 async def old_project(lite: Lite, postgres: Server) -> AsyncIterator[OldProject]:
-    template = await postgres_server.migrated_template(postgres, "supabase-compat", _migrate_with_compat)
-    name = await postgres_server.new_database(postgres, template)
-    yield OldProject(f"{lite.address}/{name}~compat", lite, postgres.at(name))
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "supabase-compat", _migrate_with_compat) as url:
+        yield OldProject(f"{lite.address}{urlsplit(url).path}~compat", lite, url)
 
 
 @dataclass(frozen=True, slots=True)

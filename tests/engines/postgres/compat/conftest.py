@@ -11,9 +11,8 @@ import asyncpg
 import pytest
 
 from palaver.engines.postgres import compat
-from tests.conftest import migrate_for_tests
 from tests.support import postgres_server
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 
 SUPABASE_ROLES = """
 DO $$
@@ -44,10 +43,8 @@ async def migrate_with_compat(url: str) -> None:
 @pytest.fixture
 async def database(postgres: Server) -> AsyncIterator[str]:
     """The superuser's URL of a database with all compatibility tables."""
-    template = await postgres_server.migrated_template(postgres, "compat", migrate_with_compat)
-    name = await postgres_server.new_database(postgres, template)
-    yield postgres.at(name)
-    await postgres_server.drop_database(postgres, name)
+    async with postgres_server.copied_database(postgres, "compat", migrate_with_compat) as url:
+        yield url
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from typer.testing import CliRunner, Result
 import palaver
 from palaver.cli import app
 from palaver.engines.postgres import compat, migrate
-from tests.conftest import migrate_for_tests
 from tests.engines.postgres.compat.conftest import SUPABASE_ROLES, application
 from tests.support import postgres_server
-from tests.support.postgres_server import Server
+from tests.support.postgres_server import Server, migrate_for_tests
 
 SESSION = "6f1c3a52-3c9e-4a56-9f0e-1d2c3b4a5968"
 
