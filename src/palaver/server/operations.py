@@ -16,6 +16,7 @@ from palaver.server.compat.ai_sdk import routes as ai_sdk
 from palaver.server.compat.anthropic import routes as anthropic
 from palaver.server.compat.errors import STATUSES
 from palaver.server.compat.openai_chat import routes as openai_chat
+from palaver.server.compat.openai_chat import stored as stored_chat
 from palaver.server.compat.openai_conversations import routes as openai_conversations
 from palaver.server.compat.openai_responses import routes as openai_responses
 from palaver.server.rest import admin, attachments, conversations, events, generate, memory, schemas, streams, turns
@@ -178,6 +179,16 @@ REST_OPERATIONS: tuple[Operation, ...] = (
 COMPAT_OPERATIONS: tuple[Operation, ...] = (
     _openai(G, "POST /chat/completions", openai_chat.create_chat_completion, foreign.ChatCompletion,
             body=foreign.NewChatCompletion, streams=True, also=(404, 502)),
+    _openai("Conversation.history", "GET /chat/completions", stored_chat.list_chat_completions,
+            foreign.ChatCompletionList),
+    _openai("Conversation.history", "GET /chat/completions/{completion}", stored_chat.get_chat_completion,
+            foreign.ChatCompletion, also=(404,)),
+    _openai("Conversation.update", "POST /chat/completions/{completion}", stored_chat.update_chat_completion,
+            foreign.ChatCompletion, body=foreign.OpenAIMetadata, also=(404,)),
+    _openai("Conversation.forget", "DELETE /chat/completions/{completion}", stored_chat.delete_chat_completion,
+            foreign.Deleted, also=(202, 404)),
+    _openai("Conversation.history", "GET /chat/completions/{completion}/messages",
+            stored_chat.list_chat_completion_messages, foreign.ChatCompletionMessageList, also=(404,)),
     _openai(G, "POST /responses", openai_responses.create_response, foreign.ResponseObject, body=foreign.NewResponse,
             streams=True, also=(404, 502)),
     _openai("", "POST /responses/input_tokens", openai_responses.count_input_tokens, foreign.InputTokens,

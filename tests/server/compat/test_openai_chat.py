@@ -244,6 +244,42 @@ def test_it_is_stored_when_asked(server: Running, gpt: openai.OpenAI) -> None:
     assert thread(server, raw.headers["x-conversation-id"]) == [("user", "Keep this"), ("assistant", "Yes.")]
 
 
+@on_each_engine
+def test_stored_completions_are_retrieved_listed_updated_and_deleted(server: Running, gpt: openai.OpenAI) -> None:
+    kept = [
+        gpt.chat.completions.create(model="chat", messages=[user(f"Keep {n}")], store=True, metadata={"n": str(n)})
+        for n in range(3)
+    ]
+    stored = gpt.chat.completions.retrieve(kept[0].id)
+    assert (stored.id, stored.model, stored.choices) == (kept[0].id, "chat", kept[0].choices)
+    assert [one.id for one in gpt.chat.completions.list(limit=2)] == [one.id for one in kept]  # over two pages
+    assert [one.id for one in gpt.chat.completions.list(order="desc")] == [one.id for one in reversed(kept)]
+    assert [one.id for one in gpt.chat.completions.list(metadata={"n": "1"})] == [kept[1].id]
+    assert not gpt.chat.completions.list(model="another").data
+    (message,) = gpt.chat.completions.messages.list(kept[2].id).data
+    assert (message.role, message.content) == ("user", "Keep 2")
+    changed = gpt.chat.completions.update(kept[1].id, metadata={"n": "one"})
+    assert changed.metadata == {"n": "one"}
+    assert [one.id for one in gpt.chat.completions.list(metadata={"n": "one"})] == [kept[1].id]
+    assert gpt.chat.completions.delete(kept[1].id).deleted
+    assert [one.id for one in gpt.chat.completions.list()] == [kept[0].id, kept[2].id]
+    with pytest.raises(openai.NotFoundError):
+        gpt.chat.completions.retrieve(kept[1].id)
+    assert conversations(server) == 2  # the unnamed conversation went with it
+
+
+def test_a_stored_completion_of_another_user_or_protocol_is_not_found(settings: Any) -> None:
+    with running(settings(require_auth=True, jwt_secret="s" * 32)) as server:
+        ada, bob = (gpt_of(server, server.key(user=name)) for name in ("ada", "bob"))
+        mine = ada.chat.completions.create(model="chat", messages=[user("Keep this")], store=True)
+        response = ada.responses.create(model="chat", input="Keep this")
+        for client, id in ((bob, mine.id), (ada, f"chatcmpl-{response.id.removeprefix('resp_')}"), (ada, "chatcmpl-x")):
+            for call in (client.chat.completions.retrieve, client.chat.completions.delete):
+                with pytest.raises(openai.NotFoundError):
+                    call(id)
+        assert not bob.chat.completions.list().data
+
+
 @pytest.mark.parametrize("model", ["chat", "responses", "messages"])
 def test_any_provider_may_answer(gpt: openai.OpenAI, provider: LoopbackProvider, model: str) -> None:
     for headers in ({}, bound("x")):

@@ -14,7 +14,7 @@ from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPl
 from palaver.generation.tool_calls import is_abandoned, server_calls
 from palaver.model import Turn
 from palaver.server.compat.replay import INPUT, REPLAYED, AnswerEvent, AnswerReplay, failed_turns
-from palaver.server.compat.request import ClientRequest
+from palaver.server.compat.request import MAX_MESSAGES, ClientRequest
 from palaver.server.live.answers import Answer
 
 ANSWER_TURNS = 200  # turns after an input among which the turns of its answer are searched
@@ -165,3 +165,14 @@ def is_usable(turn: Turn, now: datetime) -> bool:
     """True if an answer is complete, or a live process is still writing it."""
     is_complete = turn.status == "complete" and turn.active
     return turn.status == "pending" or (is_complete and not (server_calls(turn) and is_abandoned(turn, now)))
+
+
+async def input_turns(exchange: Exchange) -> list[Turn]:
+    """Return the turns of a request."""
+    talk, input = exchange.stored()
+    own = exchange_metadata(input).get("own")
+    if not isinstance(own, int) or not 1 < own <= MAX_MESSAGES:
+        return [input]
+    # They were stored right before it, perhaps in a branch that is no longer active.
+    before: list[Turn] = await talk.history(own - 1, before=input, include_superseded=True)
+    return [*(turn for turn in before if turn.seq > input.seq - own), input]

@@ -108,8 +108,10 @@ def parse_item_id(id: str) -> tuple[str, int | None]:
     return turn, int(number) if number else None
 
 
-def list_page(found: Sequence[Item], limit: int) -> dict[str, Any]:
-    """Build a page of items."""
+def list_page(items: Sequence[Item], limit: int, after: str | None = None) -> dict[str, Any]:
+    """Build a page of items, beginning after the one with the id `after`."""
+    places = [n for n, item in enumerate(items, 1) if item["id"] == after]
+    found = items[places[0] if places else 0 :]
     shown = list(found[:limit])
     return {
         "object": "list",

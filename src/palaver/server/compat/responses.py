@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -13,14 +14,14 @@ from starlette.responses import Response
 from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
-from palaver.errors import ModelUnavailable, PalaverError, ScrubPending
+from palaver.errors import ModelUnavailable, PalaverError, PermissionDenied, ScrubPending
 from palaver.model import Turn
 from palaver.server import wire
 from palaver.server.auth import Caller
 from palaver.server.compat import errors as compat_errors
-from palaver.server.compat.exchange import Exchange
+from palaver.server.compat.exchange import Exchange, input_turns, turns_after
 from palaver.server.compat.exchanges import Exchanges
-from palaver.server.compat.replay import AnswerEvent, Interrupted
+from palaver.server.compat.replay import INPUT, AnswerEvent, Interrupted
 from palaver.server.compat.request import ClientRequest, TooDeep, arguments_text, decode_json, result_text
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
 from palaver.server.components import Services
@@ -142,6 +143,17 @@ async def forget_turns(talk: Conversation, turns: Iterable[Turn | None]) -> int:
             await (talk.forget() if turn is None else talk.forget(turn))
         except ScrubPending:
             status = 202
+    return status
+
+
+async def forget_exchange(exchange: Exchange) -> int:
+    """Forget a request and its answer; an unnamed conversation with its last one, by its owner. Returns the status."""
+    talk, input = exchange.stored()
+    mine = [turn for turn in await turns_after(talk, input) if turn.metadata.get(INPUT) == input.id]
+    status = await forget_turns(talk, [*mine, *await input_turns(exchange)])
+    if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
+        with suppress(PermissionDenied):  # not the owner: the empty conversation expires by itself
+            status = max(status, await forget_turns(talk, [None]))
     return status
 
 

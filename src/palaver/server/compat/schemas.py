@@ -71,6 +71,28 @@ class ChatCompletion(Open):
     usage: Json
 
 
+class ChatCompletionList(BaseModel):
+    object: Literal["list"]
+    data: list[ChatCompletion]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ChatCompletionMessage(Open):
+    id: str
+    role: str
+    content: str | None
+
+
+class ChatCompletionMessageList(BaseModel):
+    object: Literal["list"]
+    data: list[ChatCompletionMessage]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 # ---- Responses and Conversations -----------------------------------------------------------------------------------
 
 

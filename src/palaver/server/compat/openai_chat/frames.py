@@ -14,6 +14,7 @@ from palaver.server.compat.request import (
 )
 
 GAP = "\n\n"  # between text before and after tools ran
+PREFIX = "chatcmpl-"
 DONE = "[DONE]"
 INTERRUPTED = {"message": "The answer was interrupted", "type": "server_error", "param": None, "code": "cut_off"}
 

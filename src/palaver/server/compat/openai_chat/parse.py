@@ -60,7 +60,10 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         stream=require_flag("stream", body.get("stream")),
         conversation=_conversation_id(metadata),
         store=require_flag("store", body.get("store")),
-        kept={"metadata": {name: one for name, one in metadata.items() if name != "conversation_id"}},
+        kept={
+            "metadata": {name: one for name, one in metadata.items() if name != "conversation_id"},
+            "model": body.get("model"),
+        },
         context=parse_extension(body),
     )
 

@@ -9,7 +9,7 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from palaver.server.compat import responses
-from palaver.server.compat.openai_chat.frames import ChatChunks, build_completion
+from palaver.server.compat.openai_chat.frames import PREFIX, ChatChunks, build_completion
 from palaver.server.compat.openai_chat.parse import parse_request, wants_usage
 from palaver.server.dependencies import ID, CallerDep, Reply, ServicesDep, StoreDep
 from palaver.server.errors import Refusal
@@ -28,7 +28,7 @@ async def create_chat_completion(
     body, data = await responses.read_body(request)
     ask, usage = parse_request(body), wants_usage(body)
     exchange = await responses.open_exchange(request, services, store, caller, ask, data)
-    id = f"chatcmpl-{exchange.id}"
+    id = f"{PREFIX}{exchange.id}"
     if not ask.stream:
         events = await responses.collect_events(exchange)
         return responses.json_reply(exchange, build_completion(id, exchange.created, ask.model, events))

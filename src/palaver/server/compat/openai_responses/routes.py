@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from palaver.errors import ModelUnavailable, PalaverError, PermissionDenied
-from palaver.model import Turn
+from palaver.errors import ModelUnavailable, PalaverError
 from palaver.models.tokens import counter_for
 from palaver.server.compat import errors as compat_errors
 from palaver.server.compat import openai_items, responses
-from palaver.server.compat.exchange import Exchange, exchange_metadata, follow_log, turns_after
+from palaver.server.compat.exchange import Exchange, exchange_metadata, follow_log, input_turns, turns_after
 from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.openai_responses.frames import ResponseFrames, ResumedFrames, build_response
 from palaver.server.compat.openai_responses.parse import PREFIX, echo_of, parse_request
-from palaver.server.compat.replay import INPUT, replay_turns
-from palaver.server.compat.request import MAX_MESSAGES
+from palaver.server.compat.replay import replay_turns
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
 STOP_SECONDS = 10.0  # how long a cancellation waits for the answer to end
@@ -92,13 +90,8 @@ async def _wait_for_end(exchange: Exchange) -> None:
 async def delete_response(services: ServicesDep, store: StoreDep, caller: CallerDep, response: ResponseId) -> Response:
     """Delete a response and its input. An unnamed conversation is deleted with its last response, by its owner."""
     exchange = await Exchanges(services, store, caller).find(response.removeprefix(PREFIX))
-    talk, input = exchange.stored()
-    mine = [turn for turn in await turns_after(talk, input) if turn.metadata.get(INPUT) == input.id]
     services.recent_exchanges.pop(exchange.id, None)
-    status = await responses.forget_turns(talk, [*mine, *await _input_turns(exchange)])
-    if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
-        with suppress(PermissionDenied):  # not the owner: the empty conversation expires by itself
-            status = max(status, await responses.forget_turns(talk, [None]))
+    status = await responses.forget_exchange(exchange)
     return Reply({"id": response, "object": "response", "deleted": True}, status)
 
 
@@ -113,11 +106,10 @@ async def list_input_items(
 ) -> Response:
     """List the input items of a response."""
     exchange = await Exchanges(services, store, caller).find(response.removeprefix(PREFIX))
-    found = openai_items.items_of_turns(await _input_turns(exchange))
+    found = openai_items.items_of_turns(await input_turns(exchange))
     if order == "desc":
         found.reverse()
-    places = [n for n, item in enumerate(found, 1) if item["id"] == after]
-    return Reply(openai_items.list_page(found[places[0] if places else 0 :], limit))
+    return Reply(openai_items.list_page(found, limit, after))
 
 
 async def count_input_tokens(request: Request, store: StoreDep) -> Response:
@@ -163,14 +155,3 @@ def _failure_message(exchange: Exchange) -> str:
     if not isinstance(problem, PalaverError | HTTPException):
         return "The answer failed"
     return str(compat_errors.problem_details(problem)["detail"])
-
-
-async def _input_turns(exchange: Exchange) -> list[Turn]:
-    """Return the turns of a request."""
-    talk, input = exchange.stored()
-    own = exchange_metadata(input).get("own")
-    if not isinstance(own, int) or not 1 < own <= MAX_MESSAGES:
-        return [input]
-    # They were stored right before it, perhaps in a branch that is no longer active.
-    before: list[Turn] = await talk.history(own - 1, before=input, include_superseded=True)
-    return [*(turn for turn in before if turn.seq > input.seq - own), input]
