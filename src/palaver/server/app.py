@@ -52,7 +52,7 @@ DESCRIPTION = (
 EXPOSED = (
     "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Mcp-Session-Id",
     "Retry-After", "WWW-Authenticate", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns",
-    "X-Vercel-AI-UI-Message-Stream",
+    "X-Ignored-Fields", "X-Vercel-AI-UI-Message-Stream",
 )  # fmt: skip
 # Headers that the SDKs of providers send from a browser.
 SDK_HEADERS = (

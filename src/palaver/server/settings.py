@@ -21,6 +21,11 @@ MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+# Fields of requests under /v1 that Palaver reads itself, or that make a provider run tools: never passed as they are.
+RESERVED_FIELDS = frozenset(
+    "model messages input system instructions stream stream_options tools tool_choice functions function_call store "
+    "conversation previous_response_id background prompt mcp_servers container web_search_options palaver".split()
+)
 PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 
 
@@ -81,6 +86,7 @@ class ServerSettings:
     embedder: str = "auto"
     model: str | None = None
     any_model: bool = False  # whether callers may name models that are not configured here
+    provider_fields: tuple[str, ...] = ()  # further fields of /v1 requests that are passed to the provider
     models: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, Any] = field(default_factory=dict)
     workspaces: Mapping[str, Any] = field(default_factory=dict)
@@ -129,6 +135,8 @@ class ServerSettings:
             raise InvalidInput("sweep_every", "must be less than 86400 seconds; 0: never")
         if self.retention_minutes is not None and not self.retention_minutes > 0:
             raise InvalidInput("retention_minutes", "must be more than 0 minutes")
+        if decided := RESERVED_FIELDS.intersection(self.provider_fields):
+            raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver decides it")
         check_limit("model_calls_per_day", self.model_calls_per_day)
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; * would allow every page")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from palaver.server.live.answers import Answer
 
 ANSWER_TURNS = 200  # turns after an input among which the turns of its answer are searched
 START_SECONDS = 60.0  # an answer that has no first event after this time is considered lost
+MAX_IGNORED = 20  # ignored fields that a header names
+MAX_FIELD = 40  # characters of the name of an ignored field in a header
 EXCHANGE = "exchange"  # metadata key on the last turn of a request
 
 
@@ -97,17 +100,24 @@ class Exchange:
         return next((one for one in events if isinstance(one, Prompted)), None)
 
     def headers(self) -> dict[str, str]:
-        """Describe the prompt: its conversation, its size, and where its explanation is."""
+        """Describe the prompt: its conversation, its size, where its explanation is, and which fields it left out."""
+        names = sorted(map(_header_text, self.ask.ignored))[:MAX_IGNORED]
+        ignored = {"X-Ignored-Fields": ", ".join(names)} if names else {}
         if self.talk is None or self.input is None:
-            return {}
+            return ignored
         path = f"/api/conversations/{self.talk.id}"
-        found = {"X-Conversation-Id": self.talk.id, "Link": f'<{path}/requests>; rel="explanation"'}
+        found = {**ignored, "X-Conversation-Id": self.talk.id, "Link": f'<{path}/requests>; rel="explanation"'}
         if self.prompted is not None:
             blocks = self.prompted.context.explanation.blocks
             recalled = sum(len(block.turn_ids) for block in blocks if block.kind == "recalled")
             found["X-Context-Tokens"] = str(self.prompted.context.tokens)
             found["X-Recalled-Turns"] = str(recalled)
         return found
+
+
+def _header_text(name: str) -> str:
+    """Make the name of a field fit for a header: a client may send any text."""
+    return re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:MAX_FIELD]
 
 
 # ---- from the log --------------------------------------------------------------------------------------------------

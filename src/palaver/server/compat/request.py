@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -37,6 +37,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 
 Part = dict[str, Any]
+# Fields of one protocol that may reach a provider, and the parts of those that are objects (none: all of it).
+AllowedFields = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class ClientRequest:
     """One request for an answer.
 
     `shape` is the protocol. `own` are settings under its names, `common` those that other providers have as well.
+    `ignored` are fields that do not reach a provider.
     `conversation` and `previous` name what the request belongs to, if the body does. With `whole`, `said` is the
     client's complete history, even if it is one message. `format` is the required format of the answer, as Responses
     write it: `{"type": "json_schema", "schema": …}`. `kept` is stored with the message. `context` are options of the
@@ -81,6 +84,7 @@ class ClientRequest:
     tool_choice: ToolChoice = "auto"
     common: Mapping[str, object] = field(default_factory=dict)
     own: Mapping[str, object] = field(default_factory=dict)
+    ignored: Mapping[str, object] = field(default_factory=dict)
     format: Mapping[str, object] | None = None
     stream: bool = False
     conversation: str | None = None
@@ -225,6 +229,13 @@ def reject_unsupported(body: Mapping[str, object], names: Iterable[str]) -> None
             raise invalid(name, "is not supported")
 
 
+def reject_provider_tools(body: Mapping[str, object], names: Iterable[str]) -> None:
+    """Reject fields that make the provider run tools, on the operator's account. An empty object switches them on."""
+    for name in names:
+        if body.get(name) is not None:
+            raise invalid(name, "is not supported: tools that the provider runs are not available here")
+
+
 def parse_call(field: str, id: object, name: object, arguments: object) -> ToolCall:
     """Parse a tool call. Arguments that are not a JSON object stay text."""
     value = arguments
@@ -265,10 +276,32 @@ def result_text(content: object) -> str:
     return content if isinstance(content, str) else msgspec.json.encode(content).decode()
 
 
-def own_settings(body: Mapping[str, object], decided: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are passed on unchanged: all but `decided`, Palaver's own and those without a value."""
-    passed_on = body.keys() - decided - {EXTENSION}
-    return {name: value for name, value in body.items() if name in passed_on and value is not None}
+def provider_settings(body: Mapping[str, object], allowed: AllowedFields) -> dict[str, Any]:
+    """Return the fields that are passed to a provider of the same protocol: those on the list, and of each only the
+    listed parts. Other fields could cost the operator money, or choose how the request is served."""
+    given = {name: body[name] for name in allowed if body.get(name) is not None}
+    return {name: _listed_parts(value, allowed[name]) for name, value in given.items()}
+
+
+def _listed_parts(value: object, parts: Collection[str]) -> object:
+    if not parts or not isinstance(value, Mapping):
+        return value
+    return {name: part for name, part in value.items() if name in parts}
+
+
+def other_fields(body: Mapping[str, object], decided: frozenset[str], allowed: AllowedFields) -> dict[str, object]:
+    """Return the fields that are ignored, unless the operator adds them to the list."""
+    known = decided | allowed.keys() | {EXTENSION}
+    return {name: value for name, value in body.items() if name not in known and value is not None}
+
+
+def with_provider_fields(ask: ClientRequest, names: Collection[str]) -> ClientRequest:
+    """Also pass the fields that the operator added to the list of every protocol (`provider_fields`)."""
+    added = {name: value for name, value in ask.ignored.items() if name in names}
+    if not added:
+        return ask
+    ignored = {name: value for name, value in ask.ignored.items() if name not in added}
+    return replace(ask, own={**ask.own, **added}, ignored=ignored)
 
 
 def common_settings(body: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:

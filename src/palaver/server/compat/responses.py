@@ -22,7 +22,14 @@ from palaver.server.compat import errors as compat_errors
 from palaver.server.compat.exchange import Exchange, input_turns, turns_after
 from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.replay import INPUT, AnswerEvent, Interrupted
-from palaver.server.compat.request import ClientRequest, TooDeep, arguments_text, decode_json, result_text
+from palaver.server.compat.request import (
+    ClientRequest,
+    TooDeep,
+    arguments_text,
+    decode_json,
+    result_text,
+    with_provider_fields,
+)
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
 from palaver.server.components import Services
 from palaver.server.dependencies import Reply
@@ -70,6 +77,7 @@ async def open_exchange(
     An answer in the background is not waited for (`waits=False`).
     """
     exchanges = Exchanges(services, store, caller)
+    ask = with_provider_fields(ask, services.settings.provider_fields)
     again = is_retry(request.headers.get(COUNT))
     mark = fingerprint(request.url.path, data)
     exchange = await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class Open(BaseModel):
-    """A body with further fields, which are passed to the model or ignored."""
+    """A body with further fields. Those that are not known are ignored, and do not reach a provider."""
 
     model_config = ConfigDict(extra="allow")
 

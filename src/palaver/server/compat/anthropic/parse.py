@@ -10,15 +10,18 @@ from palaver.model import ToolCall, ToolResult
 from palaver.ports.models import ToolChoice
 from palaver.server.compat.request import (
     MAX_TOOLS,
+    AllowedFields,
     ClientMessage,
     ClientRequest,
     Part,
     common_settings,
     invalid,
-    own_settings,
+    other_fields,
     parse_extension,
     parse_format,
     parse_tool,
+    provider_settings,
+    reject_provider_tools,
     require_flag,
     require_list,
     require_name,
@@ -28,12 +31,18 @@ from palaver.server.compat.request import (
     simplify_parts,
 )
 
-DECIDED = frozenset("model messages system stream tools tool_choice metadata store".split())
+DECIDED = frozenset("model messages system stream tools tool_choice metadata store mcp_servers container".split())
+ALLOWED: AllowedFields = {
+    "max_tokens": (), "temperature": (), "top_p": (), "top_k": (), "stop_sequences": (),
+    "thinking": ("type", "budget_tokens", "display"), "output_config": ("format", "effort"),
+}  # fmt: skip
+REASONING = ("type", "thinking", "signature", "data")  # fields of a block of reasoning
 COMMON = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "stop_sequences": "stop"}
 
 
 def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body of a request. Raises InvalidInput, which names the field."""
+    reject_provider_tools(body, ("mcp_servers", "container"))
     said = parse_messages(require_list("messages", body.get("messages")))
     if not said:
         raise invalid("messages", "must not be empty")
@@ -47,7 +56,8 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common={**common_settings(body, COMMON), **one_by_one},
-        own={**own_settings(body, DECIDED), **one_by_one},
+        own={**provider_settings(body, ALLOWED), **one_by_one},
+        ignored=other_fields(body, DECIDED, ALLOWED),
         format=parse_format(
             "output_config.format", require_object("output_config", body.get("output_config")).get("format")
         ),
@@ -110,7 +120,8 @@ def _parse_assistant(blocks: list[Mapping[str, object]]) -> ClientMessage:
     """Parse an assistant message. Its reasoning goes back to the provider and is not stored."""
     text = "\n\n".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     calls = tuple(_parse_call(block) for block in blocks if block.get("type") == "tool_use")
-    reasoning = tuple(block for block in blocks if block.get("type") in ("thinking", "redacted_thinking"))
+    thoughts = [block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")]
+    reasoning = tuple({name: block[name] for name in REASONING if name in block} for block in thoughts)
     return ClientMessage(role="assistant", content=text, calls=calls, reasoning=reasoning)
 
 

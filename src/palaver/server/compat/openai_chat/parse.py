@@ -9,16 +9,19 @@ from palaver.model import ToolCall, ToolResult
 from palaver.ports.models import ToolChoice
 from palaver.server.compat.request import (
     MAX_TOOLS,
+    AllowedFields,
     ClientMessage,
     ClientRequest,
     Part,
     common_settings,
     invalid,
-    own_settings,
+    other_fields,
     parse_call,
     parse_extension,
     parse_format,
     parse_tool,
+    provider_settings,
+    reject_provider_tools,
     reject_unsupported,
     require_flag,
     require_list,
@@ -30,8 +33,14 @@ from palaver.server.compat.request import (
 )
 
 DECIDED = frozenset(
-    "model messages stream stream_options tools tool_choice functions function_call store metadata n".split()
+    "model messages stream stream_options tools tool_choice functions function_call store metadata n logprobs "
+    "top_logprobs audio modalities web_search_options".split()
 )
+ALLOWED: AllowedFields = {
+    "temperature": (), "top_p": (), "max_tokens": (), "max_completion_tokens": (), "stop": (), "seed": (),
+    "frequency_penalty": (), "presence_penalty": (), "logit_bias": (), "parallel_tool_calls": (), "verbosity": (),
+    "reasoning_effort": (), "response_format": ("type", "json_schema"),
+}  # fmt: skip
 COMMON = {
     "temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens",
     "stop": "stop", "parallel_tool_calls": "parallel_tool_calls",
@@ -43,6 +52,9 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     if body.get("n") not in (None, 1):
         raise invalid("n", "must be 1: one answer is stored for one message")
     reject_unsupported(body, ("logprobs", "top_logprobs", "audio", "functions", "function_call"))
+    reject_provider_tools(body, ("web_search_options",))
+    if body.get("modalities") not in (None, ["text"]):
+        raise invalid("modalities", 'must be ["text"]')
     messages = require_list("messages", body.get("messages"))
     if not messages:
         raise invalid("messages", "must not be empty")
@@ -55,7 +67,8 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common=common_settings(body, COMMON),
-        own=own_settings(body, DECIDED),
+        own=provider_settings(body, ALLOWED),
+        ignored=other_fields(body, DECIDED, ALLOWED),
         format=_parse_response_format(body.get("response_format")),
         stream=require_flag("stream", body.get("stream")),
         conversation=_conversation_id(metadata),

@@ -10,14 +10,16 @@ from palaver.ports.models import ToolChoice
 from palaver.server.compat import openai_items
 from palaver.server.compat.request import (
     MAX_TOOLS,
+    AllowedFields,
     ClientRequest,
     common_settings,
     invalid,
     optional_text,
-    own_settings,
+    other_fields,
     parse_extension,
     parse_format,
     parse_tool,
+    provider_settings,
     reject_unsupported,
     require_flag,
     require_list,
@@ -28,8 +30,12 @@ from palaver.server.compat.request import (
 
 DECIDED = frozenset(
     "model input instructions previous_response_id conversation store stream stream_options tools tool_choice metadata "
-    "background include truncation context_management prompt".split()
+    "background include truncation context_management prompt top_logprobs".split()
 )
+ALLOWED: AllowedFields = {
+    "temperature": (), "top_p": (), "max_output_tokens": (), "parallel_tool_calls": (),
+    "text": ("format", "verbosity"), "reasoning": ("effort", "summary", "generate_summary"),
+}  # fmt: skip
 COMMON = {
     "temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens",
     "parallel_tool_calls": "parallel_tool_calls",
@@ -64,7 +70,8 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common=common_settings(body, COMMON),
-        own=own_settings(body, DECIDED),
+        own=provider_settings(body, ALLOWED),
+        ignored=other_fields(body, DECIDED, ALLOWED),
         format=parse_format("text.format", require_object("text", body.get("text")).get("format")),
         stream=require_flag("stream", body.get("stream")),
         conversation=_conversation_id(body),

@@ -12,6 +12,11 @@ from palaver.server.rest.schemas.memory import ContextOptions
 from palaver.server.rest.schemas.turns import Turn
 
 
+class ReasoningSettings(RequestBody):
+    effort: Name | None = None
+    summary: Name | None = None
+
+
 class ModelSettings(RequestBody):
     """Parameters that are passed to the model unchanged."""
 
@@ -23,7 +28,7 @@ class ModelSettings(RequestBody):
     stop: str | list[str] | None = None
     seed: Annotated[int, Field(ge=-BIG, le=BIG)] | None = None
     reasoning_effort: Name | None = None
-    reasoning: Json | None = None
+    reasoning: ReasoningSettings | None = None
 
 
 class AnswerOptions(ContextOptions):
