@@ -86,7 +86,7 @@ def layout_of(columns: Mapping[str, str], *, keep: Sequence[str] = (), **chosen:
     for name, column in (*chosen.items(), *(("keep", column) for column in keep)):
         for part in (column or "").split(",") if name == "conversation" else [column]:
             if part and part not in columns:
-                raise InvalidInput(f"--{name}", f"there is no column {part!r}; there are {', '.join(columns)}")
+                raise InvalidInput(f"--{name}", f"the table has no column {part!r}; it has {', '.join(columns)}")
     named = chosen.pop("conversation", None)
     if unknown := chosen.keys() - USUAL.keys():
         raise InvalidInput("--column", f"{sorted(unknown)[0]!r} is not one of {', '.join(USUAL)}")

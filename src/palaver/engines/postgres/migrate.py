@@ -135,7 +135,7 @@ async def read_version(connection: Connection) -> Version:
 
 
 async def _call(connection: Connection, name: str) -> int | None:
-    """Return the number that a function of the database returns; None when there is no such function."""
+    """Call a function that returns a number. None if the database does not have the function."""
     if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
         return None
     known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = $1"
