@@ -21,6 +21,7 @@ from palaver.errors import (
 from palaver.models.provider_client import ProviderClient
 from palaver.models.response_parsing import call_of, retry_after, with_settings
 from palaver.ports.models import (
+    INSTRUCTIONS_CACHE,
     CallReady,
     Finished,
     JsonObject,
@@ -91,6 +92,7 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
             body["tools"] = [_tool(tool) for tool in request.tools]
             body["tool_choice"] = _choice(request)
         settings = dict(request.settings)
+        _mark_instructions(body, request, settings.pop(INSTRUCTIONS_CACHE, None))
         if settings.pop("parallel_tool_calls", True) is False and body.get("tool_choice", NO_TOOLS) != NO_TOOLS:
             body["tool_choice"]["disable_parallel_tool_use"] = True
         return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
@@ -228,6 +230,17 @@ def _mark_for_cache(body: JsonObject, request: ModelRequest) -> None:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": EPHEMERAL}]
     if request.messages[-1]["role"] == "tool":
         messages[-1] = _mark_block(messages[-1], len(messages[-1]["content"]) - 1)
+
+
+def _mark_instructions(body: JsonObject, request: ModelRequest, control: object) -> None:
+    """Mark the first system message, which is the caller's own, as the caller asked for. Memory follows it unmarked."""
+    if not isinstance(control, Mapping) or "system" not in body:
+        return
+    blocks = body["system"] if isinstance(body["system"], list) else [{"type": "text", "text": body["system"]}]
+    first, text = request.messages[0]["content"], blocks[0]["text"]
+    rest = text.removeprefix(first) if isinstance(first, str) else ""
+    marked = {"type": "text", "text": text.removesuffix(rest) if rest else text, "cache_control": dict(control)}
+    body["system"] = [marked, {**blocks[0], "text": rest}] if rest else [marked]
 
 
 def _mark_block(message: JsonObject, place: int) -> JsonObject:

@@ -22,6 +22,9 @@ class NamedTool(TypedDict):
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
 
 
+INSTRUCTIONS_CACHE = "instructions_cache_control"  # a setting: how a client wants its own system prompt to be cached
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """A tool as it is described to a model.

@@ -57,6 +57,23 @@ def test_what_a_block_does_not_have_is_left_out(server: Running, provider: Loopb
     assert starts == [{"type": "text", "text": ""}]
 
 
+@pytest.mark.parametrize("name", ["a", None])
+def test_the_client_s_wish_to_cache_its_system_prompt_reaches_the_provider(
+    claude: anthropic.Anthropic, provider: LoopbackProvider, name: str | None
+) -> None:
+    """With memory behind it, the mark stays on the client's own part: memory changes, and would spoil the cache."""
+    wish = {"type": "ephemeral", "ttl": "1h"}
+    system = [{"type": "text", "text": "Be kind."}, {"type": "text", "text": "Be brief.", "cache_control": wish}]
+    claude.messages.create(**asked("Always answer in French, please.", name=name, system=system))
+    claude.messages.create(**asked("Hello", name=name, system=system))
+    for body in provider.bodies:
+        first, *rest = body["system"]
+        assert first == {"type": "text", "text": "Be kind.\nBe brief.", "cache_control": wish}
+        assert all("cache_control" not in one for one in rest)
+    claude.messages.create(**asked("Hello", name=name, tools=[{**WEATHER, "cache_control": wish}], system="Be kind."))
+    assert provider.bodies[-1]["system"][0] == {"type": "text", "text": "Be kind.", "cache_control": wish}
+
+
 def test_every_frame_has_its_name(server: Running, provider: LoopbackProvider) -> None:
     provider.script(Say(["One", " two"], calls=[("weather", {"city": "Rome"})]))
     body = {"model": "messages", "max_tokens": 9, "stream": True, "tools": [WEATHER]}

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from palaver.model import ToolCall, ToolResult
-from palaver.ports.models import ToolChoice
+from palaver.ports.models import INSTRUCTIONS_CACHE, ToolChoice
 from palaver.server.compat.request import (
     MAX_TOOLS,
     AllowedFields,
@@ -56,7 +56,7 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common={**common_settings(body, COMMON), **one_by_one},
-        own={**provider_settings(body, ALLOWED), **one_by_one},
+        own={**provider_settings(body, ALLOWED), **one_by_one, **_cache_setting(body)},
         ignored=other_fields(body, DECIDED, ALLOWED),
         format=parse_format(
             "output_config.format", require_object("output_config", body.get("output_config")).get("format")
@@ -85,6 +85,16 @@ def _parallel_setting(choice: object) -> dict[str, bool]:
         "tool_choice.disable_parallel_tool_use", choice.get("disable_parallel_tool_use")
     )
     return {"parallel_tool_calls": False} if once else {}
+
+
+def _cache_setting(body: Mapping[str, object]) -> dict[str, object]:
+    """Return the `cache_control` of the last system block or tool that has one. Tools come before the system prompt."""
+    for name in ("system", "tools"):
+        blocks = body.get(name)
+        given = [one for one in blocks if isinstance(one, Mapping)] if isinstance(blocks, list) else []
+        if marks := [one["cache_control"] for one in given if isinstance(one.get("cache_control"), Mapping)]:
+            return {INSTRUCTIONS_CACHE: dict(marks[-1])}
+    return {}
 
 
 def _parse_tool(one: Mapping[str, object]) -> Any:
