@@ -235,6 +235,14 @@ def test_a_bad_jwt_is_refused(guarded: Running) -> None:
         assert status(guarded, bad()) == 401, name
 
 
+@pytest.mark.parametrize(("claims", "cause"), [({"sub": ""}, "sub"), ({"app_metadata": {}}, "tenant")])
+def test_a_jwt_without_a_user_or_a_tenant_is_told_which_is_missing(
+    guarded: Running, claims: dict[str, Any], cause: str
+) -> None:
+    with guarded.client(token(**claims)) as client:
+        assert f"name the {'user' if cause == 'sub' else cause}" in client.get("/api/conversations").json()["detail"]
+
+
 def test_rights_come_from_the_issuer_only(guarded: Running) -> None:
     granted = token(app_metadata={"tenant": "acme", "palaver_rights": "read", "palaver_sight": "tenant"})
     claimed = token(user_metadata={"palaver_rights": "admin"}, palaver_rights="admin")

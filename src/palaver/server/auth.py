@@ -151,8 +151,10 @@ class Authenticator:
         granted = granted if isinstance(granted, Mapping) else {}
         tenant = self._tenant_from_claims(claims, granted)
         user = claims["sub"]
-        if not isinstance(tenant, str) or not tenant or not user:
-            raise unauthorized(f"This JWT has no {self.settings.jwt_tenant_claim} or no sub")
+        if not user:
+            raise unauthorized("This JWT has an empty sub: it must name the user")
+        if not isinstance(tenant, str) or not tenant:
+            raise unauthorized(f"This JWT has no {self.settings.jwt_tenant_claim}: it must name the tenant")
         rights = str(granted.get("palaver_rights") or "read,write").split(",")
         visibility = granted.get("palaver_sight")
         workspace = granted.get("palaver_workspace")

@@ -175,7 +175,9 @@ def test_refusals_and_failures(server: Running, provider: LoopbackProvider) -> N
         provider.script(Say("One two three", cut_after=2), *[Fail(400)] * 3)
         broken = frames(client.post("/api/chat", json={"id": "x", "messages": [user("Hi")]}))
         assert [one["type"] for one in broken][-2:] == ["text-end", "error"]
-        assert client.post("/api/chat", json={"id": "x", "messages": [user("Hi")]}).status_code == 502
+        refused = frames(client.post("/api/chat", json={"id": "x", "messages": [user("Hi")]}))
+        assert [one["type"] for one in refused] == ["start", "data-memory", "error"]
+        assert refused[-1]["errorText"] == "openai:test refused the request (status 400)"
 
 
 def test_another_process_tells_an_answer_from_the_log(server: Running, provider: LoopbackProvider) -> None:

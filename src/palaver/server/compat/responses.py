@@ -63,29 +63,23 @@ async def read_body(request: Request) -> tuple[dict[str, Any], bytes]:
 
 
 async def open_exchange(
-    request: Request,
-    services: Services,
-    store: Store,
-    caller: Caller,
-    ask: ClientRequest,
-    data: bytes,
-    *,
-    waits: bool = True,
+    request: Request, services: Services, store: Store, caller: Caller, ask: ClientRequest, data: bytes
 ) -> Exchange:
-    """Open the exchange of a request and wait for its first output. An earlier failure is raised.
+    """Open the exchange of a request and wait for its first output. An earlier failure is raised."""
+    exchange = await begin_exchange(request, services, store, caller, ask, data)
+    await exchange.wait_for_output(services.settings.heartbeat)
+    return exchange
 
-    An answer in the background is not waited for (`waits=False`).
-    """
+
+async def begin_exchange(
+    request: Request, services: Services, store: Store, caller: Caller, ask: ClientRequest, data: bytes
+) -> Exchange:
+    """Open the exchange of a request without waiting for its answer."""
     exchanges = Exchanges(services, store, caller)
     ask = with_provider_fields(ask, services.settings.provider_fields)
     again = is_retry(request.headers.get(COUNT))
     mark = fingerprint(request.url.path, data)
-    exchange = await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)
-    if waits:
-        await exchange.wait_for_output(services.settings.heartbeat)
-    elif exchange.answer is not None:
-        exchange.answer.is_background = True
-    return exchange
+    return await exchanges.open(ask, request.headers.get(CONVERSATION) or None, mark, again)
 
 
 async def collect_events(exchange: Exchange) -> list[AnswerEvent]:

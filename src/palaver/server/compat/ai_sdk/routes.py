@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Path, Request
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
-from palaver.errors import NotFound, PermissionDenied
+from palaver.errors import ModelError, NotFound, PermissionDenied
 from palaver.model import Turn
 from palaver.server.compat import responses
 from palaver.server.compat.ai_sdk.frames import HEADERS, UIMessageFrames
@@ -34,7 +35,9 @@ async def create_chat_message(request: Request, services: ServicesDep, store: St
     """
     body, data = await responses.read_body(request)
     ask = parse_request(body)
-    exchange = await responses.open_exchange(request, services, store, caller, ask, data)
+    exchange = await responses.begin_exchange(request, services, store, caller, ask, data)
+    with suppress(ModelError):  # sent in the stream: of another status, `useChat` would show the raw body
+        await exchange.wait_for_output(services.settings.heartbeat)
     return await _stream_answer(request, services, store, exchange)
 
 

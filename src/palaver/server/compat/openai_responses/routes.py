@@ -37,11 +37,13 @@ async def create_response(request: Request, services: ServicesDep, store: StoreD
     """
     body, data = await responses.read_body(request)
     ask = parse_request(body)
-    in_background = bool(body.get("background")) and not ask.stream
-    exchange = await responses.open_exchange(request, services, store, caller, ask, data, waits=not in_background)
+    if body.get("background") and not ask.stream:
+        exchange = await responses.begin_exchange(request, services, store, caller, ask, data)
+        if exchange.answer is not None:
+            exchange.answer.is_background = True
+        return responses.json_reply(exchange, _frames(exchange, echo_of(body)).response())
+    exchange = await responses.open_exchange(request, services, store, caller, ask, data)
     frames = _frames(exchange, echo_of(body))
-    if in_background:
-        return responses.json_reply(exchange, frames.response())
     if not ask.stream:
         return responses.json_reply(exchange, build_response(frames, await responses.collect_events(exchange)))
     return responses.stream_reply(request, services, exchange, frames, responses.encode_named, _error_encoder(frames))
