@@ -69,7 +69,7 @@ def test_without_a_key_no_route_answers(guarded: Running) -> None:
         for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
             path = face.url.format(
                 conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
-                response="x", item="x", chat="x", model="x",
+                response="x", item="x", chat="x", model="x", completion="x",
             )  # fmt: skip
             refused = client.request(face.method, path)
             assert refused.status_code in (401, 429), face.name
