@@ -18,6 +18,7 @@ from palaver.server.compat.errors import STATUSES
 from palaver.server.compat.openai_chat import routes as openai_chat
 from palaver.server.compat.openai_chat import stored as stored_chat
 from palaver.server.compat.openai_conversations import routes as openai_conversations
+from palaver.server.compat.openai_embeddings import routes as openai_embeddings
 from palaver.server.compat.openai_responses import routes as openai_responses
 from palaver.server.rest import admin, attachments, conversations, events, generate, memory, schemas, streams, turns
 
@@ -223,6 +224,8 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
           media="text/event-stream", also=(404, 409, 410, 501, 502)),
     _rest("Conversation.subscribe", "GET /chat/{chat}/stream", ai_sdk.resume_chat_message, None, "AI SDK",
           media="text/event-stream", also=(204, 410)),
+    _openai("", "POST /embeddings", openai_embeddings.create_embeddings, foreign.EmbeddingList,
+            body=foreign.NewEmbeddings, also=(404, 502)),
     _openai("", "GET /models", openai_chat.list_models, foreign.ModelList),
     _openai("", "GET /models/{model}", openai_chat.get_model, foreign.Model, also=(404,)),
 )  # fmt: skip

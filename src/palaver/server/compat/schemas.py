@@ -170,6 +170,29 @@ class ItemList(BaseModel):
     has_more: bool
 
 
+class NewEmbeddings(Open):
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{"model": "local", "input": ["What can I eat?"]}]}
+    )
+    model: str = Field(description="The name of the server's embedder, or `local`.")
+    input: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
+class Embedding(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(BaseModel):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Json
+
+
 # ---- Messages ------------------------------------------------------------------------------------------------------
 
 

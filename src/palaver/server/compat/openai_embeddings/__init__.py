@@ -1,0 +1,1 @@
+"""OpenAI's Embeddings, with the embedder of the store."""
