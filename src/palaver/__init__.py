@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from palaver.model import ContentInput as ContentInput
     from palaver.model import ConversationInfo as ConversationInfo
     from palaver.model import ConversationMatch as ConversationMatch
+    from palaver.model import ErasureReceipt as ErasureReceipt
     from palaver.model import Event as Event
     from palaver.model import Fact as Fact
     from palaver.model import File as File
@@ -123,9 +124,10 @@ _HOMES = {
     "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "ContentInput", "Right", "Role", "Visibility",
-        "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "Event", "Fact", "File", "FileQuote",
-        "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats", "Summary", "Text",
-        "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified", "WorkingMemory",
+        "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event", "Fact", "File",
+        "FileQuote", "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats",
+        "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
+        "WorkingMemory",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta", "ToolChoice"),

@@ -313,6 +313,26 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureReceipt:
+    """The result of `Store.erase_user`: ids of what was erased, and no content. A salted digest names the person.
+
+    `erased` has the kinds `conversations`, `turns` and `files` (as `conversation/id`), `notes`, `details` (title,
+    metadata or participants) and `logs` (ids of the conversations in which they were changed), and `keys`.
+    `scrubbed` is false while another process's reader keeps old bytes in the WAL; the next sweep removes them.
+    `signature` is there if an audit key was given.
+    """
+
+    tenant: str
+    salt: str
+    digest: str
+    started: datetime
+    finished: datetime
+    erased: Mapping[str, tuple[str, ...]]
+    scrubbed: bool = True
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One call of a model, on record: the request, the explanation of its context, and the response.
 

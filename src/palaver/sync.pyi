@@ -32,6 +32,7 @@ from palaver.model import (
     ContentInput,
     ConversationInfo,
     ConversationMatch,
+    ErasureReceipt,
     Event,
     Fact,
     FileText,
@@ -156,6 +157,20 @@ class Store:
         """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
         taken for a day and, if `retention_minutes` is given, every older turn. Safe to run in several places at once."""
 
+    def erase_user(self, user: str, *, audit_key: bytes | None = None) -> ErasureReceipt:
+        """Erase a person for good, and return a receipt that lists what was erased. Needs the right `admin`.
+
+        Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
+        keys, the place among participants, and the name in titles, metadata and logs. The words of others
+        about the person stay. Safe to repeat; after a crash, the same call or a sweep goes on.
+
+        - `audit_key`: the key that signs the receipt, as for seals."""
+
+    def check_erasure(self, receipt: ErasureReceipt, *, audit_key: bytes | None = None) -> None:
+        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is there again.
+
+        - `audit_key`: also check that the receipt was signed with this key."""
+
     def settle(self) -> None:
         """Wait until all background work is done."""
 
@@ -163,7 +178,9 @@ class Store:
         """Return counts of what this scope may see, and figures about the storage."""
 
     def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
-        """Import an exported conversation, exactly as it was. Returns None when it is stored already."""
+        """Import an exported conversation, exactly as it was. Returns None when it is stored already.
+
+        Persons who were erased here are erased from it; the conversation of such a person raises `ConversationGone`."""
 
     def close(self) -> None:
         """Close the database, for every scope that shares it. Later calls raise `StoreClosed`."""

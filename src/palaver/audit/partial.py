@@ -39,6 +39,8 @@ class PartialReplay(LogReplay):
                 self._forget_hash(row, payload)
             case "archive":
                 self._anchor(payload)
+            case "erase":
+                self._erase(row, payload)
 
     def _forget_hash(self, row: RecordedEvent, payload: EventPayload) -> None:
         self.stub_hashes[row["turn"]] = row["content_hash"]
@@ -52,7 +54,8 @@ class PartialReplay(LogReplay):
             return
         previous = bytes.fromhex(payload["hash"])
         name = f"event {self.first['n']}"
-        self._require(hash_of(self.first, previous) == self.first["hash"], name, "it does not follow the archive")
+        fits = hash_of(self.first, previous) == self.first["hash"] or self._note_tombstone(self.first, previous)
+        self._require(fits, name, "it does not follow the archive")
         self.is_anchored = True
 
     def require_anchor(self) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from palaver.audit.erasure import names_erased, tombstone_digest
 from palaver.audit.rows import EventPayload, RecordedEvent, require
 from palaver.core.branches import LoggedTree
 from palaver.core.identity import event_hash, from_json, genesis
 from palaver.errors import VerificationFailed
+
+CHANGED = "it was changed, or something before it was removed"
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +49,9 @@ class LogReplay:
         self.stub_hashes: dict[str, bytes] = {}  # by forgotten turn: what must be left of it
         self.resets: dict[str, ResetEvent] = {}  # by turn that a reset forgot
         self.salted: set[str] = set()  # retired turns that keep the salt of their hash
+        self.tombstones: dict[int, bytes] = {}  # by number: digests of events that lost the name of an erased person
+        self.erased: dict[int, bytes] = {}  # by number: what those digests must be
+        self.erased_stubs: dict[str, tuple[bytes, bytes]] = {}  # by turn: hashes of its stub, before and after
 
     def add(self, row: RecordedEvent) -> None:
         """Check that an event is the next one and unchanged, then apply it."""
@@ -61,11 +67,26 @@ class LogReplay:
         self.count += 1
         name = f"event {row['n']}"
         self._require(row["n"] == self.count, name, f"event {self.count} should be here")
-        hash = hash_of(row, previous)
-        self._require(hash == row["hash"], name, "it was changed, or something before it was removed")
-        self.last_hash, self.updated = hash, row["at"]
+        if hash_of(row, previous) != row["hash"]:
+            self._require(self._note_tombstone(row, previous), name, CHANGED)
+        self.last_hash, self.updated = row["hash"], row["at"]
         self.created = self.created or row["at"]
         return name
+
+    def _note_tombstone(self, row: RecordedEvent, previous: bytes) -> bool:
+        """Return whether an event, whose hash does not fit, has the form of one that lost an erased person's name.
+
+        Then a later `erase` must list it.
+        """
+        if not names_erased(row["actor"], row["payload"]):
+            return False
+        self.tombstones[row["n"]] = tombstone_of(row, previous)
+        return True
+
+    def require_tombstones(self) -> None:
+        """Check, after the last event, that every tombstone is one that an `erase` left."""
+        for n, digest in self.tombstones.items():
+            self._require(self.erased.get(n) == digest, f"event {n}", CHANGED)
 
     def _require(self, fits: bool, name: str, problem: str) -> None:
         require(fits, self.conversation, name, problem)
@@ -129,8 +150,39 @@ class LogReplay:
             self.tree.forget(id)
         self.lengths.clear()
 
+    def _erase(self, row: RecordedEvent, payload: EventPayload) -> None:
+        try:
+            self.erased |= {n: bytes.fromhex(digest) for n, digest in payload.get("events", ())}
+            for turn, before, after in payload.get("stubs", ()):
+                self.erased_stubs[turn] = bytes.fromhex(before), bytes.fromhex(after)
+        except (ValueError, TypeError):
+            raise KeyError(row["n"]) from None
+
+    def stub_before_erasure(self, turn: str, stub: bytes) -> bytes | None:
+        """Return the hash that a stub had before the name in it was erased; `stub` itself if none was.
+
+        None when the stub is not what the erasure left.
+        """
+        before, after = self.erased_stubs.get(turn, (stub, stub))
+        return before if stub == after else None
+
     def _ignore(self, row: RecordedEvent, payload: EventPayload) -> None:
         pass
+
+
+def tombstone_of(row: RecordedEvent, previous: bytes) -> bytes:
+    """Return the digest of an event that has lost a name."""
+    return tombstone_digest(
+        previous,
+        row["n"],
+        row["kind"],
+        row["turn"],
+        row["actor"],
+        row["at"],
+        row["payload"],
+        row["content_hash"],
+        row["hash"],
+    )
 
 
 def hash_of(row: RecordedEvent, previous: bytes) -> bytes:
@@ -159,6 +211,7 @@ HANDLERS: Mapping[str, Callable[[LogReplay, RecordedEvent, EventPayload], None]]
     "forget": LogReplay._forget,
     "retire": LogReplay._retire,
     "reset": LogReplay._reset,
+    "erase": LogReplay._erase,
     # Memory is derived from turns, and can be derived again.
     "summarize": LogReplay._ignore,
     "remember": LogReplay._ignore,

@@ -50,7 +50,17 @@ class RecordedEvent(TypedDict):
 # The payloads of all kinds of events that a replay reads.
 EventPayload = TypedDict(
     "EventPayload",
-    {"replaces": str, "discard_after": bool, "from": int, "to": int, "salt": bool, "through": int, "hash": str},
+    {
+        "replaces": str,
+        "discard_after": bool,
+        "from": int,
+        "to": int,
+        "salt": bool,
+        "through": int,
+        "hash": str,
+        "events": list[tuple[int, str]],  # of `erase`: numbers of events, and digests of their tombstones
+        "stubs": list[tuple[str, str, str]],  # of `erase`: turns, and the hashes of their stubs before and after it
+    },
     total=False,
 )
 

@@ -66,6 +66,7 @@ class Verifier:
 
     def finish(self) -> Verified:
         """Compare the conversation itself, after all its records."""
+        self.log.require_tombstones()
         if isinstance(self.log, PartialReplay):
             return self._finish_partial(self.log)
         self._check_totals()
@@ -178,7 +179,7 @@ class Verifier:
         if row["status"] == "forgotten":
             left = [one for one, empty in FORGOTTEN_FIELDS.items() if values.get(one) != empty and one != "salt"]
             self._require(not left, name, f"it was forgotten, but still has {', '.join(left)}")
-            stub = stub_hash(*(values[one] for one in STUB_FIELDS))
+            stub = log.stub_before_erasure(id, stub_hash(*(values[one] for one in STUB_FIELDS)))
             self._require(stub == log.stub_hashes.get(id, stub), name, "what forgetting left of it was changed")
         elif row["status"] != "pending":
             hash = content_hash(id, _draft(row), row["created"])
@@ -201,9 +202,10 @@ class Verifier:
         left = [one for one, empty in FORGOTTEN_FIELDS.items() if values.get(one) != empty and one not in kept]
         self._require(not left, name, f"it was forgotten, but still has {', '.join(left)}")
         self._require(row["content_hash"] == log.content_hashes.get(id), name, "its hash is not the one in the log")
-        stub = stub_hash(*(values[one] for one in STUB_FIELDS))
+        stub = log.stub_before_erasure(id, stub_hash(*(values[one] for one in STUB_FIELDS)))
         if id in log.resets:
-            log.resets[id].stubs.append(stub)
+            self._require(stub is not None, name, "what forgetting left of it was changed")
+            log.resets[id].stubs.append(stub or b"")
         else:
             self._require(stub == log.stub_hashes[id], name, "what forgetting left of it was changed")
 

@@ -13,6 +13,7 @@ from palaver.cli import (
     branches,
     chat,
     doctor,
+    erasures,
     explain,
     export_import,
     facts,
@@ -53,6 +54,7 @@ __all__ = [
     "branches",
     "chat",
     "doctor",
+    "erasures",
     "explain",
     "export_import",
     "facts",
@@ -84,8 +86,8 @@ __all__ = [
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
     "rename", "settings", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit",
-    "export", "import", "backup", "restore", "forget", "reset", "verify", "stats", "doctor", "migrate", "sweep",
-    "archive", "worker", "reindex",
+    "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor", "migrate",
+    "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -17,6 +17,7 @@ from palaver.cli.database import chosen, creating, existing, find, find_or_creat
 from palaver.cli.output import complain, console, counted, emit, note, say, table
 from palaver.conversations.internals import components_of
 from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, MissingExtra, NotFound
+from palaver.model import ADMIN
 
 if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
@@ -70,6 +71,8 @@ async def export(
         talks = await chosen(store, conversations or [])
         with progress("Exporting", sum(talk.info.next_seq for talk in talks)) as advance, _target(out) as file:
             lines = sum([await _write(talk, file, advance) for talk in talks])
+            if not conversations:
+                lines += await _write_erasures(store, file)
     if out is None or not call.as_json:
         note(f"Exported {counted(len(talks), 'conversation')} in {counted(lines, 'line')}.")
     else:
@@ -86,6 +89,16 @@ async def _write(talk: Conversation, file: IO[str], advance: Advance) -> int:
         if line.startswith(TURN_LINE):
             advance(1)
     return lines
+
+
+async def _write_erasures(store: Store, file: IO[str]) -> int:
+    """Write who was erased, so that the next database does not take these persons in again."""
+    from palaver.interchange.erasures import erasure_lines
+
+    lines = await erasure_lines(store) if ADMIN in store.scope.rights else []
+    for line in lines:
+        file.write(line + "\n")
+    return len(lines)
 
 
 @contextmanager
@@ -265,10 +278,12 @@ def _lines(raw: Iterable[bytes], advance: Advance) -> Iterator[str]:
 
 
 async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
+    from palaver.interchange.erasures import ERASURE_LINE, import_erasures
     from palaver.interchange.jsonl import import_dump, read_dumps
 
     count = refused = 0
-    for dump in read_dumps(lines):
+    erasures: list[str] = []
+    for dump in read_dumps(_set_apart(lines, ERASURE_LINE, erasures)):
         count += 1
         try:
             talk = await import_dump(store, dump)
@@ -278,6 +293,8 @@ async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
             continue
         row = dump.records[0].row
         _restored(call, row["id"], row.get("key"), None if talk is None else talk.info.turn_count)
+    if erasures:
+        await import_erasures(store, erasures)
     if not count and not call.as_json:
         say("The file holds no conversation.")
     if refused:
@@ -292,6 +309,15 @@ def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
             raise InvalidInput("line 1", "is from an export, which is imported without --into")
         if number == 1 and what == "conversation" and not exported and '"role"' in line:
             raise InvalidInput("line 1", "is a plain message, not an export: say where it belongs with --into")
+        yield line
+
+
+def _set_apart(lines: Iterable[str], start: str, apart: list[str]) -> Iterator[str]:
+    """Pass lines on, except those with this start, which are collected."""
+    for line in lines:
+        if line.startswith(start):
+            apart.append(line)
+            line = "\n"  # an empty line is skipped, and the numbers of the others stay right
         yield line
 
 

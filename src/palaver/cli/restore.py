@@ -27,12 +27,16 @@ async def restore(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A backup.", show_default=False)],
     files: Files = None,
     force: Annotated[bool, typer.Option("--force", help="Move aside the database that is there.")] = False,
+    erasures: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Erase again who is in it: from `palaver erasures export`.")
+    ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Restore even if something in it does not verify.")] = False,
 ) -> None:
     """Put a backup into its place: the database that --db names. Every conversation is verified first.
 
     Nothing is overwritten: with --force, what is there is moved aside. Stop the server before. With
-    PALAVER_AUDIT_KEY, the seals are checked as well.
+    PALAVER_AUDIT_KEY, the seals are checked as well. Persons who were erased after the backup are erased again,
+    as the database that is moved aside and --erasures name them.
 
     Examples:
 
@@ -54,14 +58,17 @@ async def restore(
             anyway=anyway,
             key=key.encode() if key else None,
             advance=advance,
+            erasures=erasures.read_text(encoding="utf-8").splitlines() if erasures else (),
         )
     if call.as_json:
         aside = None if done.aside is None else str(done.aside)
-        counts = {"conversations": done.conversations, "turns": done.turns}
+        counts = {"conversations": done.conversations, "turns": done.turns, "erased": done.erased}
         emit({"database": str(target), **counts, "aside": aside, "problems": done.problems})
         return
     verified = "" if done.problems else ", verified"
     say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
+    if done.erased:
+        note(f"{counted(done.erased, 'person')} who had been erased since the backup was erased again.")
     for problem in done.problems:
         note(f"Does not verify: {problem}")
     if done.aside is not None:

@@ -12,6 +12,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from palaver.audit.erasure import names_erased, tombstone_digest
+from palaver.audit.replay import CHANGED
 from palaver.conversations.internals import clock_of, engine_of
 from palaver.core.identity import canonical_json, event_hash, genesis, micros
 from palaver.core.rights import require_right
@@ -93,14 +95,24 @@ async def key_log(store: Store, after: int = 0, limit: int = 1_000) -> list[Even
 async def check_key_log(store: Store) -> int:
     """Recompute the chain of the keys' log. Raises VerificationFailed; returns how many events there are."""
     previous, n = genesis(f"keys of {store.scope.tenant}"), 0
+    tombstones: dict[int, bytes] = {}  # events that lost the name of an erased user
+    erased: dict[int, bytes] = {}  # and what later events say of them
     while page := await key_log(store, n):
         for event in page:
             n += 1
             payload = canonical_json(dict(event.payload)) if event.payload else None
-            at = micros(event.at)
-            previous = event_hash(previous, n, event.kind, event.turn, event.actor, at, payload, None)
-            if event.n != n or event.hash != previous.hex():
-                raise VerificationFailed("keys", f"event {n}", "it was changed, or something before it was removed")
+            fields = (n, event.kind, event.turn, event.actor, micros(event.at), payload, None)
+            hash = bytes.fromhex(event.hash)
+            if event.n == n and event_hash(previous, *fields) != hash and names_erased(event.actor, payload):
+                tombstones[n] = tombstone_digest(previous, *fields, hash)
+            elif event.n != n or event_hash(previous, *fields) != hash:
+                raise VerificationFailed("keys", f"event {n}", CHANGED)
+            if event.kind == "erase":
+                erased |= {number: bytes.fromhex(digest) for number, digest in event.payload.get("events", ())}
+            previous = hash
+    for number, digest in tombstones.items():
+        if erased.get(number) != digest:
+            raise VerificationFailed("keys", f"event {number}", CHANGED)
     return n
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from palaver.conversations.components import Components
     from palaver.conversations.conversation import Conversation
+    from palaver.conversations.erasure import Eraser
     from palaver.conversations.maintenance import Maintenance
     from palaver.conversations.services import ConversationServices
     from palaver.conversations.sessions import Sessions
@@ -61,6 +62,11 @@ def models_of(store: Store) -> ModelRegistry:
 def maintenance_of(store: Store) -> Maintenance:
     """Return what sweeps a store."""
     return store._maintenance
+
+
+def eraser_of(store: Store) -> Eraser:
+    """Return what erases persons from a store."""
+    return store._eraser
 
 
 def sessions_of(store: Store) -> Sessions:

@@ -32,6 +32,7 @@ class Maintenance:
     blobs: Blobs
     clock: Clock
     worker: Worker
+    resume_erasures: Callable[[], Awaitable[None]]
 
     async def expire(self) -> list[str]:
         require_right(self.scope, WRITE)
@@ -43,6 +44,7 @@ class Maintenance:
     async def sweep(self, retention_minutes: float | None, *, list_files: bool = True) -> Swept:
         """Sweep once. Listing all files may be slow: a bucket may hold millions of them."""
         require_right(self.scope, WRITE)
+        await self.resume_erasures()
         sealed = await self.engine.abort_expired_streams()
         expired = await self._repeat(lambda: self.engine.expire(self.scope))
         aged = Deletion()

@@ -76,6 +76,14 @@ class ConversationMemory:
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
         return await self._edit(lambda notes: working_memory.drop(notes, list_name, index))
 
+    async def names(self, user: str) -> bool:
+        """Return whether a user wrote or said any of the notes."""
+        before = await self.notes()
+        return working_memory.without_person(before, user) != before
+
+    async def drop_notes_of(self, user: str) -> WorkingMemory:
+        return await self._edit(lambda notes: working_memory.without_person(notes, user))
+
     def _author(self, by: str | None) -> str:
         return clean_actor("by", by or self.handle.default_actor("user"))
 

@@ -13,6 +13,7 @@ from palaver.conversations.components import Components
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.details import clean_scope
 from palaver.conversations.directory import Directory
+from palaver.conversations.erasure import Eraser
 from palaver.conversations.maintenance import Maintenance
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
@@ -32,6 +33,7 @@ from palaver.model import (
     ContentInput,
     ConversationInfo,
     ConversationMatch,
+    ErasureReceipt,
     Event,
     Page,
     Request,
@@ -52,7 +54,10 @@ class Store:
         self.scope = scope
         self._components, self._sessions = components, sessions or Sessions()
         self._directory = Directory(components.engine, scope, components.ids)
-        self._maintenance = Maintenance(components.engine, scope, components.blobs, components.clock, components.worker)
+        self._eraser = Eraser(components, scope)
+        self._maintenance = Maintenance(
+            components.engine, scope, components.blobs, components.clock, components.worker, self._eraser.resume
+        )
 
     def __repr__(self) -> str:
         return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
@@ -223,6 +228,24 @@ class Store:
         """
         return await self._maintenance.sweep(retention_minutes)
 
+    async def erase_user(self, user: str, *, audit_key: bytes | None = None) -> ErasureReceipt:
+        """Erase a person for good, and return a receipt that lists what was erased. Needs the right `admin`.
+
+        Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
+        keys, the place among participants, and the name in titles, metadata and logs. The words of others
+        about the person stay. Safe to repeat; after a crash, the same call or a sweep goes on.
+
+        - `audit_key`: the key that signs the receipt, as for seals.
+        """
+        return await self._eraser.erase_user(user, audit_key)
+
+    async def check_erasure(self, receipt: ErasureReceipt, *, audit_key: bytes | None = None) -> None:
+        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is there again.
+
+        - `audit_key`: also check that the receipt was signed with this key.
+        """
+        await self._eraser.check(receipt, audit_key)
+
     async def settle(self) -> None:
         """Wait until all background work is done."""
         await self._maintenance.settle()
@@ -233,15 +256,20 @@ class Store:
         return await self._components.engine.stats(self.scope)
 
     async def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
-        """Import an exported conversation, exactly as it was. Returns None when it is stored already."""
+        """Import an exported conversation, exactly as it was. Returns None when it is stored already.
+
+        Persons who were erased here are erased from it; the conversation of such a person raises `ConversationGone`.
+        """
         require_right(self.scope, WRITE, ADMIN)
         records = [_with_own_path(record, records[0].row["id"]) for record in records]
         rows = [record.row for record in records if record.kind == "attachment"]
         contents = {row["path"]: files[row["id"]] for row in rows}
+        erased = await self._eraser.before_import(records)
         async with put_blobs(self._components.blobs, contents) as undo:
             info = await self._components.engine.restore(self.scope, records)
             if info is None:
                 await undo()
+        await self._eraser.after_import(records, erased)
         return None if info is None else self._open(info)
 
 

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,13 +25,15 @@ from tempfile import mkdtemp
 from urllib.parse import quote, unquote, urlsplit
 
 import palaver
+from palaver.audit.erasure import read_tombstones
 from palaver.audit.seals import check_seals
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import engine_of
+from palaver.conversations.internals import engine_of, eraser_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.errors import AttachmentNotFound, EngineUnavailable, InvalidInput, PalaverError, VerificationFailed
 from palaver.model import Scope
+from palaver.ports.queries import Erasure
 
 MANIFEST, DATABASE, DUMP, FILES = "backup.json", "palaver.db", "palaver.dump", "palaver.db-files"
 FORMAT = 1
@@ -205,6 +207,7 @@ class Restored:
     turns: int
     aside: Path | None  # where the previous database was moved
     problems: list[str]  # conversations that did not verify
+    erased: int = 0  # persons who were erased after the backup was made, and again now
 
 
 def read_backup(folder: Path) -> Backup:
@@ -223,11 +226,20 @@ def read_backup(folder: Path) -> Backup:
 
 
 async def restore_file(
-    backup: Path, target: Path, files: Path, *, force: bool, anyway: bool, key: bytes | None, advance: Advance
+    backup: Path,
+    target: Path,
+    files: Path,
+    *,
+    force: bool,
+    anyway: bool,
+    key: bytes | None,
+    advance: Advance,
+    erasures: Iterable[str] = (),
 ) -> Restored:
     """Verify a backup of an SQLite database, and restore it.
 
-    `force` moves an existing database aside; `anyway` restores a backup that does not verify.
+    `force` moves an existing database aside; `anyway` restores a backup that does not verify. Persons are erased again
+    who were erased in the database that is there, or are in the lines `erasures`.
     """
     found = await asyncio.to_thread(read_backup, backup)
     if found.engine != "sqlite":
@@ -240,12 +252,13 @@ async def restore_file(
     try:
         await asyncio.to_thread(_copy_backup, backup, part)
         conversations, turns, problems = await _verify_all(part, key, advance)
+        erased = await _erase_again(part, await asyncio.to_thread(_erased_since, target, erasures))
         await asyncio.to_thread(_sync, part)
         if problems and not anyway:
             raise problems[0]
         aside = await asyncio.to_thread(_install, part, target, files)
         messages = [str(one) for one in problems]
-        return Restored(conversations=conversations, turns=turns, aside=aside, problems=messages)
+        return Restored(conversations=conversations, turns=turns, aside=aside, problems=messages, erased=erased)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -276,6 +289,31 @@ async def _verify_all(part: Path, key: bytes | None, advance: Advance) -> tuple[
                 advance(1)
     await asyncio.to_thread(merge_wal, part / DATABASE)
     return conversations, turns, problems
+
+
+def _erased_since(target: Path, lines: Iterable[str]) -> dict[str, list[Erasure]]:
+    """Return by tenant who must not come back: those of the database that is replaced, and those of some lines."""
+    from palaver.engines.sqlite.backup import erasures_of
+
+    found = erasures_of(target) if target.exists() else {}
+    for tenant, erasure in read_tombstones(lines):
+        found.setdefault(tenant, []).append(erasure)
+    return found
+
+
+async def _erase_again(part: Path, erasures: Mapping[str, Sequence[Erasure]]) -> int:
+    """Erase persons from a copy of a backup, before it is put into its place. Returns how many were found."""
+    from palaver.engines.sqlite.backup import merge_wal
+
+    if not erasures:
+        return 0
+    url, found = f"sqlite:///{quote(str(part / DATABASE))}", 0
+    async with open_store(url, files=part / FILES, embedder="none", worker=False) as store:
+        for tenant, persons in erasures.items():
+            finished = [one for one in persons if one.at]
+            found += await eraser_of(store.scoped(Scope.of(tenant, None))).apply_erasures(finished)
+    await asyncio.to_thread(merge_wal, part / DATABASE)
+    return found
 
 
 async def _all_conversations(store: Store) -> AsyncIterator[Conversation]:

@@ -408,6 +408,14 @@ def without_turn(memory: WorkingMemory, turn_id: str) -> WorkingMemory:
     return replace(memory, summary="")
 
 
+def without_person(memory: WorkingMemory, name: str) -> WorkingMemory:
+    """Drop every note that a person wrote or said, and the summary, which may contain it."""
+    changed = memory
+    for one in MEMORY_LISTS:
+        changed = _with(changed, one, (note for note in getattr(memory, one) if name not in (note.by, note.actor)))
+    return memory if changed == memory else replace(changed, summary="")
+
+
 def _list(memory: WorkingMemory, name: str) -> Notes:
     if name not in MEMORY_LISTS:
         raise InvalidInput("list", f"must be one of {', '.join(MEMORY_LISTS)}")

@@ -48,8 +48,12 @@ from palaver.ports.queries import (
     AppendBatch,
     ArchivedRows,
     ConversationChanges,
+    ConversationNames,
     ConversationSpec,
     Deletion,
+    ErasedName,
+    ErasedTurns,
+    Erasure,
     EventQuery,
     HistoryQuery,
     Listing,
@@ -166,6 +170,42 @@ class DeletionStore(Protocol):
         ...
 
     async def blobs_deleted(self, paths: Sequence[str]) -> None: ...
+
+
+class ErasureStore(Protocol):
+    """Erasing a person, for admins: who was erased, and the names and turns of one conversation after the other."""
+
+    async def erasures(self, scope: Scope) -> list[Erasure]: ...
+    async def put_erasure(self, scope: Scope, erased: Erasure) -> None:
+        """Store an erasure in place of the one with the same digest. One without a user is finished: its items go."""
+        ...
+
+    async def note_erased(self, scope: Scope, digest: str, kind: str, items: Sequence[str]) -> None:
+        """Note what an erasure deletes, for its receipt. Repeating it changes nothing."""
+        ...
+
+    async def erased_items(self, scope: Scope, digest: str) -> list[tuple[str, str]]:
+        """Return kind and id of everything that an erasure under way has deleted."""
+        ...
+
+    async def conversation_names(self, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
+        """Return whom conversations name, deleted ones included, by conversation id."""
+        ...
+
+    async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
+        """Forget turns that the user said or that have a file of the user, and files that no turn has. Works in
+        batches."""
+        ...
+
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+        """Replace the user's name in the log and in what is left of forgotten turns. Works in batches, and returns how
+        many rows were changed."""
+        ...
+
+    async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
+        """Delete the user's API keys and replace the name in their log. Works in batches: returns the ids of deleted
+        keys, and how many events were changed."""
+        ...
 
 
 class FileStore(Protocol):
@@ -421,6 +461,7 @@ class Engine(
     StreamStore,
     AnswerPlaceStore,
     DeletionStore,
+    ErasureStore,
     FileStore,
     LogStore,
     MemoryStore,

@@ -164,3 +164,54 @@ class Deletion:
     conversations: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
     scrubbed: bool = True
+
+
+# ---- erasing a person ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A person who was erased, by a salted digest of the name; nothing of theirs from before `at` may come back.
+
+    `user` and `key` are there only while the erasure is under way. `conversations` are digests of the ids of those
+    that were deleted.
+    """
+
+    digest: str
+    salt: str
+    started: int
+    at: int = 0  # 0: the first erasure has not been finished yet
+    user: str | None = None
+    key: str | None = None
+    conversations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedName:
+    """A user's name, the pseudonym that replaces it, the digest of the erasure that notes what is deleted, and the
+    time before which it is."""
+
+    user: str
+    pseudonym: str
+    digest: str
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationNames:
+    """A conversation, deleted or not, and everybody whom its rows name."""
+
+    id: str
+    gone: bool
+    owner: str
+    created: int
+    updated: int
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedTurns:
+    """The turns that one step of erasing forgot in a conversation, and the files that it deleted and no turn had."""
+
+    turns: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()

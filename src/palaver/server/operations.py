@@ -172,6 +172,8 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Store.usage", "GET /usage", admin.usage, schemas.Usage, H),
     _rest("Store.stats", "GET /stats", admin.stats, schemas.Stats, H),
     _rest("Store.sweep Store.expire", "POST /sweep", admin.sweep, schemas.Swept, H, also=(202,)),
+    _rest("Store.erase_user", "POST /erasures", admin.erase_user, schemas.ErasureReceipt, H),
+    _rest("Store.check_erasure", "POST /erasures/verify", admin.verify_erasure, schemas.ErasureChecked, H),
     _rest("", "GET /keys/log", admin.key_log, schemas.Events, H),
     _rest("", "GET /settings", admin.get_settings, schemas.Settings, H),
 )  # fmt: skip

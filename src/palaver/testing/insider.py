@@ -58,6 +58,8 @@ DELETES = {
     "forget_conversation",
     "forget_slice",
     "expire",
+    "erase_turns",
+    "erase_names",
     "update_conversation",
     "restore",
     "retire",

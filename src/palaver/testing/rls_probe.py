@@ -47,8 +47,11 @@ WORK = {
 }
 # The application finds a key before it knows whose it is; no verb shows one.
 BEFORE_ANYBODY_IS_KNOWN = {"api_keys"}
-# Keys and their log are for all admins of the tenant.
-KEYS = {"put_key", "api_key", "api_keys", "revoke_key", "log_key", "key_events"}
+# Keys and their log, and who was erased, are for all admins of the tenant.
+KEYS = {
+    "put_key", "api_key", "api_keys", "revoke_key", "log_key", "key_events",
+    "erasures", "erased_items", "put_erasure", "note_erased", "erase_keys",
+}  # fmt: skip
 # How a model counts is known to everybody inside the tenant: its name and numbers.
 FOR_THE_TENANT, ABOUT_COUNTING = {"counter_bounds"}, {"counter_bound", "put_counter_bound"}
 SET = "SELECT set_config(s.name, s.value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)"

@@ -17,6 +17,7 @@ from palaver.conversations.api_keys import create_key
 from palaver.conversations.internals import engine_of
 from palaver.engines.postgres import transports
 from palaver.engines.postgres.address import parse_address
+from palaver.ports.queries import Erasure
 from palaver.testing.rls_probe import attack
 from palaver.testing.tenant_fixture import NoAttack, tables
 from tests.support import postgres_server
@@ -26,7 +27,7 @@ WORD = "zqbcdfghjklmnp"
 DENIED = asyncpg.InsufficientPrivilegeError
 
 
-KEYS = {"api_keys", "key_events"}  # for the application itself, and for admins
+KEYS = {"api_keys", "key_events", "erasures", "erased_items"}  # for the application itself, and for admins
 NEVER_SIGNED_IN = KEYS | {"seals"}
 
 
@@ -37,7 +38,10 @@ async def fill(url: str) -> None:
         talk = await store.conversation("k", title=WORD, participants=["bob"])
         said = await talk.append("user", f"My name is {WORD}. Always answer in {WORD}.")
         await talk.append_open("assistant")
-        await create_key(store.scoped(Scope.of("acme", None)), "phone", user="ada")
+        application = Scope.of("acme", None)
+        await create_key(store.scoped(application), "phone", user="ada")
+        await engine_of(store).put_erasure(application, Erasure("digest", "salt", 1, user="zoe", key="00"))
+        await engine_of(store).note_erased(application, "digest", "conversations", [talk.id])
         await seal_everything(engine_of(store), b"a key that is kept elsewhere", said.created)
         await store.settle()
 

@@ -16,6 +16,7 @@ from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.conversations import PostgresConversations
 from palaver.engines.postgres.deletion import PostgresDeletion
 from palaver.engines.postgres.embeddings import PostgresEmbeddings
+from palaver.engines.postgres.erasure import PostgresErasure
 from palaver.engines.postgres.export_rows import PostgresExportRows
 from palaver.engines.postgres.files import PostgresFiles
 from palaver.engines.postgres.jobs import PostgresJobs
@@ -65,6 +66,7 @@ class PostgresEngine(
     PostgresStreams,
     PostgresAnswerPlaces,
     PostgresDeletion,
+    PostgresErasure,
     PostgresFiles,
     PostgresLog,
     PostgresExportRows,

@@ -8,8 +8,12 @@ from pathlib import Path
 import apsw
 
 from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
+from palaver.engines.sqlite.erasure import erasures
 from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import DatabaseCorrupt, EngineUnavailable
+from palaver.model import Scope
+from palaver.ports.queries import Erasure
 
 PAGES = 1_024  # copied in one step
 Advance = Callable[[int], object]
@@ -51,6 +55,19 @@ def attachment_paths(path: Path) -> set[str]:
         db = connect(SQLiteAddress(path), readonly=True)
         try:
             return {row[0] for row in db.execute("SELECT path FROM attachments")}
+        finally:
+            db.close()
+
+
+def erasures_of(path: Path) -> dict[str, list[Erasure]]:
+    """Return who was erased in each tenant of a database file, whatever its schema."""
+    with translate_errors(path):
+        db = connect(SQLiteAddress(path), readonly=True)
+        try:
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'erasures'").fetchall():
+                return {}
+            tenants = [row[0] for row in db.execute("SELECT DISTINCT tenant FROM erasures")]
+            return {one: erasures(Tx(db, 0), Scope.of(one, None)) for one in tenants}
         finally:
             db.close()
 

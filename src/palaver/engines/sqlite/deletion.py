@@ -16,7 +16,7 @@ Forgetting a turn removes, in this order:
 10. the conversation's preview, if it came from the turn.
 
 The log then gets a `forget` event with the hash of the stub. Before the call returns, the writer removes the old bytes
-as well: leaf separators of the text index (here, `_request_scrub`), the WAL and the gaps between the cells of
+as well: leaf separators of the text index (here, `request_scrub`), the WAL and the gaps between the cells of
 pages (`Writer._scrub`).
 
 `reset` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own fields.
@@ -61,7 +61,7 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Deletion:
     memory_invalidation.drop_memory_beyond_tip(conv)
     conv.refresh_preview()
     conv.save()
-    _request_scrub(tx)
+    request_scrub(tx)
     return Deletion(turns=tuple(one.id for one in rows))
 
 
@@ -123,7 +123,7 @@ def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
     hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
     conv.log("forget", conv.tick(), turn=row.id, content_hash=hash)
     conv.save()
-    _request_scrub(conv.tx)
+    request_scrub(conv.tx)
     return Deletion(turns=(row.id,))
 
 
@@ -156,7 +156,7 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
         conv.find_tip()
         conv.refresh_preview()
         conv.save()
-        _request_scrub(tx)
+        request_scrub(tx)
     return Deletion(turns=tuple(row.id for row in rows))
 
 
@@ -184,7 +184,7 @@ def reset(tx: Tx, scope: Scope, conversation: str) -> Deletion:
     conv.preview = None
     conv.find_tip()
     conv.save()
-    _request_scrub(tx)
+    request_scrub(tx)
     return Deletion(turns=tuple(row.id for row in rows))
 
 
@@ -234,7 +234,7 @@ def delete_all_but_log(conv: OpenConversation, kind: str) -> None:
     conv.turn_count, conv.token_count, conv.preview, conv.ttl = 0, 0, None, None
     conv.save()
     tx.run(Q.leave_tombstone, cid=cid, at=at)
-    _request_scrub(tx)
+    request_scrub(tx)
 
 
 # ---- old bytes -----------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def blobs_deleted(tx: Tx, paths: Sequence[str]) -> None:
         tx.run(Q.blob_deleted, path=path)
 
 
-def _request_scrub(tx: Tx) -> None:
+def request_scrub(tx: Tx) -> None:
     """Make the writer remove old bytes from the WAL and the file after the commit."""
     rewrite_separators(tx)
     tx.run(Q.mark_unscrubbed)

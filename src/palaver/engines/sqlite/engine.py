@@ -21,6 +21,7 @@ from palaver.engines.sqlite import (
     deletion,
     details,
     embeddings,
+    erasure,
     export_rows,
     files,
     jobs,
@@ -78,8 +79,12 @@ from palaver.ports.queries import (
     AppendBatch,
     ArchivedRows,
     ConversationChanges,
+    ConversationNames,
     ConversationSpec,
     Deletion,
+    ErasedName,
+    ErasedTurns,
+    Erasure,
     EventQuery,
     HistoryQuery,
     Listing,
@@ -302,6 +307,32 @@ class SQLiteEngine:
 
     async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         return None
+
+    # ---- erasing a person
+
+    async def erasures(self, scope: Scope) -> list[Erasure]:
+        return await self.readers.run(erasure.erasures, scope)
+
+    async def put_erasure(self, scope: Scope, erased: Erasure) -> None:
+        await self.writer.submit(erasure.put_erasure, scope, erased)
+
+    async def note_erased(self, scope: Scope, digest: str, kind: str, items: Sequence[str]) -> None:
+        await self.writer.submit(erasure.note_erased, scope, digest, kind, items)
+
+    async def erased_items(self, scope: Scope, digest: str) -> list[tuple[str, str]]:
+        return await self.readers.run(erasure.erased_items, scope, digest)
+
+    async def conversation_names(self, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
+        return await self.readers.run(erasure.conversation_names, scope, after, limit)
+
+    async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
+        return await self.writer.submit(erasure.erase_turns, scope, conversation, name)
+
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+        return await self.writer.submit(erasure.erase_names, scope, conversation, name)
+
+    async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
+        return await self.writer.submit(erasure.erase_keys, scope, name)
 
     # ---- the log
 

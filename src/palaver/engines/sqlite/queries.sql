@@ -1020,3 +1020,101 @@ DELETE FROM answer_places WHERE cid = :cid AND id = :id
 
 -- drop_places: remove all places of a conversation
 DELETE FROM answer_places WHERE cid = :cid
+
+-- ---- erasing a person ------------------------------------------------------------------------------------------------
+
+-- erasures: list who was erased, or is being erased
+SELECT digest, salt, started, at, user, key, conversations FROM erasures WHERE tenant = :tenant ORDER BY started, digest
+
+-- put_erasure: store one, in place of an earlier one of the same person
+INSERT INTO erasures (tenant, digest, salt, started, at, user, key, conversations)
+VALUES (:tenant, :digest, :salt, :started, :at, :user, :key, :conversations)
+ON CONFLICT (tenant, digest) DO UPDATE SET started = excluded.started, at = excluded.at, user = excluded.user,
+  key = excluded.key, conversations = excluded.conversations
+
+-- note_erased: note for the receipt what an erasure deletes
+INSERT OR IGNORE INTO erased_items (tenant, digest, kind, item) VALUES (:tenant, :digest, :kind, :item)
+
+-- erased_items: read what was noted
+SELECT kind, item FROM erased_items WHERE tenant = :tenant AND digest = :digest ORDER BY kind, item
+
+-- drop_erased_items: delete the notes when the receipt is made
+DELETE FROM erased_items WHERE tenant = :tenant AND digest = :digest
+
+-- conversation_names: list conversations, deleted ones included, with everybody whom their rows name
+SELECT c.id, c.gone IS NOT NULL, c.owner, c.created, c.updated, (
+  SELECT json_group_array(named.name) FROM (
+    SELECT c.owner AS name
+    UNION SELECT p.actor FROM participants p WHERE p.cid = c.cid
+    UNION SELECT t.actor FROM turns t WHERE t.cid = c.cid
+    UNION SELECT a.owner FROM attachments a WHERE a.cid = c.cid
+    UNION SELECT e.actor FROM events e WHERE e.cid = c.cid
+    UNION SELECT json_extract(e.payload, '$.by') FROM events e WHERE e.cid = c.cid AND e.payload LIKE '%"by"%'
+      AND json_valid(e.payload)
+    UNION SELECT j.atom FROM working_memory w, json_tree(CASE WHEN json_valid(w.memory) THEN w.memory ELSE '{}' END) j
+      WHERE w.cid = c.cid AND j.key IN ('by', 'actor') AND j.type = 'text'
+  ) AS named WHERE named.name IS NOT NULL
+)
+FROM conversations c WHERE {allowed} AND c.id > :after ORDER BY c.id LIMIT :limit
+
+-- find_even_deleted: a conversation by its id, deleted or not, whose log is to be changed
+SELECT {open_columns} FROM conversations c WHERE c.id = :id AND {allowed}
+
+-- turns_to_erase: find turns that a user said or that have a user's file, unless only their stub is left. Of a retired
+-- turn the memory is left; a reset took that away as well
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.created < :before
+  AND (t.actor = :user OR t.tid IN (SELECT a.tid FROM attachments a WHERE a.cid = :cid AND a.owner = :user))
+  AND (t.status <> 'forgotten' OR (
+    t.id NOT IN (SELECT e.turn FROM events e WHERE e.cid = :cid AND e.kind = 'forget' AND e.turn IS NOT NULL)
+    AND (NOT EXISTS (SELECT 1 FROM events e WHERE e.cid = :cid AND e.kind = 'reset')
+      OR t.id IN (SELECT e.turn FROM events e WHERE e.cid = :cid AND e.kind = 'retire' AND e.n > (
+        SELECT max(r.n) FROM events r WHERE r.cid = :cid AND r.kind = 'reset')))))
+ORDER BY t.seq LIMIT :limit
+
+-- rename_speaker: put a pseudonym into a turn that is being forgotten, or is already
+UPDATE turns SET actor = :actor WHERE tid = :tid
+
+-- drop_bodies_naming: delete the bodies of requests that name a user: a prompt names those who take part
+UPDATE requests SET body = NULL WHERE cid = :cid AND body IS NOT NULL AND instr(body, :user) > 0
+
+-- files_to_erase: find a user's files that no turn has
+SELECT a.aid, a.id, a.path FROM attachments a
+WHERE a.cid = :cid AND a.owner = :user AND a.tid IS NULL AND a.created < :before LIMIT :limit
+
+-- events_naming: find events that name a user, each with the hash of the event before it
+SELECT e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash,
+  (SELECT p.hash FROM events p WHERE p.cid = e.cid AND p.n = e.n - 1)
+FROM events e
+WHERE e.cid = :cid AND e.at < :before AND (e.actor = :user
+  OR (e.payload LIKE '%"by"%' AND json_valid(e.payload) AND json_extract(e.payload, '$.by') = :user))
+ORDER BY e.n LIMIT :limit
+
+-- archived_hash: the hash of the last event that an archive took, from the event that says so
+SELECT json_extract(e.payload, '$.hash') FROM events e
+WHERE e.cid = :cid AND e.kind = 'archive' AND json_extract(e.payload, '$.through') = :n
+
+-- replace_names: put pseudonyms into an event; its hash stays
+UPDATE events SET actor = :actor, payload = :payload WHERE cid = :cid AND n = :n
+
+-- stubs_naming: find what is left of forgotten turns that a user said
+SELECT {turn_columns} FROM turns t
+WHERE t.cid = :cid AND t.actor = :user AND t.status = 'forgotten' AND t.created < :before ORDER BY t.seq LIMIT :limit
+
+-- rename_owner_of_deleted: put a pseudonym into the row that is left of a deleted conversation
+UPDATE conversations SET owner = :owner WHERE cid = :cid AND gone IS NOT NULL
+
+-- key_events_naming: find events of keys by a user or about the user's keys, each with the hash of the event before it
+SELECT e.n, e.kind, e.key, e.actor, e.at, e.payload, e.hash,
+  (SELECT p.hash FROM key_events p WHERE p.tenant = e.tenant AND p.n = e.n - 1)
+FROM key_events e
+WHERE e.tenant = :tenant AND e.at < :before AND (e.actor = :user
+  OR (e.payload IS NOT NULL AND e.key IN (SELECT value FROM json_each(:ids))
+    AND json_extract(e.payload, '$.name') IS NOT :name))
+ORDER BY e.n LIMIT :limit
+
+-- replace_names_of_key: put pseudonyms into an event of a key; its hash stays
+UPDATE key_events SET actor = :actor, payload = :payload WHERE tenant = :tenant AND n = :n
+
+-- drop_key: delete a key of an erased user
+DELETE FROM api_keys WHERE tenant = :tenant AND hash = :hash

@@ -374,6 +374,8 @@ WITHOUT_TOOL: Mapping[str, str] = {
     "Conversation.verify": _OPERATORS,
     "Store.usage": _OPERATORS,
     "Store.stats": _OPERATORS,
+    "Store.erase_user": "deletes a person's data for good: for an administrator, never for a model",
+    "Store.check_erasure": _OPERATORS,
     "Store.sweep": _OPERATORS,
     "Store.expire": _OPERATORS,
 }

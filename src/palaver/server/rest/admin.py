@@ -9,6 +9,7 @@ from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 import palaver
+from palaver.audit.erasure import read_receipt, receipt_fields
 from palaver.audit.seals import check_seals
 from palaver.context.options import POLICIES
 from palaver.conversations import api_keys
@@ -18,6 +19,7 @@ from palaver.core.rights import require_right
 from palaver.errors import VerificationFailed
 from palaver.model import ADMIN
 from palaver.server import wire
+from palaver.server.components import Services
 from palaver.server.dependencies import (
     ID,
     CallerDep,
@@ -94,6 +96,26 @@ async def sweep(store: StoreDep, body: schemas.Sweep) -> Response:
     """Delete expired conversations and turns. Needs the right `admin`."""
     require_right(store.scope, ADMIN)
     return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
+
+
+async def erase_user(services: ServicesDep, store: StoreDep, body: schemas.EraseUser) -> Response:
+    """Erase a person for good, and return a receipt of what was erased. Needs the right `admin`. Safe to repeat."""
+    receipt = await store.erase_user(body.user, audit_key=_audit_key(services))
+    return Reply(receipt_fields(receipt))
+
+
+async def verify_erasure(services: ServicesDep, store: StoreDep, body: schemas.CheckErasure) -> Response:
+    """Check that a receipt is unchanged, and that nothing which it lists is there again. Needs the right `admin`."""
+    try:
+        await store.check_erasure(read_receipt(body.receipt), audit_key=_audit_key(services))
+    except VerificationFailed as problem:
+        return Reply({"ok": False, "problem": str(problem)})
+    return Reply({"ok": True, "problem": None})
+
+
+def _audit_key(services: Services) -> bytes | None:
+    key = services.settings.audit_key
+    return None if key is None else key.encode()
 
 
 async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Limit = 1_000) -> Response:

@@ -3,8 +3,8 @@
 from importlib import import_module
 
 TOPICS = (
-    "conversations", "turns", "history", "branches", "streams", "log", "proof", "deletion", "scopes", "attachments",
-    "search", "export_import", "bad_input", "generate", "server_support",
+    "conversations", "turns", "history", "branches", "streams", "log", "proof", "deletion", "erasing", "scopes",
+    "attachments", "search", "export_import", "bad_input", "generate", "server_support",
 )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ SELECT f.name AS function, r.rights FROM (VALUES
     put_facts put_file_text put_request put_summary put_words put_working_memory release_job renew_job reset retire
     retry_job seal_expired stream_abort stream_chunk stream_commit stream_open stream_renew switch take_answer_place
     update_conversation'),
-  ('write,admin', 'archive_log restore'),
-  ('admin', 'api_key api_keys key_events log_key put_key put_seals revoke_key unsealed'),
+  ('write,admin', 'archive_log erase_names erase_turns restore'),
+  ('admin', 'api_key api_keys conversation_names erase_keys erased_items erasures key_events log_key note_erased put_erasure
+    put_key put_seals revoke_key unsealed'),
   ('worker', 'any_key next_job_anywhere tenants tenants_waiting waiting')
 ) AS r (rights, functions), regexp_split_to_table(r.functions, '\s+') AS f (name);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -63,6 +64,36 @@ class Sweep(RequestBody):
 @mirrors(model.Swept)
 class Swept(ResponseBody):
     files: int = Field(description="Uploads that were never completed.")
+
+
+class EraseUser(RequestBody):
+    user: Annotated[str, Field(min_length=1, max_length=512, description="The id of the user to erase.")]
+
+
+class ErasedPerson(ResponseBody):
+    salt: str
+    digest: str = Field(description="Of the user's id, with the salt. The receipt holds no name.")
+
+
+class ErasureReceipt(ResponseBody):
+    format: str
+    tenant: str
+    person: ErasedPerson
+    started: datetime
+    finished: datetime
+    counts: dict[str, int]
+    erased: dict[str, list[str]] = Field(description="Ids by kind: conversations, turns, files, keys and so on.")
+    scrubbed: bool = Field(description="False while another reader keeps old bytes in the database's own log.")
+    signature: str | None = Field(description="Made with the server's audit key, if it has one.")
+
+
+class CheckErasure(RequestBody):
+    receipt: Json = Field(description="A receipt, as `POST /erasures` returned it.")
+
+
+class ErasureChecked(ResponseBody):
+    ok: bool
+    problem: str | None = None
 
 
 class Settings(ResponseBody):
