@@ -52,6 +52,7 @@ async def test_missing_checks_are_found(database: str) -> None:
     for function, old, new in (
         ("check_draft", "t.role = 'system'", "t.role = 'nothing'"),
         ("check_draft", "IN ('authenticated', 'anon')", "IN ('nobody')"),
+        ("is_plain", "actor = writer", "actor = writer OR true"),
         ("check_turn", "check_json('metadata', t.metadata, 'object', 65536)", "1"),
     ):
         await break_function(database, function, old, new)

@@ -59,6 +59,22 @@ async def test_many_at_once_are_few_transactions(groups: list[int], store: palav
         await talk.verify()
 
 
+async def test_calls_for_one_conversation_see_each_other(groups: list[int], store: palaver.Store) -> None:
+    """The row of the conversation is read once for all of them, but each has its own expected seq and its own place."""
+    talk = await store.conversation("talk")
+    stored = await asyncio.gather(*(talk.append("user", f"turn {n}", expected_seq=n) for n in range(4)))
+    assert groups == [4]
+    again = await asyncio.gather(
+        talk.append("user", "one", idempotency_key="key"), talk.append("user", "one", idempotency_key="key")
+    )
+    assert again[0].id == again[1].id
+    assert [turn.id for turn in await talk.history()] == [turn.id for turn in (*stored, again[0])]
+    info = (await store.get(talk.id)).info
+    assert info.turn_count == 5
+    assert info.token_count == sum(turn.token_count for turn in await talk.history())
+    await talk.verify()
+
+
 async def test_the_failure_of_one_is_nobody_elses(groups: list[int], store: palaver.Store) -> None:
     talks = [await store.conversation(f"talk {n}") for n in range(6)]
     await talks[3].append("user", "already")

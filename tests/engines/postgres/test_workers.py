@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import palaver
 from palaver import Scope
 from palaver.conversations.internals import engine_of, worker_of
+from palaver.engines.postgres.transports import open_connection
 from palaver.memory.worker.loop import LEASE
 from palaver.testing import FakeClock
 from tests.support import postgres_server
@@ -83,6 +84,21 @@ async def test_many_workers_do_every_job_once_for_every_tenant(postgres_url: str
             assert len(spans) == len(set(spans)), "two workers wrote the same summary"
             await talk.verify()
         assert await engine_of(workers[0]).next_job() is None
+
+
+async def test_a_job_that_waits_is_not_written_again(postgres_url: str, postgres_database: str) -> None:
+    """Each turn of a long conversation makes it due. Only a job that a worker holds has to be marked."""
+    jobs = "SELECT ctid::text, created FROM palaver.jobs ORDER BY kind"
+    async with palaver.open(postgres_url, embedder=None, worker=False) as store:
+        talk = await say(store, "long")
+        async with open_connection(postgres_database) as admin:
+            before = await admin.fetch(jobs)
+            await talk.append("user", "One more.")
+            assert await admin.fetch(jobs) == before
+            claimed = {job.kind: job for _ in range(2) if (job := await engine_of(store).claim_job(60_000_000))}
+            await talk.append("user", "And one more.")
+            asked = await admin.fetchval("SELECT created FROM palaver.jobs WHERE kind = 'compact'")
+            assert asked > claimed["compact"].asked
 
 
 async def test_settle_waits_for_its_own_tenant_and_for_no_other(postgres_url: str) -> None:

@@ -76,7 +76,8 @@ class CommitHub(WakeupHub):
             names = [self._changed.pop() for _ in range(min(BATCH, len(self._changed)))]
             try:
                 connection = await self._sending_connection()
-                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, canonical_json(names))
+                # Hashes need no quoting. A statement without parameters takes one round trip instead of two.
+                await connection.execute(f"NOTIFY {CHANNEL}, '{canonical_json(names)}'")
             except DRIVER_ERRORS:
                 return  # readers in other processes poll
 

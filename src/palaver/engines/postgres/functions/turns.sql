@@ -106,19 +106,35 @@ BEGIN
   RETURN c;
 END $$;
 
--- append_at_end: append turns, all or none. `drafts` are rows of `turns`, each with its `words` (see `index_turn`);
+-- append_calls: append turns at the end of conversations. A call has a conversation, drafts, perhaps `expected_seq`, and
+-- `who` where that differs from the scope of all. `drafts` are rows of `turns`, each with its `words` (see `index_turn`);
 -- values that the caller has already are not sent back. This is the hot path: flat code with scalars, because each
--- call of another function and each copy of a row costs as much as a small insert
-CREATE OR REPLACE FUNCTION palaver.append_at_end(me palaver.asker, conversation text, drafts jsonb, expected_seq bigint)
-RETURNS SETOF palaver.turns
+-- statement and each call of another function costs as much as a small insert. Successive calls for one conversation
+-- read and write its row once
+CREATE OR REPLACE FUNCTION palaver.append_calls(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  c record;
+  me asker;
+  asking jsonb;
+  call jsonb;
+  next jsonb;
+  again boolean := false;
+  conversation text;
+  expected_seq bigint;
+  drafts jsonb;
   draft jsonb;
+  words jsonb;
   t palaver.turns;
   before palaver.turns;
   said text;
   due boolean;
+  to_embed boolean;
+  gone bigint;
+  ends bigint;
+  settings text;
+  cid bigint;
+  begun bigint;
+  first bigint;
   seq bigint;
   number bigint;
   place bigint;
@@ -126,113 +142,131 @@ DECLARE
   clock bigint;
   tip bytea;
   line text;
-  tokens bigint := 0;
-  passages_added bigint := 0;
-  terms_added bigint := 0;
-  watched boolean := false;
+  tokens bigint;
+  passages_added bigint;
+  terms_added bigint;
+  watched boolean;
 BEGIN
-  SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.updated, o.tip_hash, o.tip_slot, o.preview, o.to_embed,
-    o.gone, o.expires_at, o.settings INTO c
-  FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
-  IF NOT FOUND OR c.gone IS NOT NULL OR c.expires_at <= me.now THEN
-    PERFORM missing(me, conversation);
-  END IF;
-  seq := c.next_seq;
-  number := c.next_n;
-  place := c.tip_position;
-  above := c.tip_slot;
-  clock := c.updated;
-  tip := c.tip_hash;
-  line := c.preview;
-  IF me.sight <> 'tenant' THEN
-    PERFORM set_config('palaver.cid', c.cid::text, true);
-  END IF;
-  IF c.settings IS NOT NULL THEN
-    watched := is_watched(c.settings);
-  END IF;
-  PERFORM check_drafts(drafts);
-  FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
-    draft := drafts -> i;
-    t := jsonb_populate_record(NULL::palaver.turns, draft);
-    t.status := 'complete';
-    PERFORM check_draft(me, t);
-    IF watched THEN
-      PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+  FOR n IN 0 .. jsonb_array_length(calls) - 1 LOOP
+    call := coalesce(next, calls -> n);
+    next := calls -> (n + 1);
+    IF asking IS DISTINCT FROM coalesce(call -> 'who', who) THEN
+      asking := coalesce(call -> 'who', who);
+      me := enter(asking, 'write');
     END IF;
-    IF t.idempotency_key IS NOT NULL THEN
-      before := stored_before(me.tenant, c.cid, conversation, t);
-      IF before.id IS NOT NULL THEN
-        RETURN NEXT before;
-        CONTINUE;
+    conversation := call ->> 'conversation';
+    expected_seq := (call ->> 'expected_seq')::bigint;
+    drafts := call -> 'drafts';
+    IF NOT again THEN
+      SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.tip_slot, o.updated, o.tip_hash, o.preview, o.to_embed,
+        o.gone, o.expires_at, o.settings
+      INTO cid, begun, number, place, above, clock, tip, line, to_embed, gone, ends, settings
+      FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
+      IF NOT FOUND OR gone IS NOT NULL OR ends <= me.now THEN
+        PERFORM missing(me, conversation);
       END IF;
+      IF me.sight <> 'tenant' THEN
+        said := set_config('palaver.cid', cid::text, true);  -- an assignment, because PERFORM would run a query
+      END IF;
+      watched := settings IS NOT NULL AND is_watched(settings);
+      seq := begun;
+      tokens := 0;
+      passages_added := 0;
+      terms_added := 0;
     END IF;
-    IF expected_seq <> c.next_seq THEN
-      PERFORM fail('PV011', expected_seq::text, c.next_seq::text);
+    IF (CASE jsonb_typeof(drafts) WHEN 'array' THEN jsonb_array_length(drafts) <= 1000 END) IS NOT TRUE THEN
+      PERFORM check_drafts(drafts);
     END IF;
-    clock := greatest(me.now, clock + 1);
-    place := place + 1;
-    t.tenant := me.tenant;
-    t.cid := c.cid;
-    t.tid := new_tid();
-    t.seq := seq;
-    t.id := stamp(t.id, seq);
-    t.position := place;
-    t.parent := above;
-    t.slot := NULL;
-    t.active := 1;
-    t.superseded_by := NULL;
-    t.created := coalesce(t.created, clock);
-    IF t.role <> 'user' THEN
-      t.preview := NULL;
+    first := seq;
+    FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
+      draft := drafts -> i;
+      t := jsonb_populate_record(NULL::palaver.turns, draft);
+      t.status := 'complete';
+      IF is_plain(t.role, t.id, t.salt, t.is_parts, t.content, t.actor, t.token_count, t.created, t.preview,
+          me."user", me.rights) IS NOT TRUE
+        OR COALESCE(t.tool_calls, t.tool_results, t.attachments, t.sources, t.model, t.adapter, t.finish_reason,
+          t.idempotency_key, t.metadata) IS NOT NULL OR COALESCE(t.prompt_tokens, t.completion_tokens) IS NOT NULL THEN
+        PERFORM check_draft(me, t);
+      END IF;
+      IF watched THEN
+        PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+      END IF;
+      IF t.idempotency_key IS NOT NULL THEN
+        before := stored_before(me.tenant, cid, conversation, t);
+        IF before.id IS NOT NULL THEN
+          RETURN NEXT before;
+          CONTINUE;
+        END IF;
+      END IF;
+      IF expected_seq <> first THEN
+        PERFORM fail('PV011', expected_seq::text, first::text);
+      END IF;
+      clock := greatest(me.now, clock + 1);
+      place := place + 1;
+      t.tenant := me.tenant;
+      t.cid := cid;
+      t.tid := new_tid();
+      t.seq := seq;
+      t.id := stamp(t.id, seq);
+      t.position := place;
+      t.parent := above;
+      t.slot := NULL;
+      t.active := 1;
+      t.superseded_by := NULL;
+      t.created := coalesce(t.created, clock);
+      IF t.role <> 'user' THEN
+        t.preview := NULL;
+      END IF;
+      t.content_hash := turn_hash(t);
+      INSERT INTO turns (
+        tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
+        superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens,
+        model, adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
+      VALUES (
+        t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
+        t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
+        t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
+        t.idempotency_key, t.preview, t.salt, t.content_hash);
+      IF t.attachments IS NOT NULL THEN
+        PERFORM bind_files(t, me.now);
+      END IF;
+      words := draft -> 'words';
+      IF (CASE jsonb_typeof(words) WHEN 'array' THEN jsonb_array_length(words) = 1 AND words -> 0 ->> 0 ~ '^[0-9]{1,7}$'
+          AND jsonb_typeof(words -> 0 -> 1) = 'string' END) THEN  -- most turns
+        terms_added := terms_added + (words -> 0 ->> 0)::bigint;
+        INSERT INTO passages (tenant, cid, tid, part, size, terms)
+        VALUES (t.tenant, t.cid, t.tid, 0, (words -> 0 ->> 0)::integer, (words -> 0 ->> 1)::tsvector);
+      ELSE
+        terms_added := terms_added + check_words(words);
+        PERFORM index_turn(t, words);
+      END IF;
+      said := CASE WHEN t.actor <> me."user" THEN jsonb_build_object('by', me."user")::text END;
+      tip := event_hash(tip, number, 'append', t.id, t.actor, clock, said, t.content_hash);
+      INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
+      VALUES (t.tenant, t.cid, number, 'append', t.id, t.actor, clock, said, t.content_hash, tip);
+      seq := seq + 1;
+      number := number + 1;
+      above := t.id;
+      line := coalesce(line, t.preview);
+      tokens := tokens + t.token_count;
+      passages_added := passages_added + jsonb_array_length(words);
+      t.content := NULL; t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL;
+      t.metadata := NULL;
+      RETURN NEXT t;
+    END LOOP;
+    again := coalesce(next ->> 'conversation' = conversation AND next -> 'who' IS NOT DISTINCT FROM call -> 'who', false);
+    CONTINUE WHEN again OR seq = begun;
+    UPDATE conversations o SET next_seq = seq, next_n = number, tip_hash = tip, tip_position = place, tip_slot = above,
+      updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - begun),
+      token_count = o.token_count + tokens, preview = line, expires_at = clock + o.ttl,
+      to_embed = true, passage_count = o.passage_count + passages_added, passage_terms = o.passage_terms + terms_added
+    WHERE o.tenant = me.tenant AND o.id = conversation
+    RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
+      OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
+    IF due OR NOT to_embed THEN
+      PERFORM work_made(me.tenant, cid, NOT to_embed, due, me.now);
     END IF;
-    t.content_hash := turn_hash(t);
-    INSERT INTO turns (
-      tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
-      superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens,
-      model, adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
-    VALUES (
-      t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
-      t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
-      t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
-      t.idempotency_key, t.preview, t.salt, t.content_hash);
-    IF t.attachments IS NOT NULL THEN
-      PERFORM bind_files(t, me.now);
-    END IF;
-    terms_added := terms_added + check_words(draft -> 'words');
-    IF jsonb_array_length(draft -> 'words') = 1 THEN  -- most turns
-      INSERT INTO passages (tenant, cid, tid, part, size, terms)
-      VALUES (t.tenant, t.cid, t.tid, 0, (draft -> 'words' -> 0 ->> 0)::integer,
-        (draft -> 'words' -> 0 ->> 1)::tsvector);
-    ELSE
-      PERFORM index_turn(t, draft -> 'words');
-    END IF;
-    said := CASE WHEN t.actor <> me."user" THEN jsonb_build_object('by', me."user")::text END;
-    tip := event_hash(tip, number, 'append', t.id, t.actor, clock, said, t.content_hash);
-    INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
-    VALUES (t.tenant, t.cid, number, 'append', t.id, t.actor, clock, said, t.content_hash, tip);
-    seq := seq + 1;
-    number := number + 1;
-    above := t.id;
-    line := coalesce(line, t.preview);
-    tokens := tokens + t.token_count;
-    passages_added := passages_added + jsonb_array_length(draft -> 'words');
-    t.content := NULL; t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL;
-    t.metadata := NULL;
-    RETURN NEXT t;
   END LOOP;
-  IF seq = c.next_seq THEN
-    RETURN;
-  END IF;
-  UPDATE conversations o SET next_seq = seq, next_n = number, tip_hash = tip, tip_position = place, tip_slot = above,
-    updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - o.next_seq),
-    token_count = o.token_count + tokens, preview = line, expires_at = clock + o.ttl,
-    to_embed = true, passage_count = o.passage_count + passages_added, passage_terms = o.passage_terms + terms_added
-  WHERE o.tenant = me.tenant AND o.id = conversation
-  RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
-    OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
-  IF due OR NOT c.to_embed THEN
-    PERFORM work_made(me.tenant, c.cid, due, me.now);
-  END IF;
 END $$;
 
 -- append: append turns at the end, or replace one
@@ -240,12 +274,12 @@ CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, draf
   expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE me asker := enter(who, 'write');
 BEGIN
   IF replaces IS NULL THEN
-    RETURN QUERY SELECT * FROM append_at_end(me, conversation, drafts, expected_seq);
+    RETURN QUERY SELECT * FROM append_calls(who, jsonb_build_array(jsonb_build_object(
+      'conversation', conversation, 'drafts', drafts, 'expected_seq', expected_seq)));
   ELSE
-    RETURN NEXT append_replacing(me, conversation, drafts -> 0, expected_seq, replaces, discard_after);
+    RETURN NEXT append_replacing(enter(who, 'write'), conversation, drafts -> 0, expected_seq, replaces, discard_after);
   END IF;
 END $$;
 
@@ -254,29 +288,24 @@ END $$;
 -- alone
 CREATE OR REPLACE FUNCTION palaver_api.append_together(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp SET lock_timeout = '20ms' AS $$
-DECLARE
-  me asker;
-  call jsonb;
-  asking jsonb;
 BEGIN
-  FOR i IN 0 .. jsonb_array_length(calls) - 1 LOOP
-    call := calls -> i;
-    IF asking IS DISTINCT FROM coalesce(call -> 'who', who) THEN
-      asking := coalesce(call -> 'who', who);
-      me := enter(asking, 'write');
-    END IF;
-    RETURN QUERY SELECT * FROM append_at_end(me, call ->> 'conversation', call -> 'drafts',
-      (call ->> 'expected_seq')::bigint);
-  END LOOP;
+  RETURN QUERY SELECT * FROM append_calls(who, calls);
 END $$;
 
--- work_made: enqueue the jobs that new text needs
-CREATE OR REPLACE FUNCTION palaver.work_made(tenant text, cid bigint, due boolean, now bigint) RETURNS void
+-- work_made: enqueue the jobs that new text needs. A `compact` job that waits already is only locked, so that no worker
+-- takes it before this turn is committed: a long conversation would otherwise write its row again with each turn
+CREATE OR REPLACE FUNCTION palaver.work_made(tenant text, cid bigint, embed boolean, due boolean, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  PERFORM put_job(tenant, cid, 'embed', NULL, now);
+  IF embed THEN
+    PERFORM put_job(tenant, cid, 'embed', NULL, now);
+  END IF;
   IF due THEN
-    PERFORM put_job(tenant, cid, 'compact', NULL, now);
+    PERFORM 1 FROM jobs j WHERE j.tenant = work_made.tenant AND j.cid = work_made.cid AND j.kind = 'compact'
+      AND j.dead = 0 AND j.lease_until = 0 FOR SHARE;
+    IF NOT FOUND THEN
+      PERFORM put_job(tenant, cid, 'compact', NULL, now);
+    END IF;
   END IF;
 END $$;
 
@@ -323,7 +352,7 @@ BEGIN
   WHERE o.tenant = c.tenant AND o.cid = c.cid
   RETURNING o.turn_count - o.summarized_turns >= o.compact_turns
     OR o.token_count - o.summarized_tokens >= o.compact_tokens INTO due;
-  PERFORM work_made(c.tenant, c.cid, due, now);
+  PERFORM work_made(c.tenant, c.cid, true, due, now);
 END $$;
 
 -- ---- replacing ------------------------------------------------------------------------------------------------------
