@@ -94,6 +94,21 @@ async def test_nothing_of_a_caller_is_left_in_the_connection(
             assert await connection.fetchval("SELECT count(*) FROM palaver.turns") == 0
 
 
+async def test_an_address_without_the_option_gets_an_error_that_names_it(bouncer: Bouncer, postgres_url: str) -> None:
+    """The driver prepares a statement in one transaction, and runs it in another that has another connection."""
+    url = bouncer.in_front_of(postgres_url).replace("?pgbouncer=true", "")
+    problem: palaver.EngineError | None = None
+    async with asyncio.timeout(PATIENCE):
+        while problem is None:  # it depends on which connections the bouncer chooses
+            try:
+                async with palaver.open(url, tenant="acme", worker=False) as store:
+                    await asyncio.gather(*(store.stats() for _ in range(20)))
+            except palaver.EngineError as found:
+                problem = found
+    assert problem.sqlstate in ("26000", "42P05")
+    assert "?pgbouncer=true" in str(problem)
+
+
 async def listeners(admin_url: str) -> int:
     async with transports.open_connection(admin_url) as admin:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
