@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from palaver.audit.erasure import (
@@ -51,7 +51,7 @@ from palaver.conversations.internals import services_of
 from palaver.core.identity import from_json, micros
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_name
-from palaver.errors import ConversationGone, InvalidInput, NotFound, TurnGone, VerificationFailed
+from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, NotFound, TurnGone, VerificationFailed
 from palaver.model import ADMIN, RIGHTS, ROLES, ErasureReceipt, Scope
 from palaver.ports.engine import TokenEngine
 from palaver.ports.queries import ConversationNames, ErasedName, Erasure, Record
@@ -70,6 +70,8 @@ class Eraser:
 
     async def erase_user(self, user: str, audit_key: bytes | None) -> ErasureReceipt:
         require_right(self.scope, ADMIN)
+        if not self._may_erase():
+            raise InvalidInput("user", "is erased with the project's secret key, not with a user's token")
         user = clean_name("user", user)
         if user in ROLES:
             raise InvalidInput("user", "is the name of a role, under which many may have spoken")
@@ -255,24 +257,32 @@ class Eraser:
             with suppress(ConversationGone):
                 await self.components.engine.forget_conversation(self._acting(""), one.id)
 
-    async def before_import(self, records: Sequence[Record]) -> list[Erasure]:
-        """Refuse the conversation of an erased person; note which others it names, before it is stored."""
-        if not self._may_erase():
-            return []
-        persons = ErasedPersons(await self.components.engine.erasures(self.scope))
+    @asynccontextmanager
+    async def importing(self, records: Sequence[Record]) -> AsyncIterator[None]:
+        """Refuse the conversation of an erased person; erase such persons from others, once they are stored.
+
+        It is noted before: an import that is interrupted is continued by a sweep.
+        """
         one = _names_in(records)
+        persons = ErasedPersons(await self.components.engine.erasures(self.scope) if self._may_erase() else ())
         owner = persons.find(one.owner)
         if persons.is_deleted(one.id) or (owner is not None and one.created < owner.at):
             raise ConversationGone(one.id)
-        return [await self._begin_again(user, erasure) for user, erasure in _older(one, persons).items()]
-
-    async def after_import(self, records: Sequence[Record], erasures: Iterable[Erasure]) -> None:
-        """Erase these persons from a conversation that was stored just now."""
-        one = _names_in(records)
-        for erasure in erasures:
-            name = _name(erasure)
+        found = _older(one, persons)
+        begun = [await self._begin_again(user, erasure) for user, erasure in found.items()]
+        own = [erasure for erasure in begun if erasure not in found.values()]  # others are under way elsewhere
+        try:
+            yield
+        except (AlreadyImported, ConversationGone, InvalidInput):  # nothing was stored
+            await self._finish_all(own)
+            raise
+        for name in map(_name, begun):
             while await self._erase_from(self._acting(name.user), one, name):
                 pass
+        await self._finish_all(own)
+
+    async def _finish_all(self, erasures: Sequence[Erasure]) -> None:
+        for erasure in erasures:
             await self._finish(erasure)
 
     # ---- checking a receipt

@@ -264,13 +264,11 @@ class Store:
         records = [_with_own_path(record, records[0].row["id"]) for record in records]
         rows = [record.row for record in records if record.kind == "attachment"]
         contents = {row["path"]: files[row["id"]] for row in rows}
-        erased = await self._eraser.before_import(records)
-        async with put_blobs(self._components.blobs, contents) as undo:
+        async with self._eraser.importing(records), put_blobs(self._components.blobs, contents) as undo:
             info = await self._components.engine.restore(self.scope, records)
             if info is None:
                 await undo()
-        await self._eraser.after_import(records, erased)
-        return None if info is None else self._open(info)
+        return None if info is None else await self.get(info.id)
 
 
 def _with_own_path(record: Record, conversation: str) -> Record:

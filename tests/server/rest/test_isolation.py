@@ -121,6 +121,7 @@ def test_acting_for_others_and_keeping_house_need_the_right(guarded: Running) ->
     with guarded.client(guarded.key("acme", "eve")) as client:
         assert client.post("/api/conversations", json={"owner": "ada"}).status_code == 403
         assert client.post("/api/sweep", json={"retention_minutes": 0.001}).status_code == 403
+        assert client.post("/api/erasures", json={"user": "ada"}).status_code == 403
         assert client.get("/api/keys/log").status_code == 403
 
 

@@ -297,6 +297,19 @@ def test_settings_say_who_asks_and_where_the_limits_are(client: httpx.Client) ->
     assert ok(client.post("/api/sweep", json={}))["turns"] == 0
 
 
+def test_an_admin_erases_a_person_and_checks_the_receipt(client: httpx.Client) -> None:
+    talk = ok(client.post("/api/conversations", json={"key": "erased", "participants": ["zoe"], "title": "with zoe"}))
+    ok(client.post(f"/api/conversations/{talk['id']}/turns", json={"role": "user", "content": "x", "actor": "zoe"}))
+    receipt = ok(client.post("/api/erasures", json={"user": "zoe"}))
+    assert receipt["counts"]["turns"] == 1
+    assert ok(client.get(f"/api/conversations/{talk['id']}"))["title"] == "with [erased]"
+    assert ok(client.post("/api/erasures/verify", json={"receipt": receipt})) == {"ok": True, "problem": None}
+    receipt["erased"]["conversations"] = [talk["id"]]
+    assert not ok(client.post("/api/erasures/verify", json={"receipt": receipt}))["ok"]
+    assert client.post("/api/erasures", json={"user": "assistant"}).status_code == 422
+    assert client.post("/api/erasures/verify", json={"receipt": {}}).status_code == 422
+
+
 # ---- answers -------------------------------------------------------------------------------------------------------
 
 
