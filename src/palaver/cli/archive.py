@@ -29,6 +29,8 @@ async def archive(
 ) -> None:
     """Move old events and requests to models into a file. Turns stay.
 
+    Logs of deleted conversations stay in the database. They hold no content, and prove what was deleted.
+
     Keep the file: with `palaver verify --archive FILE` it proves the whole log. Without it `verify` checks a log from
     the first event that is not archived. Requests lose their bodies.
 

@@ -133,7 +133,7 @@ def _files(url: str) -> dict[str, str | None]:
     place = os.environ.get("PALAVER_FILES") or default_folder(url)
     if place is None and url.startswith("supabase"):
         place = "the project's bucket chat-attachments"
-    problem = None if place is not None else f"not set, so attachments are refused: {FilesNotConfigured()}"
+    problem = None if place is not None else f"not set, so attachments are refused and not read: {FilesNotConfigured()}"
     return {"location": None if place is None else str(place), "problem": problem}
 
 

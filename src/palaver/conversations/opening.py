@@ -124,7 +124,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             model_calls_per_day=check_limit("model_calls_per_day", memory.get("model_calls_per_day", CALLS_PER_DAY)),
             models=connected.generation.models,
             meter=meter,
-            files=Files(engine, connected.blobs),
+            files=None if isinstance(connected.blobs, UnsetBlobs) else Files(engine, connected.blobs),
         ),
         generation=connected.generation,
         redactor=redactor,

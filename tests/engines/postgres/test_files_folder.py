@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import palaver
+from palaver.conversations.internals import worker_of
 from palaver.conversations.opening import default_folder
 from palaver.engines.postgres import deletion
 from palaver.errors import FilesNotConfigured
@@ -86,6 +87,26 @@ async def test_files_of_a_known_place_are_not_taken_for_lost_by_a_store_that_has
             await store.settle()
     async with palaver.open(postgres_url, files=shared, worker=False):
         assert not (shared / file.path).exists()
+    assert await asyncio.to_thread(found, here) == []
+
+
+async def test_a_file_waits_for_a_worker_that_can_read_it(
+    here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    async with palaver.open(postgres_url, files=shared, worker=False) as store:
+        talk = await store.conversation("k")
+        file = await talk.attach(b"The password of the harbour is pelican.", filename="a.txt")
+        await talk.append("user", "look", attachments=[file])
+    async with palaver.open(postgres_url, worker=False) as store:
+        await worker_of(store).drain()
+        assert [(job["kind"], job["dead"]) for job in (await store.stats()).storage["outbox"]] == [("files", False)]
+        assert "wait for a worker" in caplog.text
+        assert "PALAVER_FILES" in caplog.text
+    async with palaver.open(postgres_url, files=shared, worker=False) as store:
+        await worker_of(store).drain()
+        assert (await store.stats()).storage["outbox"] == []
+        assert await (await store.find("k")).recall("pelican")
     assert await asyncio.to_thread(found, here) == []
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from palaver.errors import ConversationGone, ConversationNotFound, EngineError, EngineUnavailable
+from palaver.errors import ConversationGone, ConversationNotFound, EngineError, EngineUnavailable, FilesNotConfigured
 from palaver.memory.worker.extraction import Extraction
 from palaver.memory.worker.jobs import JOBS, Handler
 from palaver.memory.worker.jobs.compact import Compactor
@@ -26,6 +26,7 @@ from palaver.ports.jobs import Job
 
 LEASE = 120_000_000  # microseconds
 FIRST_DELAY, LAST_DELAY = 1_000_000, 60_000_000  # microseconds: 1, 2, 4, 8 … seconds
+FILES = "files"  # the kind of the jobs that read files
 IDLE_SECONDS = 1.0  # between two looks at the queue when nothing wakes the worker
 
 
@@ -34,10 +35,15 @@ class Worker(JobServices):
     """Runs the jobs in the queue of a database.
 
     `jobs` are the kinds of jobs that it knows. Others are left for a worker that knows them: during an upgrade, the
-    queue may hold jobs of a newer version.
+    queue may hold jobs of a newer version. So are those that read files, if this worker does not know where files are.
     """
 
     jobs: Mapping[str, Handler] = field(default_factory=lambda: JOBS)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of jobs that this worker claims."""
+        return tuple(kind for kind in self.jobs if kind != FILES or self.files is not None)
 
     async def run(self) -> None:
         """Run jobs until cancelled: at once when the queue signals one, and every second in any case."""
@@ -48,6 +54,7 @@ class Worker(JobServices):
                 try:
                     if not checked:
                         await self.replace_superseded()
+                        await self._report_files()
                         checked = True
                     await self._run_due()
                 except EngineError:
@@ -72,15 +79,21 @@ class Worker(JobServices):
 
     async def next_due(self, tenant: str | None = None) -> datetime | None:
         """Return when the next job is due that this worker knows; None when there is none."""
-        return await self.engine.next_job(tenant, tuple(self.jobs))
+        return await self.engine.next_job(tenant, self.kinds)
 
     async def drain(self, tenant: str | None = None) -> None:
         """Run jobs until none is left, and wait for those that other workers have claimed."""
         with self.throttle.caller_waits():
             await self.engine.index_all()
             await self.replace_superseded(tenant)
+            await self._report_files()
             while await self.run_one(tenant) or await self._wait_for_next(tenant):
                 pass
+
+    async def _report_files(self) -> None:
+        """Log that jobs wait for another worker, because this one does not know where files are."""
+        if FILES in self.jobs and FILES not in self.kinds and await self.engine.next_job(None, (FILES,)) is not None:
+            log.warning("attached files wait for a worker that can read them: %s", FilesNotConfigured())
 
     async def _wait_for_next(self, tenant: str | None) -> bool:
         """Wait a moment for a job that is delayed or claimed elsewhere. False when there is none."""
@@ -116,7 +129,7 @@ class Worker(JobServices):
 
     async def _claim(self, tenant: str | None) -> Job | None:
         """Claim a job. If this task is cancelled while the claim is under way, the job is released."""
-        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant, tuple(self.jobs)))
+        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant, self.kinds))
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
