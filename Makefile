@@ -127,7 +127,7 @@ replication: $(READY)
 
 # Ten to twenty minutes, most of them for the vector index, and 4 GB of disk.
 plans: $(READY)
-	$(BIN)/python -m pytest tests/engines/postgres/test_plans_of_many_turns.py -m "slow or not slow"
+	$(BIN)/python -m pytest tests/engines/postgres/test_plans_of_many_turns.py -m "slow or not slow" --timeout 3600
 
 properties: $(READY)
 	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2 --timeout 3600

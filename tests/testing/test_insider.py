@@ -74,7 +74,7 @@ async def test_the_command_runs_each_part(database: str, capsys: pytest.CaptureF
     only = ("--only", "add_job", "--only", "a_tenant_counts_only_its_own")
     assert await main([database, *only])
     said = capsys.readouterr().out
-    for part in ("17 strangers, 1 functions", "15 insiders, 1 functions", "1 of 1 guarantees held"):
+    for part in ("17 strangers, 1 functions", "15 insiders, 1 functions, 0 views", "1 of 1 guarantees held"):
         assert part in said
     assert await main([database, "--conformance", *only])
     assert "strangers" not in capsys.readouterr().out

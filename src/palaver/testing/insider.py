@@ -8,7 +8,8 @@
 or `python -m palaver.testing postgresql://admin@localhost/chat`. The suite of strangers (`rls_probe`) shows that nobody
 reaches the data of others. This one shows what a participant cannot do: every function is called by owners and
 participants with every set of rights, signed in, anonymous and through the application, in a shared conversation and in
-one of their own; and then with invalid and hostile values in every argument and every field.
+one of their own; and then with invalid and hostile values in every argument and every field. The same is done with the
+tables of older systems (`--compat`), where the database has them.
 
 A call that succeeds must leave a conversation that the others can read in every way the library has and that `verify`
 accepts. A caller without the right to write changes no row; without `system` nobody stores a `system` turn; and no user
@@ -45,6 +46,7 @@ from palaver.errors import (
 )
 from palaver.model import Scope
 from palaver.testing.fakes import HashEmbedder
+from palaver.testing.insider_views import Step, View, views
 from palaver.testing.rls_probe import PATIENCE, SET, Breach, SuiteReport, Verb, verbs
 from palaver.testing.tenant_fixture import FRESH, Known, Parameter, remove, tables, victim
 
@@ -255,21 +257,39 @@ async def read_everything(store: Store, conversation: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(SuiteReport):
     insiders: tuple[str, ...]
+    views: tuple[str, ...]  # of older systems
     attempts: int
     refused: int
     changes: int  # transactions that changed a row, after which the conversation was read and verified
 
     def __str__(self) -> str:
-        what = f"{len(self.insiders)} insiders, {len(self.functions)} functions: {self.attempts:,} attempts"
+        what = f"{len(self.insiders)} insiders, {len(self.functions)} functions, {len(self.views)} views"
+        what += f": {self.attempts:,} attempts"
         return f"{what}, {self.refused:,} refused, {self.changes:,} changes, {self.describe_breaches()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of a call, and a name for it in the report."""
+class Attempt:
+    """Statements that are all stored or none, and a name for them in the report."""
 
     way: str
-    given: Mapping[Parameter, str]
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The conversation to read afterwards; None: those that are new. `may_go` says that it may be deleted."""
+
+    conversation: str | None = None
+    may_go: bool = False
+
+
+def call(way: str, insider: Insider, verb: Verb, given: Mapping[Parameter, str]) -> Attempt:
+    """Return a call of a function with these arguments."""
+    places = ", ".join(f'"{one.name}" => ${n}::text::{one.type}' for n, one in enumerate(given, 2))
+    arguments = ", ".join(part for part in ("who => $1::text::jsonb", places) if part)
+    sql = f"SELECT to_jsonb(answer) FROM palaver_api.{verb.name}({arguments}) AS answer"
+    return Attempt(way, [Step(sql, [json.dumps(dict(insider.who)), *given.values()])])
 
 
 class Probe:
@@ -280,7 +300,7 @@ class Probe:
         self.attempts = self.refused = self.changes = 0
         self.breaches: dict[tuple[str, str, str], Breach] = {}
         self.digest = self.untouched = ""
-        self.last_turn = 0
+        self.last_turn = self.last_conversation = 0
         self.reader: Store | None = None
 
     async def begin(self, reader: Store) -> None:
@@ -294,6 +314,7 @@ class Probe:
         self.digest = f"SELECT md5(string_agg(said, ',' ORDER BY n)) FROM ({' UNION ALL '.join(parts)}) AS parts"
         self.untouched = str(await self.admin.fetchval(self.digest))
         self.last_turn = await self.admin.fetchval("SELECT max(tid) FROM palaver.turns")
+        self.last_conversation = await self.admin.fetchval("SELECT max(cid) FROM palaver.conversations")
 
     def found(self, insider: Insider, way: str, problem: str) -> None:
         """Note a breach, once for each way and problem."""
@@ -312,42 +333,39 @@ class Probe:
         finally:
             await transaction.rollback()
 
-    async def attempt(self, insider: Insider, verb: Verb, calls: Sequence[Call], known: Known, *, read: bool) -> None:
-        """Make some calls of one function in one transaction, and judge the outcome: if it is bad, call by call."""
+    async def attempt(self, insider: Insider, attempts: Sequence[Attempt], target: Target, *, read: bool) -> None:
+        """Make some attempts in one transaction, and judge the outcome: if it is bad, one by one."""
         problems: list[str] = []
         async with self.acting(insider):
-            for call in calls:
-                problems += await self._call(insider, verb, call)
+            for one in attempts:
+                problems += await self._try(one)
             await self.admin.execute("SET LOCAL ROLE NONE")
             if str(await self.admin.fetchval(self.digest)) != self.untouched:
                 self.changes += 1
-                problems += [problem async for problem in self._judge(insider, verb, known, read=read)]
-        if problems and len(calls) > 1:
-            for call in calls:
-                await self.attempt(insider, verb, [call], known, read=read)
+                problems += [problem async for problem in self._judge(insider, target, read=read)]
+        if problems and len(attempts) > 1:
+            for one in attempts:
+                await self.attempt(insider, [one], target, read=read)
             return
         for problem in problems:
-            self.found(insider, calls[0].way, problem)
+            self.found(insider, attempts[0].way, problem)
 
-    async def _call(self, insider: Insider, verb: Verb, call: Call) -> list[str]:
-        """Call a function; nothing stays of a call that is refused. Returns the problem of a call that fails oddly."""
+    async def _try(self, one: Attempt) -> list[str]:
+        """Run the statements; nothing stays of those that are refused. Returns the problem of an odd failure."""
         self.attempts += 1
-        places = ", ".join(f'"{one.name}" => ${n}::text::{one.type}' for n, one in enumerate(call.given, 2))
-        arguments = ", ".join(part for part in ("who => $1::text::jsonb", places) if part)
         fresh = new_id()  # or the second of two calls would find the row of the first
-        given = [value.replace(FRESH, fresh) for value in call.given.values()]
         try:
             async with self.admin.transaction():
-                sql = f"SELECT to_jsonb(answer) FROM palaver_api.{verb.name}({arguments}) AS answer"
-                await self.admin.fetch(sql, json.dumps(dict(insider.who)), *given)
+                for step in one.steps:
+                    await self.admin.fetch(step.sql, *(value.replace(FRESH, fresh) for value in step.args))
         except asyncpg.PostgresError as problem:
             self.refused += 1
             if not (problem.sqlstate or "").startswith(STATED):
                 return [f"it failed in a way that is not stated (SQLSTATE {problem.sqlstate})"]
         return []
 
-    async def _judge(self, insider: Insider, verb: Verb, known: Known, *, read: bool) -> AsyncIterator[str]:
-        """Check the database after calls that changed it."""
+    async def _judge(self, insider: Insider, target: Target, *, read: bool) -> AsyncIterator[str]:
+        """Check the database after attempts that changed it."""
         if "write" not in insider.rights and not ("admin" in insider.rights and insider.role == "palaver_app"):
             yield "it changed rows without the right to write"
         for role, actor in await self._new_turns():
@@ -355,13 +373,17 @@ class Probe:
                 yield "it stored a system turn without the right"
             elif role == "user" and insider.has_token and actor != insider.user and not insider.rights & ACTING:
                 yield "it wrote in the name of another user"
-        if not read:
-            return
+        if read:
+            for conversation in [target.conversation] if target.conversation else await self._new_conversations():
+                async for problem in self._read(conversation, may_go=target.may_go):
+                    yield problem
+
+    async def _read(self, conversation: str, *, may_go: bool) -> AsyncIterator[str]:
         assert self.reader is not None
         try:
-            await read_everything(self.reader, known["conversation"])
+            await read_everything(self.reader, conversation)
         except (ConversationGone, ConversationNotFound) as problem:
-            if verb.name not in DELETES:
+            if not may_go:
                 yield f"the conversation is gone ({type(problem).__name__})"
         except VerificationFailed as problem:
             # Its uploader controls the bytes of a file, so that `verify` is right to name a file that does not match.
@@ -371,6 +393,10 @@ class Probe:
             yield f"others cannot read it any more: {type(problem).__name__} {problem}"[:300]
         except Exception as problem:  # whatever it is, a reader met it
             yield f"others cannot read it any more: {type(problem).__name__}"
+
+    async def _new_conversations(self) -> list[str]:
+        sql = "SELECT id FROM palaver.conversations WHERE tenant = $1 AND cid > $2 AND gone IS NULL"
+        return [row["id"] for row in await self.admin.fetch(sql, self.tenant, self.last_conversation)]
 
     async def _new_turns(self) -> list[tuple[str, str]]:
         rows = await self.admin.fetch(
@@ -425,6 +451,7 @@ async def _probe(
     everybody = insiders(tenant, ada, bob)
     here = [insider for insider in everybody if insider.role in roles]
     functions = [verb for verb in await verbs(admin) if only is None or verb.name in only]
+    tables = await views(admin, only)
     with TemporaryDirectory(prefix="palaver-") as folder:
         shared = await victim(url, admin, tenant, run, folder=folder, participants=(bob,))
         await admin.execute(OTHER_FILES, tenant)
@@ -438,8 +465,10 @@ async def _probe(
                 for insider in here:
                     await _call_all(one, insider, functions, known.seen_by(insider.user), place)
             for insider in here:
+                await _write_all(one, insider, tables)
                 if insider.hostile and (insider.has_token or "authenticated" not in roles):
                     await _call_hostile(one, insider, functions, shared.seen_by(insider.user))
+                    await _write_hostile(one, insider, tables)
     if say:
         for insider in here:
             reached = any(breach.stranger == insider.name for breach in one.breaches.values())
@@ -448,6 +477,7 @@ async def _probe(
         insiders=tuple(insider.name for insider in here),
         left_out=tuple(insider.name for insider in everybody if insider not in here),
         functions=tuple(verb.name for verb in functions),
+        views=tuple(view.name for view in tables),
         attempts=one.attempts,
         refused=one.refused,
         changes=one.changes,
@@ -458,9 +488,9 @@ async def _probe(
 async def _call_all(one: Probe, insider: Insider, functions: Sequence[Verb], known: Known, place: str) -> None:
     """Call every function with proper values."""
     for verb in functions:
-        way = f"{verb.name}, in {place}"
         forms = [{parameter: known.argument(verb.name, parameter) for parameter in form} for form in verb.forms()]
-        await one.attempt(insider, verb, [Call(way, given) for given in forms], known, read=insider.hostile)
+        calls = [call(f"{verb.name}, in {place}", insider, verb, given) for given in forms]
+        await one.attempt(insider, calls, _target(verb, known), read=insider.hostile)
 
 
 async def _call_hostile(one: Probe, insider: Insider, functions: Sequence[Verb], known: Known) -> None:
@@ -471,9 +501,33 @@ async def _call_hostile(one: Probe, insider: Insider, functions: Sequence[Verb],
         needed = {parameter: value for parameter, value in usual.items() if not parameter.optional}
         for parameter, value in usual.items():
             calls = [
-                Call(f"{verb.name}, with {parameter.name} = {hostile[:200]}", {**needed, parameter: hostile})
+                call(
+                    f"{verb.name}, with {parameter.name} = {hostile[:200]}",
+                    insider,
+                    verb,
+                    {**needed, parameter: hostile},
+                )
                 for hostile in hostile_values(verb.name, parameter, value, one.columns)
             ]
             size = AT_ONCE if verb.name in APART or verb.name in reading else 1
             for start in range(0, len(calls), size):
-                await one.attempt(insider, verb, calls[start : start + size], known, read=True)
+                await one.attempt(insider, calls[start : start + size], _target(verb, known), read=True)
+
+
+def _target(verb: Verb, known: Known) -> Target:
+    return Target(known["conversation"], may_go=verb.name in DELETES)
+
+
+async def _write_all(one: Probe, insider: Insider, tables: Sequence[View]) -> None:
+    """Write to every table of an older system with proper values."""
+    for view in tables:
+        for way, steps in view.changes():
+            await one.attempt(insider, [Attempt(way, steps)], Target(may_go=True), read=insider.hostile)
+
+
+async def _write_hostile(one: Probe, insider: Insider, tables: Sequence[View]) -> None:
+    """Write to every table of an older system with each hostile value in each column."""
+    for view in tables:
+        attempts = [Attempt(way, steps) for way, steps in view.attacks(HOSTILE)]
+        for start in range(0, len(attempts), AT_ONCE):
+            await one.attempt(insider, attempts[start : start + AT_ONCE], Target(may_go=True), read=True)

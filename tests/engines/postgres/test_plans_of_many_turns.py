@@ -1,13 +1,15 @@
 """The hot queries read a bounded number of rows by index, whatever there is, and are planned alike at every call.
 
 `make test` does it with 20,000 turns. `make plans` does it with a million of them in a thousand conversations, which
-takes some minutes and 4 GB of disk: the bounds are the same.
+takes some minutes and 4 GB of disk: the bounds are the same. PALAVER_BENCH_DATABASE names one that is filled already,
+as for the benchmark (bench/large.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,10 +195,12 @@ async def fill_template(url: str, size: ManyTurns) -> None:
 )
 async def filled(request: pytest.FixtureRequest, postgres: Server) -> AsyncIterator[tuple[Session, ManyTurns]]:
     size: ManyTurns = request.param
-    template = await postgres_server.migrated_template(
-        postgres, f"{size.total} turns", lambda url: fill_template(url, size)
-    )
-    async with transports.open_connection(postgres.at(template)) as connection:  # every call is rolled back
+    url = os.environ.get("PALAVER_BENCH_DATABASE") if size == ManyTurns() else None
+    if url is None:
+        name = f"{size.total} turns"
+        template = await postgres_server.migrated_template(postgres, name, lambda at: fill_template(at, size))
+        url = postgres.at(template)
+    async with transports.open_connection(url) as connection:  # every call is rolled back
         await connection.execute(AUTO_EXPLAIN)
         yield Session(connection), size
 

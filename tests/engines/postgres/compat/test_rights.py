@@ -87,3 +87,24 @@ async def test_insiders_find_no_way_through_the_functions_for_these_tables(datab
     report = await probe(database, only={"kept_file", "put_words", "to_index", "append"})
     assert report.breaches == ()
     assert set(report.functions) == {"kept_file", "put_words", "to_index", "append"}
+
+
+async def test_insiders_find_no_way_through_the_tables_themselves(database: str) -> None:
+    report = await probe(database, only=VIEWS)
+    assert report.breaches == ()
+    assert set(report.views) == set(VIEWS)
+    assert report.attempts > 400
+    assert report.changes > 40, "proper values are stored"
+
+
+async def test_a_table_that_stores_more_than_is_allowed_is_found(database: str) -> None:
+    connection = await asyncpg.connect(database)
+    try:
+        for function in ("palaver.check_draft", "palaver_compat.checked"):
+            source = await connection.fetchval("SELECT pg_get_functiondef($1::text::regproc)", function)
+            assert "t.role = 'system'" in source
+            await connection.execute(source.replace("t.role = 'system'", "t.role = 'nothing'"))
+    finally:
+        await connection.close()
+    report = await probe(database, only={"conversation_messages"})
+    assert any("system turn without the right" in breach.problem for breach in report.breaches)
