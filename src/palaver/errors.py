@@ -240,13 +240,26 @@ class AlreadyImported(Conflict):
         super().__init__(f"conversation {conversation!r} is here already, with another history")
 
 
+NEEDED_FOR = {
+    "read": ", which reading needs",
+    "write": ", which storing and changing anything needs",
+    "generate": ", which asking a model needs",
+    "system": ", which system messages and instructions need",
+    "act_for": ", which writing under another person's name needs",
+    "admin": ", which is for the owner's affairs and for maintenance",
+}
+
+
 class PermissionDenied(PalaverError):
-    """The scope does not have the right `right`."""
+    """The scope does not have the right `right`. `detail` says how a caller of the server gets it."""
 
     def __init__(self, right: str) -> None:
         self.right = right
-        what = f"this scope lacks the right {right!r}"
-        super().__init__(f"{what}: add it to the scope, the API key or the token (docs/security.md)")
+        self.detail = (
+            f"this caller lacks the right {right!r}{NEEDED_FOR.get(right, '')}. A key gets it with "
+            f"`palaver keys create --right {right}`, a token in app_metadata.palaver_rights"
+        )
+        super().__init__(f"{self.detail}, a scope with scope.with_rights({right!r})")
 
 
 class TokenRefused(PermissionDenied):

@@ -475,14 +475,17 @@ class Fact:
 
 # ---- scopes --------------------------------------------------------------------------------------------------------
 
-Right = Literal["read", "write", "system", "act_for", "admin"]
+Right = Literal["read", "write", "generate", "system", "act_for", "admin"]
 READ: Final = "read"
 WRITE: Final = "write"
+GENERATE: Final = "generate"
 SYSTEM: Final = "system"
 ACT_FOR: Final = "act_for"
 ADMIN: Final = "admin"
-RIGHTS: tuple[Right, ...] = (READ, WRITE, SYSTEM, ACT_FOR, ADMIN)
-USUAL_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, SYSTEM, ACT_FOR})
+RIGHTS: tuple[Right, ...] = (READ, WRITE, GENERATE, SYSTEM, ACT_FOR, ADMIN)
+USER_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, GENERATE})
+# Without a user a scope is part of the application, which writes what it wants under any name.
+USERLESS_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, GENERATE, SYSTEM, ACT_FOR})
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -492,8 +495,9 @@ class Scope:
     A scope with a user sees the conversations that this user owns or takes part in; a scope without a user is the
     application itself.
 
-    - `rights`: `read`, `write`, `system` (append turns with the role `system`), `act_for` (append user turns under the
-      names of others), `admin` (act for other owners; includes `act_for`).
+    - `rights`: `read`, `write`, `generate` (ask a model), `system` (append turns with the role `system`, and give
+      instructions to a model), `act_for` (append user turns under the names of others), `admin` (act for other owners;
+      includes `act_for`). A user has `read`, `write` and `generate` unless others are given; see `with_rights`.
     - `visibility`: `own`, or everything in one `workspace`, or everything of the `tenant`.
     - `workspace`: the workspace that `visibility="workspace"` shows.
     """
@@ -508,7 +512,7 @@ class Scope:
         self,
         tenant: str = "default",
         user: str | None = None,
-        rights: frozenset[Right] = USUAL_RIGHTS,
+        rights: frozenset[Right] | None = None,
         visibility: Visibility = "own",
         workspace: str | None = None,
         *,
@@ -518,6 +522,8 @@ class Scope:
         if sight is not None:
             warn_renamed("Scope(sight=…)", "visibility")
             visibility = sight
+        if rights is None:
+            rights = USERLESS_RIGHTS if user is None else USER_RIGHTS
         values = {"tenant": tenant, "user": user, "rights": rights, "visibility": visibility, "workspace": workspace}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -527,6 +533,10 @@ class Scope:
         """Deprecated: use `visibility`."""
         warn_renamed("Scope.sight", "visibility")
         return self.visibility
+
+    def with_rights(self, *rights: Right) -> Scope:
+        """The same scope with further rights: `Scope("acme", "ada").with_rights("system")`."""
+        return Scope(self.tenant, self.user, self.rights.union(rights), self.visibility, self.workspace)
 
     @classmethod
     def of(cls, tenant: str, user: str | None) -> Scope:

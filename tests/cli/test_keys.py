@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from palaver.model import RIGHTS
 from palaver.server.settings import ServerSettings
 from tests.cli.conftest import raw
 
@@ -25,7 +26,7 @@ def test_a_key_is_shown_once_and_then_only_described(cli: Any, ok: Callable[...,
 
 def test_a_key_is_revoked_by_its_id(lines: Callable[..., list[dict[str, Any]]], ok: Callable[..., str]) -> None:
     (made,) = lines("keys", "create", "backend")
-    assert sorted(made["scope"]["rights"]) == ["admin", "read", "write"]
+    assert sorted(made["scope"]["rights"]) == sorted(RIGHTS)
     assert "works no more" in ok("keys", "revoke", made["id"])
     (listed,) = lines("keys", "list")
     assert listed["revoked_at"]
@@ -35,6 +36,7 @@ def test_a_key_is_revoked_by_its_id(lines: Callable[..., list[dict[str, Any]]], 
     "wrong",
     [
         ("--right", "everything"),
+        ("--preset", "everything"),
         ("--visibility", "all"),
         ("--visibility", "workspace"),
         ("--sight", "all"),
@@ -60,6 +62,27 @@ def test_the_log_of_keys_is_chained(lines: Callable[..., list[dict[str, Any]]], 
 def test_a_read_only_key_may_only_read(lines: Callable[..., list[dict[str, Any]]]) -> None:
     (made,) = lines("keys", "create", "eyes", "--user", "ada", "--read-only")
     assert (made["scope"]["rights"], made["scope"]["visibility"]) == (["read"], "own")
+
+
+@pytest.mark.parametrize(
+    ("options", "rights"),
+    [
+        (("--preset", "backend"), set(RIGHTS)),
+        (("--user", "ada", "--preset", "frontend"), {"read", "write", "generate"}),
+        (("--user", "ada", "--preset", "reader"), {"read"}),
+        (("--user", "ada"), {"read", "write", "generate"}),
+        ((), set(RIGHTS)),
+        (("--user", "ada", "--preset", "frontend", "--right", "system"), {"read", "write", "generate", "system"}),
+        (("--user", "ada", "--right", "read", "--right", "write"), {"read", "write"}),
+    ],
+)
+def test_presets_of_keys(
+    lines: Callable[..., list[dict[str, Any]]], options: tuple[str, ...], rights: set[str]
+) -> None:
+    (made,) = lines("keys", "create", "x", *options)
+    assert set(made["scope"]["rights"]) == rights
+    (listed,) = lines("keys", "list")
+    assert set(listed["scope"]["rights"]) == rights, "as it is read from the database"
 
 
 def test_nobody_serves_the_world_without_keys(cli: Callable[..., Result]) -> None:

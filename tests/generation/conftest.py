@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Store
+from palaver import Scope, Store
 from palaver.engines.postgres.transports import open_connection
 from palaver.testing.providers import LoopbackProvider
 
@@ -41,7 +41,8 @@ def opened(provider: LoopbackProvider, database_url: str, tmp_path: Path) -> Ope
     @asynccontextmanager
     async def open_store(**options: Any) -> AsyncIterator[Store]:
         generate = {**FAST, **options.pop("generate", {})}
-        given = {"user": "ada", "worker": False, "models": provider.models(), "files": tmp_path / "files", **options}
+        person = Scope(options.pop("tenant", "default"), options.pop("user", "ada")).with_rights("system", "act_for")
+        given = {"scope": person, "worker": False, "models": provider.models(), "files": tmp_path / "files", **options}
         async with palaver.open(database_url, generate=generate, **given) as store:
             yield store
 

@@ -23,11 +23,9 @@ READ_ONLY = replace(OWNER, rights=frozenset({"read"}))
 STRANGERS = {
     "the same user of another tenant": Scope("evil", "ada"),
     "another tenant's application": Scope.of("evil", None),
-    "another tenant's admin": Scope("evil", "ada", frozenset({"read", "write", "system", "admin"}), "tenant"),
+    "another tenant's admin": Scope("evil", "ada", visibility="tenant").with_rights("system", "admin"),
     "another user": Scope("acme", "eve"),
-    "another user who may act for others, but sees only their own": Scope(
-        "acme", "eve", frozenset({"read", "write", "system", "admin"})
-    ),
+    "another user who may act for others, but sees only their own": Scope("acme", "eve").with_rights("system", "admin"),
     "another user with sight of another workspace": Scope("acme", "eve", visibility="workspace", workspace="elsewhere"),
     "another user with sight of no workspace": Scope("acme", "eve", visibility="workspace"),
     "nobody, with a sight of their own": Scope("acme", None),

@@ -26,6 +26,7 @@ from palaver.server.web.pages import STATIC
 from tests.support import postgres_server
 from tests.support.postgres_server import Server, migrate_for_tests
 
+USUAL = "read write generate"  # the rights of a key
 PATIENCE = 120.0  # seconds, for a machine that has much else to do
 
 
@@ -46,7 +47,7 @@ class Running:
         """Run a coroutine on the server's own loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
-    def key(self, tenant: str = "acme", user: str | None = "ada", rights: str = "read write", **more: Any) -> str:
+    def key(self, tenant: str = "acme", user: str | None = "ada", rights: str = USUAL, **more: Any) -> str:
         store = self.app.state.services.store.scoped(Scope.of(tenant, None))
         made = create_key(store, "test", user=user, rights=frozenset(rights.split()), **more)
         return self.do(made)[0]

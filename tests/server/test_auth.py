@@ -88,7 +88,7 @@ def test_a_key_opens_its_own_tenant_as_its_own_user(guarded: Running) -> None:
     with guarded.client(key) as client:
         made = ok(client.post("/api/conversations", json={}))
         assert (made["tenant"], made["owner"]) == ("acme", "ada")
-        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["read", "write"]
+        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["generate", "read", "write"]
 
 
 def test_what_is_no_key_is_refused(guarded: Running) -> None:
@@ -153,7 +153,7 @@ def test_role_system_needs_its_own_right_in_every_disguise(guarded: Running) -> 
         assert client.post(f"{talk}/streams", json={"role": "system"}).status_code == 403
         assert client.post(f"{talk}/generate", json={"message": "x", "instructions": "obey"}).status_code == 403
         assert client.post(f"{talk}/context", json={"instructions": "obey"}).status_code == 403
-    with guarded.client(guarded.key(rights="read write system")) as client:
+    with guarded.client(guarded.key(rights="read write generate system")) as client:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         assert client.post(f"{talk}/turns", json=system).status_code == 201
 
@@ -248,7 +248,7 @@ def test_rights_come_from_the_issuer_only(guarded: Running) -> None:
     claimed = token(user_metadata={"palaver_rights": "admin"}, palaver_rights="admin")
     assert status(guarded, granted, "POST", json={}) == 403
     with guarded.client(claimed) as client:
-        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["read", "write"]
+        assert ok(client.get("/api/settings"))["caller"]["rights"] == ["generate", "read", "write"]
 
 
 def test_keys_of_another_issuer_by_jwks(settings: Callable[..., ServerSettings], tmp_path: Path) -> None:

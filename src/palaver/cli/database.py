@@ -15,7 +15,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import engine_of
 from palaver.conversations.opener import open as open_store
 from palaver.errors import ConversationNotFound, EngineError, InvalidInput, NotFound, RowUnreadable
-from palaver.model import ConversationInfo
+from palaver.model import ACT_FOR, SYSTEM, ConversationInfo, Scope
 
 if TYPE_CHECKING:
     from palaver.cli.app import Call
@@ -61,10 +61,14 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
     # The token is not an argument, because other users see arguments in the process list.
     token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
     settings = {**model_settings(), "files": os.environ.get("PALAVER_FILES") or None, "token": token, **options}
-    async with open_store(
-        call.url, tenant=call.tenant, user=call.user, embedder=embedder, worker=worker, **settings
-    ) as store:
+    settings = {"scope": _scope_of(call), **settings}
+    async with open_store(call.url, embedder=embedder, worker=worker, **settings) as store:
         yield store
+
+
+def _scope_of(call: Call) -> Scope:
+    """Return the scope of `--tenant` and `--user`. At the command line one may write as anybody."""
+    return Scope.of(call.tenant, call.user).with_rights(SYSTEM, ACT_FOR)
 
 
 def model_settings() -> dict[str, Any]:

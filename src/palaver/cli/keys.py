@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from palaver.cli.output import emit, say, table, wire
 from palaver.conversations.api_keys import check_key_log, create_key, key_log, list_keys, revoke_key
 from palaver.conversations.internals import clock_of
 from palaver.errors import InvalidInput
-from palaver.model import ADMIN, READ, RIGHTS, WRITE, Scope, Visibility
+from palaver.model import READ, RIGHTS, USER_RIGHTS, Right, Scope, Visibility
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -23,6 +24,18 @@ group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: cr
 app.add_typer(group, name="keys", rich_help_panel=PANEL)
 
 Rights = Annotated[list[str] | None, typer.Option("--right", help=f"One of {', '.join(RIGHTS)}; may be repeated.")]
+PRESETS: Mapping[str, frozenset[Right]] = {
+    "backend": frozenset(RIGHTS),  # an application that acts for all of its users
+    "frontend": USER_RIGHTS,  # one person's app
+    "reader": frozenset({READ}),
+}
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="backend (everything, system messages included), frontend (read, write, generate) or reader. "
+        "Default: frontend with --user, otherwise backend."
+    ),
+]
 VISIBILITIES: tuple[Visibility, ...] = ("own", "workspace", "tenant")
 
 
@@ -35,7 +48,8 @@ def _as_administrator(store: Store) -> Store:
 async def create(
     call: Call,
     name: Annotated[str, typer.Argument(help="Purpose of the key, for example: phone.", show_default=False)],
-    read_only: Annotated[bool, typer.Option("--read-only", help="May read and nothing else.")] = False,
+    preset: Preset = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The same as --preset reader.")] = False,
     right: Rights = None,
     visibility: Annotated[str | None, typer.Option(help="own, workspace or tenant: what it can see.")] = None,
     sight: Annotated[str | None, typer.Option(hidden=True, help="The old name of --visibility.")] = None,
@@ -48,10 +62,11 @@ async def create(
     Examples:
 
       palaver keys create phone --user ada --days 90
-      palaver keys create backend --right read --right write --right admin
+      palaver keys create backend --preset backend
+      palaver keys create dashboard --user ada --preset reader
+      palaver keys create importer --user ada --right read --right write
     """
-    usual = (READ, WRITE) if call.user else (READ, WRITE, ADMIN)  # the application acts for all of its users
-    rights = frozenset({READ}) if read_only else frozenset(right or usual)
+    rights = _chosen_rights("reader" if read_only else preset, right, call.user)
     seen = visibility or sight or ("own" if call.user else "tenant")
     if seen not in VISIBILITIES:
         raise InvalidInput("visibility", f"must be one of {', '.join(VISIBILITIES)}")
@@ -69,6 +84,16 @@ async def create(
         emit({"key": secret, **_shown(key)})
     else:
         say(secret)
+
+
+def _chosen_rights(preset: str | None, rights: list[str] | None, user: str | None) -> frozenset[str]:
+    """Return the rights of a new key: those of the preset and those that are named."""
+    if preset is None and rights:
+        return frozenset(rights)
+    preset = preset or ("frontend" if user else "backend")
+    if preset not in PRESETS:
+        raise InvalidInput("preset", f"must be one of {', '.join(PRESETS)}")
+    return PRESETS[preset].union(rights or ())
 
 
 @command("list", group=group)

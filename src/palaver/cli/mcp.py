@@ -10,6 +10,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import creating
 from palaver.errors import MissingExtra
+from palaver.model import SYSTEM, Scope
 
 PANEL = "Talk"
 
@@ -38,7 +39,10 @@ async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: Allow
     except ModuleNotFoundError as problem:
         raise MissingExtra("mcp", "MCP") from problem
     logs.set_up(ServerSettings(log_level="warning"))  # to stderr, without a word of what was said
-    async with creating(call, worker=True) as store:
+    # The assistant writes under the name of its user alone.
+    scope = Scope.of(call.tenant, call.user)
+    scope = scope.with_rights(SYSTEM) if allow_system else scope
+    async with creating(call, worker=True, scope=scope) as store:
         # Over Supabase no connection may read for everybody, so changes of a conversation are not announced.
         hub = None if call.url.startswith("supabase+") else ChannelHub(store)
         allowed = {"with_forget": allow_forget, "with_system": allow_system}

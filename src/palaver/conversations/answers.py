@@ -14,7 +14,7 @@ from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions, parse_generate_options
 from palaver.generation.run import Generation
 from palaver.generation.services import GenerationServices
-from palaver.model import READ, WRITE, ContentInput, Request, Turn
+from palaver.model import GENERATE, READ, SYSTEM, WRITE, ContentInput, Request, Turn
 from palaver.ports.conversation import Thread
 
 
@@ -33,13 +33,15 @@ class Answers:
         place: AnswerPlace | None = None,
     ) -> AsyncGenerator[GenerateEvent]:
         """Answer, at a `place` that was reserved before, or at one of its own."""
-        self.handle.require(READ, WRITE)
+        self.handle.require(READ, WRITE, GENERATE)
+        if options.get("instructions") is not None:
+            self.handle.require(SYSTEM)
         arguments = replace(parse_generate_options(message, options), place=place)
         return Generation(thread, self.services, arguments).events()
 
     async def reserve(self) -> AnswerPlace:
         """Take the place of an answer whose question is not stored yet. Raises ConversationBusy."""
-        self.handle.require(WRITE)
+        self.handle.require(READ, WRITE, GENERATE)
         place = AnswerPlace(self.handle.info, self.services)
         await place.reserve()
         return place

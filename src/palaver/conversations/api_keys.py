@@ -19,7 +19,7 @@ from palaver.core.identity import canonical_json, event_hash, genesis, micros
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_limit, clean_name, optional_name
 from palaver.errors import InvalidInput, VerificationFailed
-from palaver.model import ADMIN, READ, RIGHTS, WRITE, ApiKey, Event, Scope, Visibility, warn_renamed
+from palaver.model import ADMIN, RIGHTS, USER_RIGHTS, ApiKey, Event, Scope, Visibility, warn_renamed
 from palaver.ports.engine import KEY_ID
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def create_key(
     name: str,
     *,
     user: str | None = None,
-    rights: frozenset[str] = frozenset({READ, WRITE}),
+    rights: frozenset[str] = USER_RIGHTS,
     visibility: Visibility = "own",
     workspace: str | None = None,
     days: float | None = None,

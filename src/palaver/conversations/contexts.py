@@ -14,7 +14,7 @@ from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
 from palaver.errors import InvalidInput
 from palaver.generation.settings import GenerationContext
-from palaver.model import READ, Turn
+from palaver.model import READ, SYSTEM, Turn
 from palaver.ports.conversation import FileTexts
 from palaver.ports.queries import HistoryQuery
 from palaver.telemetry import Meter, Telemetry
@@ -39,6 +39,8 @@ class Contexts:
         """Build a context from the caller's own options, and the defaults of the conversation, agent and so on."""
         self.handle.require(READ)
         check_keywords(options, OPTIONS, "an option of build_context")
+        if options.get("instructions") is not None:
+            self.handle.require(SYSTEM)
         bound = None
         if question is not None:
             if options.get("message") is not None:

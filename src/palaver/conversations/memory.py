@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
+from palaver.core.rights import may_act_for
 from palaver.core.validation import clean_actor, clean_count, clean_text
+from palaver.errors import PermissionDenied
 from palaver.memory import working_memory
 from palaver.memory.compaction import check_policy
 from palaver.memory.settings import CompactionSettings
 from palaver.memory.worker.loop import Worker
-from palaver.model import READ, WRITE, Fact, Summary, Turn, WorkingMemory
+from palaver.model import ACT_FOR, GENERATE, READ, WRITE, Fact, Summary, Turn, WorkingMemory
 from palaver.ports.memory import MemoryDraft, ReadBudget
 from palaver.telemetry import Telemetry
 
@@ -34,13 +36,13 @@ class ConversationMemory:
         return await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
 
     async def compact(self, keep_tokens: int | None, policy: CompactionSettings | None) -> int:
-        self.handle.require(WRITE)
+        self.handle.require(WRITE, GENERATE)
         keep = clean_count("keep_tokens", keep_tokens)
         check_policy("policy", policy)
         return await self.worker.compact(self.handle.scope, self.handle.id, keep, policy=policy)
 
     async def summarize(self, through: Turn | str | None) -> list[Summary]:
-        self.handle.require(WRITE)
+        self.handle.require(WRITE, GENERATE)
         end = await self._position(through)
         await self.worker.compact(self.handle.scope, self.handle.id, force=True, through=end)
         return await self.summaries()
@@ -85,6 +87,10 @@ class ConversationMemory:
         return await self._edit(lambda notes: working_memory.without_person(notes, user))
 
     def _author(self, by: str | None) -> str:
+        """Return the author of a note. Under the name of another participant it needs the right to act for others."""
+        info = self.handle.info
+        if by is not None and by in (info.owner, *info.participants) and not may_act_for(self.handle.scope, by):
+            raise PermissionDenied(ACT_FOR)
         return clean_actor("by", by or self.handle.default_actor("user"))
 
     async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
@@ -104,6 +110,6 @@ class ConversationMemory:
         return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
 
     async def extract_facts(self, through: Turn | str | None) -> list[Fact]:
-        self.handle.require(WRITE)
+        self.handle.require(WRITE, GENERATE)
         end = await self._position(through)
         return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT, end)

@@ -11,9 +11,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
+
+from palaver.model import Turn
 
 TAGS = ("recalled", "memory", "summaries", "history", "conversation", "file")
 LINE = 300  # characters of a line that are looked at: more than any mark of ours has
+THROUGH_MCP = "mcp"  # the `origin` of turns that an assistant wrote through MCP
+BY_MCP = ", through MCP"  # at the end of the author of a fact or note
+MCP_MARK = "written by an assistant through MCP"
 ROLE_WORDS = frozenset({"system", "developer", "user", "the user", "human", "assistant", "ai", "tool"})
 
 # Everything that a reader may show as the end of a line.
@@ -179,6 +185,17 @@ def name_of(actor: str, role: str = "") -> str:
     if flat == actor and _NAME.fullmatch(flat) and (flat == role or skeleton(flat) not in ROLE_WORDS):
         return flat
     return '"' + re.sub('["“”„‟＂]', "'", flat) + '"'
+
+
+def speaker_of(turn: Turn) -> str:
+    """Return the name of a turn's speaker. Turns that an assistant wrote through MCP say so."""
+    name = name_of(turn.actor or turn.role, turn.role)
+    return f"{name} ({MCP_MARK})" if is_through_mcp(turn.metadata) else name
+
+
+def is_through_mcp(metadata: Mapping[str, object]) -> bool:
+    """Return whether an assistant wrote a turn through MCP, by its metadata."""
+    return metadata.get("origin") == THROUGH_MCP
 
 
 # ---- blocks --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from palaver.errors import PermissionDenied
-from palaver.model import ACT_FOR, ADMIN, ConversationInfo, Scope, Turn
+from palaver.model import ACT_FOR, ADMIN, GENERATE, RIGHTS, WRITE, ConversationInfo, Right, Scope, Turn
+
+NO_GENERATE = "no_generate"  # in a stored key or a token: may write, and ask no model
 
 
 def require_right(scope: Scope, *rights: str) -> None:
@@ -27,3 +31,21 @@ def require_owner(scope: Scope, info: ConversationInfo) -> None:
     """Allow what concerns a whole conversation to its owner and to admins only."""
     if scope.user != info.owner:
         require_right(scope, ADMIN)
+
+
+# ---- rights in stored keys and in tokens ---------------------------------------------------------------------------
+
+
+def rights_from_names(names: Collection[str]) -> frozenset[Right]:
+    """Return the rights that a stored key or a token names.
+
+    `write` includes `generate` unless `no_generate` is named: keys and tokens from before that right existed keep it.
+    """
+    has_generate = GENERATE in names or (WRITE in names and NO_GENERATE not in names)
+    return frozenset(one for one in RIGHTS if one in names or (one == GENERATE and has_generate))
+
+
+def names_from_rights(rights: Iterable[str]) -> list[str]:
+    """Return the names that `rights_from_names` reads as these rights."""
+    given = set(rights)
+    return sorted({*given, NO_GENERATE} if WRITE in given and GENERATE not in given else given)

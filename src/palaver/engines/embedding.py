@@ -9,7 +9,7 @@ from palaver.core.identity import from_json
 from palaver.core.turn_draft import decode_content, words
 from palaver.engines.file_passages import FILE_PARTS
 from palaver.engines.rows import Row
-from palaver.memory.working_memory import was_handed_in
+from palaver.memory.working_memory import are_own_words
 from palaver.ports.recall import ToEmbed
 from palaver.recall.terms import segments, terms
 
@@ -37,7 +37,7 @@ def to_embed(rows: Iterable[Row], place: tuple[str, int] = ("", 0)) -> list[ToEm
                 part=part,
                 text=text,
                 worth_a_vector=bool(text) and part < EMBED_PARTS.get(role, 0),
-                own_words=role == "user" and not was_handed_in(from_json(metadata) if metadata else {}),
+                own_words=role == "user" and are_own_words(from_json(metadata) if metadata else {}),
                 place=place,
             )
         )

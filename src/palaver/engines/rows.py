@@ -9,6 +9,7 @@ import msgspec
 
 from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, from_json, moment
+from palaver.core.rights import names_from_rights, rights_from_names
 from palaver.core.turn_draft import TurnDraft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
 from palaver.model import ConversationInfo, Event, Role, Scope, TokenUsage, Turn
@@ -28,15 +29,19 @@ def scope_params(scope: Scope) -> dict[str, str | None]:
 
 def scope_to_json(scope: Scope) -> str:
     """Encode a scope without its tenant, which is the row's."""
-    rights = sorted(scope.rights)
     return canonical_json(
-        {"user": scope.user, "rights": rights, "sight": scope.visibility, "workspace": scope.workspace}
+        {
+            "user": scope.user,
+            "rights": names_from_rights(scope.rights),
+            "sight": scope.visibility,
+            "workspace": scope.workspace,
+        }
     )
 
 
 def scope_from_json(tenant: str, text: str) -> Scope:
     fields = from_json(text)
-    return Scope(tenant, fields["user"], frozenset(fields["rights"]), fields["sight"], fields["workspace"])
+    return Scope(tenant, fields["user"], rights_from_names(fields["rights"]), fields["sight"], fields["workspace"])
 
 
 def to_json_or_none(value: Mapping[str, object] | None) -> str | None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from palaver.core.quotes import BY_MCP, is_through_mcp
 from palaver.memory.keywords import RUN, keywords, words_of
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
-from palaver.memory.working_memory import cited, is_own_words, parse_object
+from palaver.memory.working_memory import RULES, cited, parse_object, was_handed_in
 from palaver.model import Fact, Turn
 from palaver.recall.terms import terms
 
@@ -163,7 +164,7 @@ def extract(turns: Sequence[Turn]) -> list[FactDraft]:
     found: list[FactDraft] = []
     holds: dict[tuple[str, ...], tuple[str, ...]] = {}
     for turn in turns:
-        if is_own_words(turn) and turn.status == "complete":
+        if turn.role == "user" and not was_handed_in(turn.metadata) and turn.status == "complete":
             for draft in _stated(turn):
                 identity = _identity(draft)
                 place = _slot(draft) or identity
@@ -190,6 +191,7 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
                         source_turn=turn.id,
                         confidence=confidence,
                         valid_from=turn.created,
+                        by=_noted_by(RULES, turn),
                     )
 
 
@@ -341,8 +343,12 @@ def _checked(item: Any, known: Mapping[str, Turn], named: set[str], by: str) -> 
         source_turn=source.id,
         confidence=_confidence(item.get("confidence")),
         valid_from=source.created,
-        by=by,
+        by=_noted_by(by, source),
     )
+
+
+def _noted_by(by: str, source: Turn) -> str:
+    return by + BY_MCP if is_through_mcp(source.metadata) else by
 
 
 _LIMITS = (("subject", MAX_NAME), ("predicate", MAX_NAME), ("object", MAX_OBJECT))

@@ -16,7 +16,7 @@ import msgspec
 
 from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
-from palaver.core.quotes import name_of, one_line
+from palaver.core.quotes import is_through_mcp, name_of, one_line
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.keywords import keywords
 from palaver.memory.standing_instructions import (
@@ -79,8 +79,14 @@ def add_instructions(memory: WorkingMemory, notes: Iterable[Note]) -> WorkingMem
 
 
 def is_own_words(turn: Turn) -> bool:
-    """Return whether a participant wrote it here: a user turn that is not from a client's own history."""
-    return turn.role == "user" and not was_handed_in(turn.metadata)
+    """Return whether a participant wrote it here: a user turn that is neither from a client's own history nor written
+    by an assistant through MCP."""
+    return turn.role == "user" and are_own_words(turn.metadata)
+
+
+def are_own_words(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a user turn with this metadata holds the words of its author."""
+    return not was_handed_in(metadata) and not is_through_mcp(metadata)
 
 
 def was_handed_in(metadata: Mapping[str, Any]) -> bool:

@@ -16,8 +16,9 @@ from palaver.conversations import api_keys
 from palaver.conversations.details import clean_scope
 from palaver.conversations.internals import clock_of, engine_of
 from palaver.conversations.store import Store
+from palaver.core.rights import rights_from_names
 from palaver.errors import InvalidInput
-from palaver.model import READ, RIGHTS, WRITE, ApiKey, Right, Scope, Upload, Visibility
+from palaver.model import READ, WRITE, ApiKey, Right, Scope, Upload, Visibility
 from palaver.server.errors import Refusal
 from palaver.server.jwt_keys import ASYMMETRIC, PublishedKeys
 from palaver.server.settings import ServerSettings
@@ -161,7 +162,7 @@ class Authenticator:
         return Scope(
             tenant,
             str(user),
-            frozenset(one for one in RIGHTS if one in rights),
+            rights_from_names(rights),
             cast(Visibility, visibility) if visibility in ("own", "workspace", "tenant") else "own",
             workspace if isinstance(workspace, str) else None,
         )

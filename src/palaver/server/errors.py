@@ -139,7 +139,12 @@ def problem_body(error: errors.PalaverError) -> dict[str, Any]:
     if isinstance(error, errors.EngineError):  # its text may contain a path of this machine
         return {**body, "detail": type(error).__doc__ or ""}
     fields = {name: getattr(error, name) for name in SENT if getattr(error, name, None) is not None}
-    return {**body, "detail": str(error), **fields}
+    return {**body, "detail": detail_of(error), **fields}
+
+
+def detail_of(error: errors.PalaverError) -> str:
+    """Return the text of an error for a caller of the server, without hints for Python programs."""
+    return getattr(error, "detail", None) or str(error)
 
 
 def refusal_response(error: HTTPException) -> Problem:

@@ -6,12 +6,14 @@ import base64
 import json
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 
+from palaver.cli.keys import PRESETS
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.testing.providers import Fail, LoopbackProvider, Say
-from tests.server.compat.conftest import conversations, gpt_of, on_each_engine, thread, turns_of
+from tests.server.compat.conftest import claude_of, conversations, gpt_of, on_each_engine, thread, turns_of
 from tests.server.conftest import Running, ok, running
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -519,6 +521,47 @@ def test_keys_and_rights_are_those_of_the_server(settings: Any) -> None:
         told: list[Any] = [{"role": "system", "content": "Obey."}, user("Hi")]
         with pytest.raises(openai.PermissionDeniedError):
             gpt_of(server, ada).chat.completions.create(model="chat", messages=told)
+
+
+def test_a_backend_key_may_send_a_system_message_and_a_refusal_says_how(
+    settings: Any, provider: LoopbackProvider
+) -> None:
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}, user("Hi")]
+    with running(settings(require_auth=True, jwt_secret="s" * 32)) as server:
+        backend = server.key("acme", None, rights=" ".join(PRESETS["backend"]), visibility="tenant")
+        for headers in ({}, bound("kept")):
+            gpt_of(server, backend).chat.completions.create(model="chat", messages=messages, extra_headers=headers)
+            assert provider.bodies[-1]["messages"][0]["content"].startswith("Be brief.")
+        frontend = server.key("acme", "ada", rights=" ".join(PRESETS["frontend"]))
+        with pytest.raises(openai.PermissionDeniedError) as refused:
+            gpt_of(server, frontend).chat.completions.create(model="chat", messages=messages)
+        assert "'system'" in refused.value.message
+        assert "palaver keys create --right system" in refused.value.message
+        assert "palaver_rights" in refused.value.message
+        assert "Scope" not in refused.value.message, "no hint for Python programs"
+    assert len(provider.received) == 2
+
+
+@pytest.mark.parametrize("rights", ["read", "write", "read write", "system", "admin"])
+def test_a_key_without_the_right_to_generate_asks_no_model(
+    settings: Any, provider: LoopbackProvider, rights: str
+) -> None:
+    with running(settings(require_auth=True, jwt_secret="s" * 32)) as server:
+        gpt, claude = (make(server, server.key(rights=rights)) for make in (gpt_of, claude_of))
+        calls: list[Any] = [
+            lambda: gpt.chat.completions.create(model="chat", messages=[user("Hi")]),
+            lambda: gpt.responses.create(model="chat", input="Hi", store=False),
+            lambda: claude.messages.create(model="chat", max_tokens=9, messages=[user("Hi")]),  # type: ignore[list-item]
+        ]
+        for call in calls:
+            with pytest.raises((openai.PermissionDeniedError, anthropic.PermissionDeniedError), match="'generate'"):
+                call()
+        assert provider.received == []
+        only = gpt_of(server, server.key(rights="generate"))
+        assert only.chat.completions.create(model="chat", messages=[user("Hi")]).choices[0].message.content == "Yes."
+        with pytest.raises(openai.PermissionDeniedError, match="'read'"):
+            only.chat.completions.create(model="chat", messages=[user("Hi")], extra_headers=bound("kept"))
+        assert conversations(server) == 0
 
 
 def test_models_are_those_that_are_configured(gpt: openai.OpenAI, provider: LoopbackProvider) -> None:

@@ -8,6 +8,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from palaver.conversations.store import Store
+from palaver.core.quotes import MCP_MARK
 from palaver.model import READ, WRITE, Scope
 from palaver.server.mcp import resources
 from palaver.server.mcp.tools import TOOLS
@@ -62,7 +63,7 @@ async def test_a_caller_who_may_only_read_sees_only_what_reads(store: Store) -> 
         assert named == {"recall", "search_conversations", "history", "build_context"}
         assert (await call(client, "history", conversation="a"))["turns"]
         for face in TOOLS:
-            if face.right == WRITE:
+            if WRITE in face.rights:
                 with pytest.raises(MCPError):
                     await client.call_tool(face.name, {"conversation": "a"})
 
@@ -75,7 +76,8 @@ async def test_what_is_remembered_is_recalled_elsewhere_with_its_source(client: 
     kept = await call(client, "remember", text="Ada prefers window seats.")
     await call(client, "append", conversation="other", role="user", text="Which seat do I like?")
     (first, *_) = (await call(client, "recall", query="Ada's window seats"))["pieces"]
-    assert (first["turn"], first["conversation"], first["who"]) == (kept["turn"], kept["conversation"], "assistant")
+    assert (first["turn"], first["conversation"], first["who"]) == (kept["turn"], kept["conversation"], "ada")
+    assert first["through"] == "mcp"
     assert first["when"] == kept["when"]
     assert (await store.get(kept["conversation"])).key == "memory"
 
@@ -179,7 +181,7 @@ async def test_a_context_may_be_for_an_earlier_question(client: Calls) -> None:
     asked = await call(client, "append", conversation="a", role="user", text="Where is the zebra?")
     await call(client, "append", conversation="a", role="user", text="And the giraffe?")
     built = await call(client, "build_context", conversation="a", question=asked["turn"])
-    assert [one["content"] for one in built["messages"]] == ["Where is the zebra?"]
+    assert [one["content"] for one in built["messages"]] == [f"ada ({MCP_MARK}): Where is the zebra?"]
 
 
 async def test_summaries_are_written_and_no_turn_is_lost(client: Calls) -> None:
@@ -242,7 +244,7 @@ async def test_a_system_turn_is_refused_unless_the_operator_allows_it(client: Ca
     assert "--allow-system" in said
     assert "PALAVER_MCP_SYSTEM" in said
     assert (await store.conversations()).items == (), "nothing was begun for it"
-    allowed = Calls(store, with_system=True)
+    allowed = Calls(store.scoped(store.scope.with_rights("system")), with_system=True)
     assert (await call(allowed, "append", conversation="a", role="system", text="Be brief."))["seq"] == 0
 
 

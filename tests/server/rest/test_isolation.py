@@ -38,7 +38,7 @@ def guarded(shared_url: str) -> Iterator[Running]:
 
 def stranger(guarded: Running, tenant: str, user: str) -> str:
     """The key of a user whom Ada's data does not concern, but who may do anything else."""
-    return guarded.key(tenant, user, rights="read write system")
+    return guarded.key(tenant, user, rights="read write generate system")
 
 
 @pytest.fixture(scope="module")

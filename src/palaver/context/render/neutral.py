@@ -17,11 +17,13 @@ from palaver.core.quotes import (
     imitates_block,
     imitates_role,
     imitates_speaker,
+    is_through_mcp,
     mark_speakers,
     name_of,
     one_line,
     quote,
     quote_all,
+    speaker_of,
 )
 from palaver.model import Attachment, File, Image, Text, ToolResult, Turn
 
@@ -60,6 +62,8 @@ class View:
 
         The owner is named only where others take part and the text could be read as theirs.
         """
+        if is_through_mcp(turn.metadata) and turn.role != "system":
+            return f"{speaker_of(turn)}: "
         if self.role(turn) != "user" or not turn.actor:
             return ""
         is_owner = turn.actor in ("user", self.owner)

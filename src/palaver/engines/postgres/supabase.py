@@ -16,6 +16,7 @@ import httpx
 from supabase import AsyncClient, AsyncClientOptions
 
 from palaver.core.identity import from_json
+from palaver.core.rights import rights_from_names
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.engine import PostgresEngine
 from palaver.engines.postgres.rpc import DENIED, RpcClient
@@ -145,7 +146,7 @@ class SupabaseEngine(PostgresEngine):
         migrate.refuse_version(migrate.Version(row["schema"], row["oldest_code"]), "project")
         if engine.is_service:
             return engine
-        rights = frozenset(row["rights"].split(","))
+        rights = rights_from_names(row["rights"].split(","))
         engine.scope = Scope(row["tenant"], row["user"], rights, row["sight"], row["workspace"])
         engine.home = row["tenant"]
         return engine

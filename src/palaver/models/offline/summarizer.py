@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from palaver.context.render import name_of
 from palaver.core.concurrency import Pause, iterate_with_pauses, no_pause
 from palaver.core.identity import canonical_json
+from palaver.core.quotes import speaker_of
 from palaver.model import Summary, Turn
 from palaver.recall.terms import terms
 
@@ -88,7 +88,7 @@ def _sentences_of_turns(turns: Sequence[Turn]) -> Iterator[tuple[int, str, str, 
     answered = {result.id for turn in turns for result in turn.tool_results}
     asked = False
     for group, turn in enumerate(turns):
-        prefix = f"[{turn.created:%Y-%m-%d}] {name_of(turn.actor or turn.role, turn.role)}: "
+        prefix = f"[{turn.created:%Y-%m-%d}] {speaker_of(turn)}: "
         for result in turn.tool_results:
             yield group, prefix, _describe_tool_result(names.get(result.id, "call"), result.content), 1.0
         for call in turn.tool_calls:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from palaver.context.render import name_of
+from palaver.core.quotes import speaker_of
 from palaver.memory.keywords import is_keyword, keywords, quotes, unlike
 from palaver.model import Turn
 from palaver.recall.terms import terms
@@ -76,7 +76,7 @@ def _speakers(turns: Sequence[Turn]) -> list[_Speaker]:
     found: dict[str, list[Turn]] = {}
     for turn in turns:
         if turn.role != "tool":
-            found.setdefault(name_of(turn.actor or turn.role, turn.role), []).append(turn)
+            found.setdefault(speaker_of(turn), []).append(turn)
     return [_Speaker(f"[{own[0].created:%Y-%m-%d}] {who}: ", tuple(own)) for who, own in found.items()]
 
 

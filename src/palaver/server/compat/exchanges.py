@@ -19,7 +19,7 @@ from palaver.core.identity import new_id
 from palaver.core.rights import require_right
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
 from palaver.generation.answer_place import AnswerPlace, simultaneous_of
-from palaver.model import READ, SYSTEM, WRITE, Turn
+from palaver.model import GENERATE, READ, SYSTEM, WRITE, Turn
 from palaver.server.auth import Caller
 from palaver.server.compat.client_history import HistoryWriter, previous_error
 from palaver.server.compat.exchange import Exchange, answer_turns, exchange_metadata, is_usable
@@ -118,7 +118,9 @@ class Exchanges:
             raise
 
     def _check_rights(self, ask: ClientRequest, is_named: bool) -> None:
-        """Refuse before anything is stored: an answer needs the rights to read and to write."""
+        """Refuse before anything is stored: an answer needs the right to ask a model, a stored one also to read and to
+        write."""
+        require_right(self.store.scope, GENERATE)
         if ask.instructions:
             require_right(self.store.scope, SYSTEM)
         if ask.store or is_named:

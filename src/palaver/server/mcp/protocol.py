@@ -19,7 +19,8 @@ from pydantic import BaseModel, ValidationError
 import palaver
 from palaver.conversations.store import Store
 from palaver.errors import EngineError, NotFound, PalaverError
-from palaver.model import SYSTEM
+from palaver.model import READ, SYSTEM
+from palaver.server import errors as http_errors
 from palaver.server import wire
 from palaver.server.live.channel import ChannelHub
 from palaver.server.mcp import prompts, resources, tools
@@ -137,14 +138,14 @@ async def _translate_errors(ctx: SdkContext, call_next: Any) -> Any:
 
 def describe_error(problem: PalaverError) -> str:
     """Return the text of an error, without paths of this machine."""
-    return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else str(problem)
+    return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else http_errors.detail_of(problem)
 
 
 # ---- tools ---------------------------------------------------------------------------------------------------------
 
 
 def _tool(tool: McpTool) -> types.Tool:
-    is_read = tool.right == "read"
+    is_read = tool.rights == (READ,)
     return types.Tool(
         name=tool.name,
         title=tool.title,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from palaver import model
+from palaver.core.quotes import is_through_mcp
 from palaver.memory.settings import CompactionSettings
 from palaver.model import MEMORY_LISTS, ConversationInfo, Summary, Turn
 
@@ -149,6 +150,7 @@ class Passage(BaseModel):
     role: str = Field(description="user, assistant, system, tool, or fact.")
     when: datetime
     text: str
+    through: Annotated[Literal["mcp"] | None, Field(description="mcp: an assistant wrote it through MCP.")] = None
     shortened: Annotated[bool, Field(description="Whether the text was shortened to fit.")] = False
 
 
@@ -269,7 +271,13 @@ class Forgotten(BaseModel):
 
 def passage_of(turn: Turn, text: str) -> Passage:
     return Passage(
-        conversation=turn.conversation, turn=turn.id, who=turn.actor, role=turn.role, when=turn.created, text=text
+        conversation=turn.conversation,
+        turn=turn.id,
+        who=turn.actor,
+        role=turn.role,
+        when=turn.created,
+        text=text,
+        through="mcp" if is_through_mcp(turn.metadata) else None,
     )
 
 

@@ -18,10 +18,10 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import counter_of, generation_of
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
-from palaver.core.rights import require_right
+from palaver.core.quotes import BY_MCP, MCP_MARK, THROUGH_MCP
+from palaver.core.rights import may_act_for, require_right
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
-from palaver.memory.working_memory import HANDED_IN
-from palaver.model import READ, SYSTEM, WRITE
+from palaver.model import GENERATE, READ, SYSTEM, WRITE, Right
 from palaver.ports.models import Counter
 from palaver.recall.terms import spans
 from palaver.server.mcp import schemas
@@ -29,6 +29,8 @@ from palaver.server.mcp.budgeted_text import MIN_PIECE, ToolAnswer, fit_pieces, 
 
 AROUND = 160  # characters shown before and after a matching word
 ASSISTANT = "assistant"
+# Metadata of every turn that is written here: it is shown as such, and never becomes a standing instruction.
+MARK = {"origin": THROUGH_MCP}
 BUDGET = 4_000  # tokens of a context, if nobody sets a budget
 
 
@@ -57,6 +59,11 @@ def context_defaults(store: Store, talk: Conversation, token_budget: int | None)
     return generation_of(store).context_options(talk.info, call, otherwise=otherwise)
 
 
+def _speaker(one: schemas.Passage) -> str:
+    name = name_of(one.who, one.role)
+    return f"{name} ({MCP_MARK})" if one.through == THROUGH_MCP else name
+
+
 def _format_time(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M}"
 
@@ -77,8 +84,7 @@ def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> To
 
     def render(pieces: Sequence[schemas.Hit], tokens: int = budget) -> ToolAnswer:
         lines = [
-            f"[{_format_time(one.when)}] {name_of(one.who, one.role)} ({one.conversation} {one.turn}): {one.text}"
-            for one in pieces
+            f"[{_format_time(one.when)}] {_speaker(one)} ({one.conversation} {one.turn}): {one.text}" for one in pieces
         ]
         value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
         return ToolAnswer(quote_lines(lines), value)
@@ -188,7 +194,7 @@ def build_history_page(
     """Render a page, oldest first. If turns are left out, it says where to continue."""
     shown = list(reversed(newest_first))
     older = shown[0].turn if shown and len(shown) < known else None
-    lines = [f"[{_format_time(one.when)}] {name_of(one.who, one.role)}: {one.text}" for one in shown]
+    lines = [f"[{_format_time(one.when)}] {_speaker(one)}: {one.text}" for one in shown]
     lines += [f"(Earlier turns: before={older})"] if older else []
     value = schemas.Turns(conversation=conversation, key=key, title=title, turns=shown, older=older, tokens=tokens)
     return ToolAnswer(quote_lines(lines), value)
@@ -217,10 +223,10 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
     fact about the person or the project."""
     talk = await find_or_create_conversation(store, given.conversation)
     by = talk.info.agent or ASSISTANT
-    # Marked as handed in: text from a tool must never become a standing instruction.
-    turn = await talk.append("user", given.text, actor=by, metadata={"remembered": True, "origin": HANDED_IN})
+    actor = by if may_act_for(store.scope, by) else None  # a user's assistant writes under that user's name
+    turn = await talk.append("user", given.text, actor=actor, metadata={"remembered": True, **MARK})
     if given.note is not None:
-        await talk.remember(given.note, given.text, by=by)
+        await talk.remember(given.note, given.text, by=by + BY_MCP)
     value = schemas.Remembered(conversation=talk.id, turn=turn.id, when=turn.created, noted_in=given.note)
     return ToolAnswer(f"Kept in {schemas.headline(talk.info)} as turn {turn.id}.", value)
 
@@ -231,6 +237,7 @@ async def append(store: Store, given: schemas.Append) -> ToolAnswer:
         require_right(store.scope, SYSTEM)
     talk = await find_or_create_conversation(store, given.conversation)
     fields = given.model_dump(include={"actor", "idempotency_key", "metadata"}, exclude_none=True)
+    fields["metadata"] = {**fields.get("metadata", {}), **MARK}  # the mark is not the assistant's to set
     turn = await talk.append(given.role, given.text, **fields)
     value = schemas.Appended(conversation=talk.id, turn=turn.id, seq=turn.seq, who=turn.actor, when=turn.created)
     return ToolAnswer(f"Stored as turn {turn.id} of conversation {talk.id}.", value)
@@ -285,7 +292,7 @@ class McpTool:
     takes: type[BaseModel]
     answers: type[BaseModel]
     title: str
-    right: str = READ
+    rights: tuple[Right, ...] = (READ,)
     destructive: bool = False
     idempotent: bool = False
 
@@ -304,18 +311,19 @@ def _tool(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more
 
 TOOLS: tuple[McpTool, ...] = (
     _tool("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
-    _tool("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", right=WRITE),
+    _tool("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", rights=(READ, WRITE)),
     _tool("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
     _tool("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
-          right=WRITE),
+          rights=(READ, WRITE)),
     _tool("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
     _tool("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
     _tool("Conversation.summarize Conversation.summaries", summarize, schemas.ThroughTurn, schemas.Summaries,
-          "Summarize", right=WRITE),
-    _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact", right=WRITE, idempotent=True),
+          "Summarize", rights=(READ, WRITE, GENERATE)),
+    _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact",
+          rights=(READ, WRITE, GENERATE), idempotent=True),
     _tool("Conversation.extract_facts", extract_facts, schemas.ThroughTurn, schemas.Facts, "Extract facts",
-          right=WRITE, idempotent=True),
-    _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", right=WRITE,
+          rights=(READ, WRITE, GENERATE), idempotent=True),
+    _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", rights=(READ, WRITE),
           destructive=True, idempotent=True),
 )  # fmt: skip
 
@@ -383,4 +391,4 @@ WITHOUT_TOOL: Mapping[str, str] = {
 
 def tools_for(rights: frozenset[str], *, with_forget: bool) -> tuple[McpTool, ...]:
     """Return the tools for a caller with these rights. Tools that delete are off unless the operator allows them."""
-    return tuple(one for one in TOOLS if one.right in rights and (with_forget or not one.destructive))
+    return tuple(one for one in TOOLS if rights.issuperset(one.rights) and (with_forget or not one.destructive))

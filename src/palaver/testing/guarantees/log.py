@@ -6,7 +6,7 @@ import asyncio
 
 from palaver.conversations.conversation import Conversation
 from palaver.errors import ConversationGone, InvalidInput, StoreClosed
-from palaver.model import Event
+from palaver.model import ACT_FOR, Event, Scope
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
@@ -122,7 +122,7 @@ async def the_log_tells_the_story(db: Database) -> None:
 @guarantee
 async def acting_for_another_is_on_record(db: Database) -> None:
     """A caller who writes under another name is recorded together with it."""
-    async with db.open(user="ada") as store:
+    async with db.open(scope=Scope("default", "ada").with_rights(ACT_FOR)) as store:
         talk = await store.conversation("k")
         await talk.append("user", "I am Bob", actor="bob")
         [event] = await talk.audit(kinds=["append"])

@@ -9,7 +9,20 @@ from typing import Any
 from palaver.conversations.conversation import Conversation
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import AppendConflict, AttachmentNotFound, IdempotencyConflict, InvalidInput
-from palaver.model import Attachment, File, Image, Reasoning, Text, TokenUsage, ToolCall, ToolResult, Turn
+from palaver.model import (
+    ACT_FOR,
+    SYSTEM,
+    Attachment,
+    File,
+    Image,
+    Reasoning,
+    Scope,
+    Text,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
 from palaver.testing.fakes import CountingIds, FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
@@ -308,7 +321,7 @@ async def a_given_time_is_kept(db: Database) -> None:
 @guarantee
 async def turns_name_their_actor(db: Database) -> None:
     """When the caller names no actor, the user, the agent or the role stands in."""
-    async with db.open(user="ada") as store:
+    async with db.open(scope=Scope("default", "ada").with_rights(SYSTEM, ACT_FOR)) as store:
         talk = await store.conversation("k", agent="helper")
         assert (await talk.append("user", "hi")).actor == "ada"
         assert (await talk.append("assistant", "hi")).actor == "helper"
