@@ -123,7 +123,7 @@ async def test_what_users_write_about_themselves_changes_nothing(project: Projec
         {"sub": user_id("eve"), "app_metadata": {"tenant": "own"}, "user_metadata": forged, "palaver_sight": "tenant"}
     )
     async with project.open(token=token) as store:
-        assert store.scope == Scope("own", user_id("eve"), frozenset({"read", "write"}))
+        assert store.scope == Scope("own", user_id("eve"), frozenset({"read", "write", "generate"}))
 
 
 async def test_tokens_that_are_not_good_are_refused(project: Project) -> None:
