@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LOAD = Path(__file__).with_name("load.py")
 RELEASED = "8d44085"  # stands for 0.1.0
 PATIENCE = 120  # seconds
-ROUNDS = 4  # of all tasks together, before and after each step
+ROUNDS = [2, pytest.param(12, marks=pytest.mark.slow)]  # of all tasks together, before and after each step
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ class Load:
     def failures(self) -> list[str]:
         return [line for line in self.lines if line != "round"]
 
-    async def rounds(self, wanted: int = ROUNDS) -> None:
+    async def rounds(self, wanted: int) -> None:
         """Wait for this number of rounds from now on."""
         wanted += self.lines.count("round")
         async with asyncio.timeout(PATIENCE):
@@ -118,21 +118,22 @@ async def verified(url: str, folder: Path) -> int:
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("rounds", ROUNDS)
 async def test_code_of_the_release_serves_while_the_schema_is_migrated(
-    empty_database: str, old_source: Path, tmp_path: Path
+    empty_database: str, old_source: Path, tmp_path: Path, rounds: int
 ) -> None:
     """A pod of 0.1.0 under load; migrate; a pod of each version starts; the old one ends. No request fails."""
     await run(old_source, "-m", "palaver", "migrate", "--db", empty_database)
     await postgres_server.execute(empty_database, postgres_server.LOGIN)
     url = postgres_server.as_application(empty_database)
     with load(old_source, url, tmp_path, "before") as before:
-        await before.rounds()
+        await before.rounds(rounds)
         printed = await run(None, "-m", "palaver", "migrate", "--db", empty_database)
         assert f"is at schema {migrate.known_version()}" in printed
         assert "up to date" in await run(old_source, "-m", "palaver", "migrate", "--db", empty_database)
         with load(None, url, tmp_path, "new") as new, load(old_source, url, tmp_path, "restarted") as restarted:
             for program in (before, new, restarted):
-                await program.rounds()
+                await program.rounds(rounds)
             for program in (before, restarted, new):
                 await program.end()
     assert before.failures + new.failures + restarted.failures == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -115,18 +115,25 @@ async def test_a_server_that_is_not_there_is_out_of_reach(postgres_url: str) -> 
             pass
 
 
-async def test_a_server_that_does_not_respond_is_an_error_in_time(
-    postgres: Server, postgres_database: str, postgres_url: str
-) -> None:
-    """The processes of the server are stopped, as if the machine were frozen or the network were cut."""
+@pytest.fixture(scope="module")
+def own_server(postgres: Server) -> Iterator[Server]:
+    """A migrated server for tests that stop its processes, which would make tests on the shared one wait."""
     if postgres.pid is None:
         pytest.skip("the processes of another server are not ours to stop")
+    with postgres_server.running() as server:
+        asyncio.run(postgres_server.migrate_for_tests(server.url))
+        yield server
+
+
+async def test_a_server_that_does_not_respond_is_an_error_in_time(own_server: Server) -> None:
+    """The processes of the server are stopped, as if the machine were frozen or the network were cut."""
     stopped: list[int] = []
-    async with palaver.open(f"{postgres_url}?command_timeout=1", worker=False) as store:
-        talk = await store.conversation("k")
+    url = postgres_server.as_application(own_server.url)
+    async with palaver.open(f"{url}?command_timeout=1", worker=False) as store:
+        talk = await store.conversation("slow")
         await talk.append("user", "before")
         try:
-            stopped = [pid for pid, _ in await connections_of_the_application(postgres_database)]
+            stopped = [pid for pid, _ in await connections_of_the_application(own_server.url)]
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             async with asyncio.timeout(60):
@@ -140,17 +147,13 @@ async def test_a_server_that_does_not_respond_is_an_error_in_time(
         await talk.verify()
 
 
-async def test_a_frozen_server_does_not_keep_a_store_from_closing(
-    postgres: Server, postgres_database: str, postgres_url: str
-) -> None:
-    if postgres.pid is None:
-        pytest.skip("the processes of another server are not ours to stop")
+async def test_a_frozen_server_does_not_keep_a_store_from_closing(own_server: Server) -> None:
     stopped: list[int] = []
     try:
         async with asyncio.timeout(60):
-            async with palaver.open(postgres_url, worker=False) as store:
+            async with palaver.open(postgres_server.as_application(own_server.url), worker=False) as store:
                 await (await store.conversation("k")).append("user", "before")
-                stopped = [pid for pid, _ in await connections_of_the_application(postgres_database)]
+                stopped = [pid for pid, _ in await connections_of_the_application(own_server.url)]
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
     finally:
