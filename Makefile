@@ -11,6 +11,8 @@ POSTGRES_TESTS := tests/conformance/test_postgres.py tests/engines/postgres test
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --durations=25
 QUICK := not slow and not costly and not postgres and not browser and not process and not server
+# Folders without a test that a quick run takes, and the plugin of the fuzzer: importing them takes seconds.
+WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py,--ignore=tests/$(path)) -p no:schemathesis
 
 .PHONY: help run web test quick again postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
@@ -49,10 +51,10 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(PYTEST) -n 4 || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+	$(PYTEST) -n 6 --dist worksteal || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
 
 quick: $(READY)
-	$(PYTEST) -n 2 -m "$(QUICK)"
+	$(PYTEST) -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples"
 
 # Run the failed tests once more, alone. One that passes now depends on what else the machine does, and has to be fixed:
 # with CI=true it fails the run, elsewhere it is reported.

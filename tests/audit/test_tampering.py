@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -40,12 +41,14 @@ HIDES = {
 }
 
 
-@pytest.fixture
-async def original(tmp_path: Path) -> tuple[Path, str]:
-    """A conversation with everything in it, and its id."""
-    folder = tmp_path / "original"
-    folder.mkdir()
-    async with opened(folder) as store:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A conversation with everything in it, and its id. Tests change a copy."""
+    return asyncio.run(_fill_original(tmp_path_factory.mktemp("original")))
+
+
+async def _fill_original(folder: Path) -> tuple[Path, str]:
+    async with opened(folder, embedder=None) as store:
         talk = await store.conversation("k", title="Title", workspace="w", agent="bot", model="m", metadata={"a": 1})
         await talk.update(participants=["bob"], settings={"facts": True}, ttl=10**7)
         await fill(talk)
@@ -172,6 +175,7 @@ def test_every_exception_is_a_column() -> None:
     assert NOT_VOUCHED.keys() | HIDES.keys() <= set(COLUMNS)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("table", "column"), [one for one in COLUMNS if one not in NOT_VOUCHED], ids=lambda value: value
 )

@@ -123,6 +123,7 @@ def vectors() -> dict[object, object]:
     return dict(query("SELECT model, count(*) FROM embeddings GROUP BY model"))
 
 
+@pytest.mark.costly
 @needs_local
 def test_reindex_gives_everything_its_vector_and_does_nothing_twice(ok, lines, talk):
     assert lines("reindex") == [{"embedder": "recall-minilm-l6-int8-v1", "passages": 60}]
@@ -131,6 +132,7 @@ def test_reindex_gives_everything_its_vector_and_does_nothing_twice(ok, lines, t
     assert vectors() == {"recall-minilm-l6-int8-v1": 60}
 
 
+@pytest.mark.costly
 @needs_local
 def test_reindex_without_an_embedder_removes_the_vectors(ok, talk):
     ok("reindex")
@@ -138,6 +140,7 @@ def test_reindex_without_an_embedder_removes_the_vectors(ok, talk):
     assert vectors() == {}
 
 
+@pytest.mark.costly
 @needs_local
 def test_reindex_changes_the_embedder_there_and_back(ok, talk):
     for embedder in ("local", "none", "local"):
@@ -157,6 +160,7 @@ def test_an_embedder_that_is_not_known_is_refused_by_name(cli, talk):
 # ---- doctor --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @needs_local
 def test_doctor_finds_the_local_embedder(ok, lines):
     assert lines("doctor")[0]["embedder"] == {"name": "recall-minilm-l6-int8-v1", "installed": True, "problem": None}

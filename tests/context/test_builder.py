@@ -107,6 +107,7 @@ async def test_a_query_of_a_megabyte_is_looked_at_from_its_beginning(store: Stor
     assert len(await talk.recall("llama " * 200_000, k=3)) == 3
 
 
+@pytest.mark.costly
 async def test_a_turn_of_five_megabytes_is_shortened_visibly_or_left_out_by_name(store: Store) -> None:
     talk = await store.conversation()
     await talk.append("user", "word " * 999_000)

@@ -135,6 +135,7 @@ def window_shares(budget: int, *, size: int, turns: int, recall: bool) -> list[f
     return shares
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("budget", "size"), [(4_000, 33), (4_000, 60), (8_000, 120)])
 @pytest.mark.parametrize(("recall", "least", "most", "mean"), [(True, 0.33, 0.6, 0.45), (False, 0.6, 0.9, 0.7)])
 def test_the_window_of_a_growing_chat_is_the_largest_block(

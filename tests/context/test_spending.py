@@ -9,7 +9,7 @@ import pytest
 from palaver import Store
 from palaver.context.explain import Explanation
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.costly, pytest.mark.both_engines]
 TEXT = (
     "Message {n} is about the button in view {view} and its colour {colour}, which was not yet agreed with everybody."
 )

@@ -118,6 +118,7 @@ async def test_processes_appending_to_one_conversation_leave_no_gap_and_no_doubl
             assert [turn.text for turn in mine] == [f"p{n} {i}" for i in range(APPENDS)], "each in its own order"
 
 
+@pytest.mark.costly
 async def test_tasks_appending_to_one_conversation_leave_no_gap_and_no_double(tmp_path: Path) -> None:
     async with palaver.open(url(tmp_path), tenant="acme") as store:
         talk = await store.conversation("shared")
@@ -224,6 +225,7 @@ async def test_processes_that_create_the_same_file_at_once_all_succeed(tmp_path:
     await finish(processes)
 
 
+@pytest.mark.costly
 async def test_stores_that_create_the_same_file_at_once_all_succeed(tmp_path: Path) -> None:
     """Many more tries than processes can make: all in one process, each with threads of its own."""
 

@@ -134,6 +134,7 @@ async def test_a_changed_field_is_refused(
     assert isinstance(problem, VerificationFailed | InvalidInput)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["conversation", "event", "turn", "attachment"])
 async def test_a_row_without_a_field_or_with_a_wrong_one_is_refused(
     lines: list[str], tmp_path: Path, kind: str

@@ -23,6 +23,8 @@ from palaver.models.offline.embedder import (
     read_checked,
 )
 
+pytestmark = pytest.mark.costly  # the encoder is loaded
+
 TEXTS = [
     "I'm allergic to peanuts.",
     "The deployment failed because the disk was full.",

@@ -108,6 +108,7 @@ def test_figures() -> None:
     assert sign_test([1, 0, 1], [0, 1, 0]) == (2, 1)
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not available(), reason="the local embedder is not installed")
 def test_the_whole_measure_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from bench.recall import main

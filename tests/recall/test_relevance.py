@@ -123,7 +123,10 @@ def test_the_question_itself_is_hidden() -> None:
 # ---- contexts ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[None, HashEmbedder(), "local"], ids=["words", "hashes", "local"])
+EMBEDDERS = [None, HashEmbedder(), pytest.param("local", marks=pytest.mark.costly)]
+
+
+@pytest.fixture(params=EMBEDDERS, ids=["words", "hashes", "local"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, engine: Any) -> AsyncIterator[Store]:
     async with palaver.open(url(tmp_path), user="ada", embedder=request.param, worker=False) as opened:
         yield opened

@@ -196,6 +196,7 @@ def test_there_are_standing_instructions_only_where_an_assistant_takes_part() ->
 # ---- cost ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_hundred_thousand_turns_score_in_a_blink() -> None:
     n = 100_000
     about = Profile.build(

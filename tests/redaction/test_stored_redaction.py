@@ -103,6 +103,7 @@ async def test_a_stream_that_is_cut_off_leaves_no_half_of_a_secret(tmp_path: Pat
     assert traces(tmp_path, MAIL) == traces(tmp_path, "hunter2") == []
 
 
+@pytest.mark.costly
 async def test_what_was_held_back_counts_too_when_a_stream_grows_too_large(store: Store) -> None:
     talk = await store.conversation(settings=REDACT)
     text = "x" * (MAX_CONTENT - 1)

@@ -69,6 +69,7 @@ async def retired(talk: Conversation, said: list[str]) -> list[str]:
     return gone
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("retention", RETENTIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_no_run_of_words_of_a_retired_turn_is_in_memory(
@@ -101,6 +102,7 @@ async def covers_everything(talk: Conversation) -> None:
     assert "messages about" in context.text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("retention", RETENTIONS)
 async def test_sentences_from_before_the_setting_go_as_well(opened: Opener, traces: Traces, retention: Any) -> None:
     async with opened() as store:

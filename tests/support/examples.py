@@ -1,16 +1,19 @@
-"""How many random examples a property test looks at: few in every run, many in `make properties`."""
+"""How many random examples a property test tries: few by default, fewer in `make quick`, many in `make properties`."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-FEW, MANY = "few examples", "many examples"  # profiles; `--hypothesis-profile` chooses the other one
+# Profiles, for `--hypothesis-profile`; the second is the default.
+FEWEST, FEW, MANY = "fewest examples", "few examples", "many examples"
 TIMES = 25  # how many more there are in the long form
+PART = 4  # `make quick` looks at a quarter of the usual number
 
 
 def load_profiles() -> None:
     # How long an example takes depends on who else uses the machine, and is not a guarantee of ours.
     ours = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(FEWEST, ours, max_examples=40 // PART)
     settings.register_profile(FEW, ours, max_examples=40)
     settings.register_profile(MANY, ours, max_examples=40 * TIMES)
     settings.load_profile(FEW)
@@ -18,5 +21,7 @@ def load_profiles() -> None:
 
 def examples(few: int) -> settings:
     """The number of examples, for a test that needs more or fewer than others; and the long form as many times more."""
-    times = TIMES if settings.get_current_profile_name() == MANY else 1
-    return settings(max_examples=few * times)
+    profile = settings.get_current_profile_name()
+    if profile == FEWEST:
+        return settings(max_examples=max(1, few // PART))
+    return settings(max_examples=few * TIMES if profile == MANY else few)

@@ -128,5 +128,6 @@ def test_every_allowance_has_a_reason_and_a_marker_that_exists() -> None:
         assert allowance.marker in names
 
 
+@pytest.mark.costly  # make lint runs it, too
 def test_the_enforced_paths_are_clean() -> None:
     assert main([]) == 0

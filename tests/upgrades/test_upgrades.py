@@ -150,6 +150,7 @@ async def searchable_while_it_is_embedded_again(url: str, vectors: Vectors) -> N
         await talk.verify()
 
 
+@pytest.mark.costly
 async def test_a_file_with_vectors_of_the_earlier_encoder_gets_new_ones(tmp_path: Path) -> None:
     """The rows were written by commit 8d44085, the last one with that encoder."""
     sqlite_at(tmp_path / "old.db", 7, rows_of("sqlite", 7))

@@ -80,6 +80,7 @@ async def told(read: Awaitable[Any]) -> PalaverError | None:
 # ---- verify --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("table", "column", "damage"), ALL)
 async def test_verify_names_a_row_that_cannot_be_read(
     original: tuple[Path, str], tmp_path: Path, table: str, column: str, damage: str
@@ -165,6 +166,7 @@ async def _exhausted(talk: Conversation) -> None:
         pass
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("table", "column", "damage"), [one for one in ALL if "owner" not in one])
 async def test_reading_such_a_row_raises_an_error_of_ours(
     original: tuple[Path, str], tmp_path: Path, table: str, column: str, damage: str

@@ -109,6 +109,7 @@ async def test_a_newer_schema_is_refused_with_both_numbers_and_left_alone(tmp_pa
 # ---- damaged -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 async def test_a_damaged_file_is_called_so(tmp_path: Path) -> None:
     """Wherever the damage is met: at opening, reading, writing or verifying."""
     path = tmp_path / "c.db"
@@ -325,6 +326,7 @@ async def test_a_file_that_may_not_grow_is_a_clear_error_and_nothing_is_half_wri
         await talk.verify()
 
 
+@pytest.mark.costly
 async def test_bytes_that_could_not_be_scrubbed_for_want_of_space_are_pending_and_not_the_end(
     tmp_path: Path, file_limit: Callable[[int | None], None]
 ) -> None:

@@ -144,6 +144,7 @@ async def test_each_conversation_has_its_own_triggers(store: Store) -> None:
     assert await late.summaries() == []
 
 
+@pytest.mark.costly
 async def test_triggers_may_be_far_apart(store: Store) -> None:
     """More may wait than compaction reads at first."""
     rare = await store.conversation(settings={"compaction": {"trigger_turns": 1_000_000, "trigger_tokens": 80_000}})

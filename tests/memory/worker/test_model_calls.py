@@ -15,7 +15,7 @@ from palaver.memory.model_calls import CALLS_PER_DAY, is_postponed
 from palaver.testing import FakeClock, ScriptedModel
 from tests.support.memory import Watched, talk_on, url
 
-pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.costly, pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 TURNS = 1_000
 DAY = 24 * 3600

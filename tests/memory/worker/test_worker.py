@@ -151,6 +151,7 @@ async def test_an_edit_while_a_span_is_being_rebuilt_is_not_missed(tmp_path: Pat
         assert "first edit" in summary.text
 
 
+@pytest.mark.costly
 async def test_two_workers_on_one_file_do_each_job_once(tmp_path: Path) -> None:
     one, two = Watched(), Watched()
     async with (
@@ -357,6 +358,7 @@ def test_work_beside_others_rests_as_long_as_it_worked() -> None:
     assert slept == [pytest.approx(0.0012), pytest.approx(0.004), pytest.approx(0.01)], "and never for long"
 
 
+@pytest.mark.costly
 async def test_who_waits_for_all_of_it_does_not_wait_for_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
