@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from bench import append, context, generate, open, peers, postgres, protocols, read, server, size, whole
+from bench import append, context, deletion, generate, open, peers, postgres, protocols, read, server, size, whole
 from bench.measure import FULL, QUICK, Bench, Result, Sizes, Suite, as_json, show
 
 RESULTS = Path(__file__).parent / "results"
@@ -28,6 +28,7 @@ SUITES: dict[str, Suite] = {
     "generate": generate.run,
     "server": server.run,
     "protocols": protocols.run,
+    "deletion": deletion.run,
 }
 
 

@@ -144,11 +144,10 @@ class LogReplay:
 
     def _reset(self, row: RecordedEvent, payload: EventPayload) -> None:
         reset = ResetEvent(f"event {row['n']}", row["content_hash"])
-        for id, node in self.tree.nodes.items():
-            if node.status != "forgotten":
-                self.resets[id] = reset
-            self.tree.forget(id)
-        self.lengths.clear()
+        # A large conversation is reset in slices: each names the last turn that it forgot, and the last slice none.
+        for id in self.tree.forget_through(payload.get("through")):
+            self.resets[id] = reset
+            self.lengths.pop(id, None)
 
     def _erase(self, row: RecordedEvent, payload: EventPayload) -> None:
         try:

@@ -33,13 +33,14 @@ deleted when a store is next opened or swept.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
 from palaver.core.validation import clean_name
-from palaver.errors import ScrubPending
+from palaver.errors import ConversationBusy, ConversationGone, ScrubPending
 from palaver.generation.provider_thread import ProviderThreads
 from palaver.model import WRITE, Fact, Turn
 from palaver.ports.blobs import Blobs
@@ -78,7 +79,7 @@ class Forgetter:
 
     async def _forget_conversation(self) -> None:
         with self.telemetry.memory("delete_memory_store", self.handle.id):
-            await self.handle.require_owner()
+            await self._require_owner()
             await self._finish(await self.handle.engine.forget_conversation(self.handle.scope, self.handle.id))
 
     async def _forget_turn(self, turn: str) -> None:
@@ -87,8 +88,16 @@ class Forgetter:
 
     async def reset(self) -> None:
         self.handle.require(WRITE)
-        await self.handle.require_owner()
+        await self._require_owner()
         await self._finish(await self.handle.engine.reset(self.handle.scope, self.handle.id))
+
+    async def _require_owner(self) -> None:
+        """Allow the call to the owner and to admins. The engine checks it again.
+
+        A conversation whose deletion was interrupted cannot be read: the engine continues it, or raises the same error.
+        """
+        with suppress(ConversationGone, ConversationBusy):
+            await self.handle.require_owner()
 
     async def forget_fact(self, fact: Fact | str) -> bool:
         self.handle.require(WRITE)

@@ -38,7 +38,7 @@ class Maintenance:
         require_right(self.scope, WRITE)
         expired = await self._repeat(lambda: self.engine.expire(self.scope))
         await self.delete_pending_blobs()
-        check_scrubbed(expired)
+        await self._scrub(expired)
         return list(expired.conversations)
 
     async def sweep(self, retention_minutes: float | None, *, list_files: bool = True) -> Swept:
@@ -54,8 +54,7 @@ class Maintenance:
         files = await self._delete_unattached_files()
         if list_files:
             files += await self._delete_unknown_blobs()
-        check_scrubbed(expired)
-        check_scrubbed(aged)
+        await self._scrub(expired, aged)
         return Swept(conversations=expired.conversations, turns=len(aged.turns), streams=sealed, files=files)
 
     async def settle(self) -> None:
@@ -64,20 +63,29 @@ class Maintenance:
         await self.worker.drain(self.scope.tenant)
         check_scrubbed(Deletion(scrubbed=await self.engine.scrub()))
 
+    async def finish_deletions(self) -> None:
+        """Finish the deletions that an earlier process began."""
+        await self.engine.finish_deletions(self.scope)
+        await self.delete_pending_blobs()
+
+    async def _scrub(self, *deletions: Deletion) -> None:
+        """Remove the old bytes of what was deleted."""
+        if any(one.conversations or one.turns for one in deletions):
+            check_scrubbed(Deletion(scrubbed=await self.engine.scrub()))
+
     async def delete_pending_blobs(self) -> None:
         await delete_pending_blobs(self.engine, self.blobs)
 
     async def _repeat(self, step: Callable[[], Awaitable[Deletion]]) -> Deletion:
-        """Delete batch by batch until nothing is left. Whether the bytes are scrubbed is checked at the end.
+        """Delete batch by batch until nothing is left. The old bytes are removed at the end.
 
-        So is a missing location for files: it must not keep rows from being deleted.
+        A missing location for files is reported at the end, too: it must not keep rows from being deleted.
         """
         whole = Deletion()
         while (one := await step()).conversations or one.turns:
             with suppress(FilesNotConfigured):
                 await self.delete_pending_blobs()
-            conversations, turns = whole.conversations + one.conversations, whole.turns + one.turns
-            whole = Deletion(conversations, turns, one.scrubbed)
+            whole = Deletion(whole.conversations + one.conversations, whole.turns + one.turns)
         return whole
 
     async def _delete_unattached_files(self) -> int:

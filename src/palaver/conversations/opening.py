@@ -38,7 +38,7 @@ from palaver.files.storage import UnsetBlobs, open_blobs
 from palaver.generation.settings import GenerationContext, open_generation_context
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.worker.loop import Worker
-from palaver.model import Scope
+from palaver.model import WRITE, Scope
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -150,6 +150,8 @@ async def _background_tasks(
         await engine.abort_expired_streams()
         await _delete_pending_blobs(store)
         found.append(("palaver-reaper", _reap(engine, components.stream_lease)))
+        if WRITE in store.scope.rights:
+            found.append(("palaver-eraser", _finish_deletions(store)))
         if every is not None:
             sweeper = Sweeper(store, clean_seconds("sweep_every", every), minutes)
             found.append(("palaver-sweeper", sweeper.run()))
@@ -163,6 +165,14 @@ async def _delete_pending_blobs(store: Store) -> None:
         await maintenance_of(store).delete_pending_blobs()
     except FilesNotConfigured as problem:  # they wait for a process that knows where the files are
         _log.warning("the bytes of deleted files cannot be removed: %s", problem)
+
+
+async def _finish_deletions(store: Store) -> None:
+    """Finish the deletions that an earlier process began. A failure is logged; the next sweep tries again."""
+    try:
+        await maintenance_of(store).finish_deletions()
+    except (EngineError, FilesNotConfigured) as problem:
+        _log.warning("a deletion was not finished (%s)", type(problem).__name__)
 
 
 async def _work(store: Store) -> None:

@@ -11,7 +11,7 @@ that path.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -133,8 +133,10 @@ class LoggedTree:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
+        self.in_order: list[Node] = []  # by seq
         self.active: list[Node] = []
         self.next_seq = 0
+        self._reset_from = 0  # everything in order before this place was forgotten by a reset
 
     def add(self, id: str, *, replaces: str | None, discard_after: bool, status: str) -> None:
         if replaces is None:
@@ -157,6 +159,7 @@ class LoggedTree:
     def _node(self, id: str, position: int, parent: str | None, slot: str | None, status: str) -> Node:
         node = Node(id, self.next_seq, position, parent, slot or id, True, None, status)
         self.nodes[id] = node
+        self.in_order.append(node)
         self.next_seq += 1
         return node
 
@@ -174,6 +177,23 @@ class LoggedTree:
         node = self.nodes[id]
         node.status = "forgotten"
         self._drop(node)
+
+    def forget_through(self, seq: int | None) -> list[str]:
+        """Forget all turns up to a number, or all. Returns those that were not forgotten before.
+
+        Resetting a large conversation takes thousands of these, so each looks only at its own turns.
+        """
+        end = len(self.in_order) if seq is None else bisect_right(self.in_order, seq, key=_seq)
+        forgotten = [node for node in self.in_order[self._reset_from : end] if node.status != "forgotten"]
+        self._reset_from = max(self._reset_from, end)
+        left_view = sum(node.active for node in forgotten)
+        for node in forgotten:
+            node.status, node.active = "forgotten", False
+        first = next((at for at, node in enumerate(self.active) if node.active), len(self.active))
+        del self.active[:first]
+        if left_view > first:  # some were not at the beginning
+            self.active = [node for node in self.active if node.active]
+        return [node.id for node in forgotten]
 
     def switch(self, id: str) -> None:
         change = switch(list(self.nodes.values()), self.nodes[id])

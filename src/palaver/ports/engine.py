@@ -145,7 +145,11 @@ class DeletionStore(Protocol):
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion: ...
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
-        """Forget every turn and keep the conversation."""
+        """Forget every turn and keep the conversation. A large one is hidden first, then deleted in slices.
+
+        Only its owner and admins may. Called again after an interruption, it finishes the work. So does
+        `forget_conversation`.
+        """
         ...
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion: ...
@@ -154,11 +158,18 @@ class DeletionStore(Protocol):
         ...
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
-        """Forget turns that were stored before a time. Works in batches."""
+        """Forget turns that were stored before a time. Works in batches; `scrub` removes the old bytes."""
         ...
 
     async def expire(self, scope: Scope) -> Deletion:
-        """Delete conversations whose time to live has ended. Works in batches."""
+        """Delete conversations whose time to live has ended. Works in batches; `scrub` removes the old bytes.
+
+        It also continues deletions that were interrupted.
+        """
+        ...
+
+    async def finish_deletions(self, scope: Scope) -> None:
+        """Continue deletions of conversations that were interrupted."""
         ...
 
     async def scrub(self) -> bool:

@@ -63,6 +63,11 @@ class PostgresDeletion(EnginePart):
             self.hub.committed(conversation)
         return Deletion(conversations=ids)
 
+    async def finish_deletions(self, scope: Scope) -> None:
+        """Continue deletions of conversations that were interrupted."""
+        while await self.write("finish_slice", scope, most=EXPIRE_BATCH, most_rows=SLICE):
+            pass
+
     async def scrub(self) -> bool:
         """Do nothing: old bytes are removed by VACUUM and when the WAL is recycled."""
         return True

@@ -20,6 +20,7 @@ from palaver.engines.sqlite.transaction import Tx, Work
 
 APPLICATION_ID = 0x506C7672  # "Plvr", in the file's header
 BUSY_MILLISECONDS = 30_000  # how long a writer waits for another one; an append takes well under a millisecond
+POLL_MILLISECONDS = 4  # how often a waiting connection looks for the lock, at most
 UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)  # raised by reading a damaged row
 
 
@@ -97,11 +98,11 @@ def _io_error(path: Path, problem: apsw.IOError) -> errors.EngineError:
     return errors.EngineUnavailable(f"the disk under {path} failed ({type(problem).__name__})")
 
 
-def connect(address: SQLiteAddress, *, readonly: bool) -> apsw.Connection:
+def connect(address: SQLiteAddress, *, readonly: bool, create: bool = False) -> apsw.Connection:
     """Open a connection with the settings that all of them share."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (0 if readonly else apsw.SQLITE_OPEN_CREATE)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     db = apsw.Connection(str(address.path), flags=flags)
-    db.set_busy_timeout(address.busy_timeout)
+    poll_while_busy(db, address.busy_timeout)
     # Plans must not depend on values. Otherwise an SQLite with STAT4 compiles a statement again for every range that it
     # is given, which takes several times as long as running it.
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -118,10 +119,29 @@ def connect(address: SQLiteAddress, *, readonly: bool) -> apsw.Connection:
     return db
 
 
+def poll_while_busy(db: apsw.Connection, milliseconds: int) -> None:
+    """Make a connection wait for a lock, and look again every few milliseconds.
+
+    SQLite's own busy timeout sleeps up to a tenth of a second, and misses the pauses between the slices of a deletion.
+    """
+    deadline = 0.0
+
+    def wait(attempts: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        deadline = deadline if attempts else now + milliseconds / 1_000
+        if now >= deadline:
+            return False
+        time.sleep(min(attempts + 1, POLL_MILLISECONDS) / 1_000)
+        return True
+
+    db.set_busy_handler(wait)
+
+
 def prepare(address: SQLiteAddress, setup: Work[None]) -> apsw.Connection:
     """Open the writing connection, bring the schema up to date, and run `setup`."""
     with translate_errors(address.path):
-        db = connect(address, readonly=False)
+        db = connect(address, readonly=False, create=True)
         try:
             _refuse_foreign_file(db, address.path)
             _migrate(db, address)

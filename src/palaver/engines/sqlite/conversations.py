@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
 from palaver.core.identity import canonical_json, genesis
+from palaver.engines.erasing import CODES, RESETTING
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
-from palaver.engines.sqlite.deletion import delete_all_but_log, open_expired
+from palaver.engines.sqlite.deletion import open_expired
 from palaver.engines.sqlite.details import add_participants, info
+from palaver.engines.sqlite.large_deletions import hide_or_delete
 from palaver.engines.sqlite.open_conversation import MINUTE, NO_LIMIT, OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, tenant_word
 from palaver.engines.sqlite.transaction import Tx
-from palaver.errors import ConversationNotFound
+from palaver.errors import ConversationBusy, ConversationNotFound
 from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
 from palaver.recall.terms import terms
@@ -41,7 +43,9 @@ def get_or_create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationI
             cid, id, expires_at = row
             if expires_at is None or expires_at > tx.now:
                 return info(tx, cid)
-            delete_all_but_log(open_expired(tx, scope, id), "expire")
+            if expires_at == CODES["reset"]:
+                raise ConversationBusy(id, RESETTING)
+            hide_or_delete(open_expired(tx, scope, id), "expire")  # a large one is deleted by the next sweep
     return _create(tx, scope, spec)
 
 

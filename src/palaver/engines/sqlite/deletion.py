@@ -15,16 +15,17 @@ Forgetting a turn removes, in this order:
 9. every field but those of its stub (`STUB_FIELDS` in core/turn_draft.py);
 10. the conversation's preview, if it came from the turn.
 
-The log then gets a `forget` event with the hash of the stub. Before the call returns, the writer removes the old bytes
-as well: leaf separators of the text index (here, `request_scrub`), the WAL and the gaps between the cells of
-pages (`Writer._scrub`).
+The log then gets a `forget` event with the hash of the stub. Before the call returns, the old bytes are removed as well:
+leaf separators of the text index (here, `request_scrub`), the WAL and the gaps between the cells of pages (`scrubbing`).
 
-`reset` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own fields.
-`retire` does 3 to 6 and 9, and keeps the memory (7).
+`reset_rest` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own
+fields. Of a large conversation they only find the rest: `large_deletions` has deleted nearly everything before, in
+slices. `retire` does 3 to 6 and 9, and keeps the memory (7).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import starmap
 
@@ -37,12 +38,25 @@ from palaver.engines.sqlite.open_conversation import OpenConversation, open_conv
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import rewrite_separators, unindex, unindex_title
 from palaver.engines.sqlite.transaction import Tx
+from palaver.errors import NotFound
 from palaver.model import Scope
 from palaver.ports.queries import Deletion
 
 # How much one transaction deletes, so that other writers can go in between.
-EXPIRE_BATCH = 100  # conversations
-TURN_BATCH = 200
+EXPIRE_BATCH = 100  # conversations, at most
+TURN_BATCH = 200  # at most
+SLICE_SECONDS = 0.008
+AT_ONCE = 60  # turns or requests of a conversation that is deleted in one transaction
+
+
+class SliceTimer:
+    """Says when a transaction has taken long enough. The commit comes on top."""
+
+    def __init__(self, seconds: float = SLICE_SECONDS) -> None:
+        self.end = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.end
 
 
 # ---- turns ---------------------------------------------------------------------------------------------------------
@@ -75,11 +89,17 @@ def _remove_turn(conv: OpenConversation, row: TurnRow) -> bytes:
 
 def _remove_words(conv: OpenConversation, row: TurnRow) -> None:
     """Remove every copy of a turn's words outside its row and the memory (3 to 6)."""
+    unindex(conv, [row])
+    requests.drop_bodies_after(conv.tx, conv.cid, row.seq)
+    _remove_copies(conv, row)
+
+
+def _remove_copies(conv: OpenConversation, row: TurnRow) -> None:
+    """Remove the copies of a turn's words that are found by its id, except for those in the text index."""
     tx = conv.tx
-    unindex(conv, row)
     tx.run(Q.unmark, tid=row.tid)
     tx.run(Q.drop_vectors_of_turn, tid=row.tid)
-    requests.drop_bodies_containing(tx, conv.cid, row.id, row.seq)
+    requests.drop_bodies_quoting(tx, row.id)
     tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
     tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
 
@@ -118,7 +138,8 @@ def _is_forgotten(conv: OpenConversation, row: TurnRow) -> bool:
 def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
     """Forget a turn whose words are gone already: what memory derived from it, and its salt, go too."""
     memory_invalidation.invalidate_turn(conv, row)
-    requests.drop_bodies_containing(conv.tx, conv.cid, row.id, row.seq)
+    requests.drop_bodies_after(conv.tx, conv.cid, row.seq)
+    requests.drop_bodies_quoting(conv.tx, row.id)
     conv.tx.run(Q.unsalt, tid=row.tid)
     hash = stub_hash(row.id, row.role, row.actor, row.created, row.idempotency_key, row.content_hash)
     conv.log("forget", conv.tick(), turn=row.id, content_hash=hash)
@@ -127,16 +148,34 @@ def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
     return Deletion(turns=(row.id,))
 
 
-def forget_older(tx: Tx, scope: Scope, before: int) -> Deletion:
-    """Forget turns from before a time, and what summaries still say of those that are retired already."""
+def older_turns(tx: Tx, scope: Scope, before: int, after: int) -> list[tuple[int, str, str]]:
+    """Find turns from before a time, by their row numbers: number, conversation and id of each."""
     values = {"before": before, "now": tx.now, "limit": TURN_BATCH, **scope_params(scope)}
+    return [(tid, conversation, turn) for tid, conversation, turn in tx.all(Q.older_than, after=after, **values)]
+
+
+def older_retired_turns(tx: Tx, scope: Scope, before: int) -> list[tuple[str, str]]:
+    """Find turns from before a time that are retired already, and that summaries still speak of."""
+    values = {"before": before, "now": tx.now, "limit": TURN_BATCH, **scope_params(scope)}
+    return [(conversation, turn) for conversation, turn in tx.all(Q.retired_and_older, **values)]
+
+
+def forget_some(tx: Tx, scope: Scope, turns: Sequence[tuple[str, str]]) -> tuple[int, list[str]]:
+    """Forget turns, given with their conversations, until the time of a slice is over.
+
+    Returns how many were looked at, and the ids of those that were forgotten.
+    """
+    timer, looked_at = SliceTimer(), 0
     forgotten: list[str] = []
-    for conversation, turn in tx.all(Q.older_than, **values):
-        forgotten.extend(forget_turn(tx, scope, conversation, turn).turns)
-    for conversation, turn in tx.all(Q.retired_and_older, **values):
-        conv = open_conversation(tx, scope, conversation)
-        forgotten.extend(_forget_retired(conv, conv.turn(turn)).turns)
-    return Deletion(turns=tuple(forgotten))
+    for conversation, turn in turns:
+        if looked_at and timer.is_over():
+            break
+        looked_at += 1
+        try:
+            forgotten.extend(forget_turn(tx, scope, conversation, turn).turns)
+        except NotFound:
+            continue  # deleted since it was found
+    return looked_at, forgotten
 
 
 def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
@@ -147,9 +186,14 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
     """
     conv = open_conversation(tx, scope, conversation)
     position = min(position, conv.tip_position)
-    rows = [TurnRow(*row) for row in tx.all(Q.before_position, cid=conv.cid, position=position, limit=TURN_BATCH)]
-    for row in rows:
+    found = [TurnRow(*row) for row in tx.all(Q.before_position, cid=conv.cid, position=position, limit=TURN_BATCH)]
+    timer = SliceTimer()
+    rows: list[TurnRow] = []
+    for row in found:
+        if rows and timer.is_over():
+            break
         _retire_turn(conv, row, keep_salt)
+        rows.append(row)
     if rows:
         tx.run(Q.bump, cid=conv.cid)
         memory_invalidation.recount_summarized(conv)
@@ -169,36 +213,42 @@ def _retire_turn(conv: OpenConversation, row: TurnRow, keep_salt: bool) -> None:
 # ---- conversations -------------------------------------------------------------------------------------------------
 
 
-def reset(tx: Tx, scope: Scope, conversation: str) -> Deletion:
-    """Forget every turn and keep the conversation."""
-    drop_generated_title(tx, scope, conversation)
-    conv = open_conversation(tx, scope, conversation)
-    rows = [TurnRow(*row) for row in tx.all(Q.remembered, cid=conv.cid)]
-    stubs = [_remove_turn(conv, row) for row in rows]
+def reset_rest(conv: OpenConversation, rows: Sequence[TurnRow]) -> None:
+    """Forget the turns that are left, and everything else of the conversation but its own fields."""
+    tx = conv.tx
     requests.drop_requests(tx, conv.cid)
     memory_invalidation.drop_all(conv)
-    tx.run(Q.unsalt_all, cid=conv.cid)
+    stubs = remove_rows(conv, rows, keep_stubs=True)
     tx.run(Q.doom_blobs, cid=conv.cid)
     tx.run(Q.drop_attachments, cid=conv.cid)
     conv.log("reset", conv.tick(), content_hash=digest(stubs))
     conv.preview = None
     conv.find_tip()
+    tx.run(Q.save_expiry, cid=conv.cid, expires_at=None)  # it may have been hidden
     conv.save()
     request_scrub(tx)
-    return Deletion(turns=tuple(row.id for row in rows))
 
 
-def forget_conversation(tx: Tx, scope: Scope, conversation: str) -> Deletion:
-    delete_all_but_log(open_conversation(tx, scope, conversation), "forget")
-    return Deletion(conversations=(conversation,))
+def remove_rows(conv: OpenConversation, rows: Sequence[TurnRow], *, keep_stubs: bool) -> list[bytes]:
+    """Remove turns and what belongs to each of them, but not the memory, which goes as a whole.
 
-
-def expire(tx: Tx, scope: Scope) -> Deletion:
-    """Delete conversations whose time to live has ended."""
-    ids = [row[0] for row in tx.all(Q.expired, now=tx.now, limit=EXPIRE_BATCH, **scope_params(scope))]
-    for id in ids:
-        delete_all_but_log(open_expired(tx, scope, id), "expire")
-    return Deletion(conversations=tuple(ids))
+    Returns the hashes of their stubs; of turns that were forgotten before, only the salt goes, or the stub as well.
+    """
+    stubs, tx = [], conv.tx
+    unindex(conv, rows)
+    for row in rows:
+        if row.status != "forgotten":
+            _remove_copies(conv, row)
+            tx.run(Q.close_stream, tid=row.tid)
+        if not keep_stubs:
+            tx.run(Q.drop_turn, tid=row.tid)
+        elif row.status == "forgotten":
+            tx.run(Q.unsalt, tid=row.tid)
+        else:
+            stubs.append(_reduce_to_stub(conv, row))
+    if not keep_stubs:
+        tx.run(Q.lower_indexed_tid)
+    return stubs
 
 
 def open_expired(tx: Tx, scope: Scope, id: str) -> OpenConversation:
@@ -210,8 +260,7 @@ def open_expired(tx: Tx, scope: Scope, id: str) -> OpenConversation:
 def delete_all_but_log(conv: OpenConversation, kind: str) -> None:
     """Delete a conversation. Its log stays and ends with an event of this kind."""
     tx, cid = conv.tx, conv.cid
-    for row in starmap(TurnRow, tx.all(Q.remembered, cid=cid)):
-        unindex(conv, row)
+    unindex(conv, [TurnRow(*row) for row in tx.all(Q.remembered, cid=cid)])
     details = tx.one(Q.details, cid=cid)
     assert details is not None
     *_, title_pid = details
@@ -250,7 +299,12 @@ def blobs_deleted(tx: Tx, paths: Sequence[str]) -> None:
 
 
 def request_scrub(tx: Tx) -> None:
-    """Make the writer remove old bytes from the WAL and the file after the commit."""
+    """Have old bytes removed from the WAL and the file after the commit."""
+    mark_for_scrub(tx)
+    tx.scrub = True
+
+
+def mark_for_scrub(tx: Tx) -> None:
+    """Note that there are old bytes, and leave their removal to a later transaction."""
     rewrite_separators(tx)
     tx.run(Q.mark_unscrubbed)
-    tx.scrub = True

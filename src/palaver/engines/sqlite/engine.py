@@ -26,6 +26,7 @@ from palaver.engines.sqlite import (
     files,
     jobs,
     keys,
+    large_deletions,
     log,
     memory,
     recall,
@@ -139,6 +140,7 @@ class SQLiteEngine:
             committed=self.hub.wake,
             tuning=tuning,
         )
+        self.eraser = large_deletions.Eraser(self.writer, self.readers)
         self.readers.open_brief()
 
     async def close(self) -> None:
@@ -240,34 +242,61 @@ class SQLiteEngine:
     # ---- forgetting
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
-        return await self._delete(deletion.forget_turn, scope, conversation, turn)
+        while await self.eraser.slice(large_deletions.drop_bodies, scope, conversation, turn):
+            pass
+        removed = await self.writer.submit(deletion.forget_turn, scope, conversation, turn)
+        return await self._scrubbed(removed)
 
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._delete(deletion.reset, scope, conversation)
+        await self._erase(await self.writer.submit(large_deletions.begin, scope, conversation, "reset"))
+        return await self._scrubbed(Deletion())
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
-        return await self._delete(deletion.forget_conversation, scope, conversation)
+        await self._erase(await self.writer.submit(large_deletions.begin, scope, conversation, "forget"))
+        return await self._scrubbed(Deletion(conversations=(conversation,)))
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
-        return await self._delete(deletion.retire, scope, conversation, position, keep_salt)
+        return await self._scrubbed(await self.writer.submit(deletion.retire, scope, conversation, position, keep_salt))
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
-        return await self._delete(deletion.forget_older, scope, before)
+        forgotten, after = list[str](), -1
+        while turns := await self.readers.run(deletion.older_turns, scope, before, after):
+            forgotten += await self._forget_all(scope, [turn[1:] for turn in turns])
+            after = turns[-1][0]
+        while retired := await self.readers.run(deletion.older_retired_turns, scope, before):
+            forgotten += await self._forget_all(scope, retired)
+        return Deletion(turns=tuple(forgotten))
+
+    async def _forget_all(self, scope: Scope, turns: Sequence[tuple[str, str]]) -> list[str]:
+        forgotten: list[str] = []
+        while turns:
+            looked_at, ids = await self.eraser.slice(deletion.forget_some, scope, turns)
+            turns, forgotten = turns[looked_at:], forgotten + ids
+        return forgotten
 
     async def expire(self, scope: Scope) -> Deletion:
-        return await self._delete(deletion.expire, scope)
+        while True:
+            ids, large = await self.eraser.slice(large_deletions.begin_expired, scope)
+            await self._erase(large)
+            if large is not None and large.kind != "reset":
+                ids.append(large.id)
+            if ids or large is None:
+                return Deletion(conversations=tuple(ids))
 
-    async def _delete(
-        self, work: Callable[Concatenate[Tx, P], Deletion], *arguments: P.args, **options: P.kwargs
-    ) -> Deletion:
-        removed = await self.writer.submit(work, *arguments, **options)
-        return replace(removed, scrubbed=not self.writer.unscrubbed)
+    async def finish_deletions(self, scope: Scope) -> None:
+        for erasure in await self.readers.run(large_deletions.unfinished, scope):
+            await self._erase(erasure)
+
+    async def _erase(self, erasure: large_deletions.Erasure | None) -> None:
+        if erasure is not None:
+            await self.eraser.erase(erasure)
+
+    async def _scrubbed(self, removed: Deletion) -> Deletion:
+        return replace(removed, scrubbed=await self.scrub())
 
     async def scrub(self) -> bool:
-        """Try again to remove old bytes from the WAL. True when none are left."""
-        if self.writer.unscrubbed:
-            await self.writer.submit(setattr, "scrub", True)
-        return not self.writer.unscrubbed
+        """Remove old bytes from the WAL and the file. True when none are left."""
+        return await self.writer.scrubber.finished()
 
     async def blobs_to_delete(self, limit: int) -> list[str]:
         return await self.readers.run(deletion.blobs_to_delete, limit)

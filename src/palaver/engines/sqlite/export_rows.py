@@ -80,7 +80,7 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     row = _portable(records[0].row)
     known = tx.one(Q.known, tenant=scope.tenant, id=row["id"])
     if known is not None:
-        if known[2] is not None:
+        if known[2]:
             raise ConversationGone(row["id"])
         if known[:2] != (row["next_n"], row["tip_hash"]):
             raise AlreadyImported(row["id"])

@@ -9,12 +9,14 @@ from operator import attrgetter
 from palaver.core.branches import Node
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, preview, words
+from palaver.engines.erasing import RESETTING
 from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.queries import NEW_TURN_COLUMNS, Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.wakeup import JOBS
 from palaver.errors import (
     AttachmentNotFound,
+    ConversationBusy,
     ConversationGone,
     ConversationNotFound,
     RowUnreadable,
@@ -230,8 +232,9 @@ def require_row(tx: Tx, scope: Scope, id: str) -> Row:
         raise RowUnreadable("conversation", id) from None
     if rows:
         return rows[0]
-    if tx.one(Q.find_gone, id=id, now=tx.now, **scope_params(scope)):
-        raise ConversationGone(id)
+    found = tx.one(Q.find_gone, id=id, now=tx.now, **scope_params(scope))
+    if found is not None:
+        raise ConversationBusy(id, RESETTING) if found[0] else ConversationGone(id)
     raise ConversationNotFound(id)
 
 

@@ -7,7 +7,7 @@ about one in a hundred left words in such a gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from struct import Struct
 
 import apsw
@@ -20,18 +20,19 @@ _HEADER_SIZES = {2: 12, 5: 12, 10: 8, 13: 8}  # by kind: interior index, interio
 _ZEROS = bytes(65_536)
 
 
-def clear_gaps(path: str) -> int:
-    """Overwrite the gaps of all pages with zeros. Returns how many pages had something in a gap.
+def clear_gaps(path: str, pages: Collection[int] | None = None) -> list[int]:
+    """Overwrite the gaps of these pages, or of all, with zeros. Returns the pages that had something in a gap.
 
-    The caller holds the write lock and the WAL is empty. Readers may continue, because they never read a gap. The file
-    is opened through SQLite, because closing it in any other way would drop this process's locks on it.
+    While this runs, nothing else may write to the file: the WAL is empty, and the caller holds the write lock or a
+    transaction that reads the file without the WAL (see `scrubbing`). Readers may continue, because they never read a
+    gap. The file is opened through SQLite, because closing it in any other way would drop this process's locks on it.
     """
     file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
     try:
-        found = 0
-        for start, size in _gaps(file):
+        found = []
+        for page, start, size in _gaps(file, pages):
             file.xWrite(_ZEROS[:size], start)
-            found += 1
+            found.append(page)
         if found:
             file.xSync(apsw.SQLITE_SYNC_NORMAL)
         return found
@@ -39,21 +40,30 @@ def clear_gaps(path: str) -> int:
         file.xClose()
 
 
-def _gaps(file: apsw.VFSFile) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the size of each gap that is not zero."""
+def _gaps(file: apsw.VFSFile, pages: Collection[int] | None) -> Iterator[tuple[int, int, int]]:
+    """Yield the page, the offset and the size of each gap that is not zero."""
     header, end = file.xRead(FILE_HEADER, 0), file.xFileSize()
     if len(header) < FILE_HEADER:
         return
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65_536 if page_size == 1 else page_size
     usable = page_size - header[20]
-    step = page_size * PAGES_AT_ONCE
-    for offset in range(0, end, step):
-        data = file.xRead(min(step, end - offset), offset)
+    for offset, length in _strides(end, page_size, pages):
+        data = file.xRead(length, offset)
         for base in range(0, len(data), page_size):
             gap = _gap(data, base, FILE_HEADER if offset + base == 0 else 0, usable)
             if gap is not None:
-                yield offset + gap[0], gap[1] - gap[0]
+                yield (offset + base) // page_size, offset + gap[0], gap[1] - gap[0]
+
+
+def _strides(end: int, page_size: int, pages: Collection[int] | None) -> Iterator[tuple[int, int]]:
+    """Yield the offset and the length of each part of the file to read."""
+    if pages is not None:
+        yield from ((page * page_size, page_size) for page in sorted(pages) if (page + 1) * page_size <= end)
+        return
+    step = page_size * PAGES_AT_ONCE
+    for offset in range(0, end, step):
+        yield offset, min(step, end - offset)
 
 
 def _gap(data: bytes, base: int, header: int, usable: int) -> tuple[int, int] | None:

@@ -27,8 +27,8 @@ c.token_count, c.preview, c.ttl
 -- find: a conversation by its id
 SELECT {open_columns} FROM conversations c WHERE c.id = :id AND {visible}
 
--- find_gone: check whether an id that was not found belongs to a deleted conversation
-SELECT 1 FROM conversations c
+-- find_gone: check whether an id that was not found belongs to a deleted conversation, or to one that is being reset
+SELECT coalesce(c.gone IS NULL AND c.expires_at = 2, 0) FROM conversations c
 WHERE c.id = :id AND {allowed} AND (c.gone IS NOT NULL OR c.expires_at <= :now)
 
 -- find_any: find a conversation for its log, which remains after deletion
@@ -241,6 +241,24 @@ DELETE FROM passages WHERE pid = :pid
 -- flush_index: make FTS5 write its pending changes, which it otherwise keeps until the commit
 INSERT INTO text_index (text_index) VALUES ('flush')
 
+-- set_secure_delete: switch FTS5's own overwriting of deleted words off (0) or on (1)
+INSERT INTO text_index (text_index, rank) VALUES ('secure-delete', :on)
+
+-- mark_unmerged: remember that deleted words are in the index until it is merged
+INSERT INTO meta (name, value) VALUES ('unmerged', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
+
+-- unmerged: read that mark
+SELECT value FROM meta WHERE name = 'unmerged'
+
+-- drop_unmerged: remove it, unless more was deleted since it was read
+DELETE FROM meta WHERE name = 'unmerged' AND value = :mark
+
+-- merge_index: merge up to so many pages of the index; a negative number begins a merge of all of it
+INSERT INTO text_index (text_index, rank) VALUES ('merge', :pages)
+
+-- count_all_passages: count the passages of a conversation, and of all
+SELECT c.passage_count, (SELECT count(*) FROM passages) FROM conversations c WHERE c.cid = :cid
+
 -- separators: per segment of the index, find the separator that leads to a removed term and was made from it
 WITH RECURSIVE segments (id) AS (
   SELECT min(segid) FROM text_index_idx
@@ -285,8 +303,8 @@ DELETE FROM passages
 -- titles: read the titles, to index them again
 SELECT c.cid, c.tenant, c.owner, c.title FROM conversations c WHERE c.title IS NOT NULL
 
--- to_index: read the next turns that are not indexed
-SELECT t.tid, t.cid, t.status, t.is_parts, t.content, c.tenant, c.owner FROM turns t
+-- to_index: read the next turns that are not indexed, and whether their conversation is being deleted
+SELECT t.tid, t.cid, t.status, t.is_parts, t.content, c.tenant, c.owner, coalesce(c.expires_at <= 2, 0) FROM turns t
 JOIN conversations c ON c.cid = t.cid WHERE t.tid > :tid ORDER BY t.tid LIMIT :limit
 
 -- search: find matching passages that the scope may see, newest first
@@ -317,8 +335,9 @@ SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.position < :position AND t.status IN ('complete', 'aborted') ORDER BY t.seq LIMIT :limit
 
 -- older_than: find turns from before a time, in conversations that the scope may see
-SELECT c.id, t.id FROM turns t JOIN conversations c ON c.cid = t.cid
-WHERE {visible} AND t.created < :before AND t.status IN ('complete', 'aborted') LIMIT :limit
+SELECT t.tid, c.id, t.id FROM turns t NOT INDEXED CROSS JOIN conversations c ON c.cid = t.cid
+WHERE t.tid > :after AND {visible} AND t.created < :before AND t.status IN ('complete', 'aborted')
+ORDER BY t.tid LIMIT :limit
 
 -- retired_and_older: find retired turns from before a time that a summary still covers
 SELECT c.id, t.id FROM summaries s JOIN conversations c ON c.cid = s.cid
@@ -333,9 +352,6 @@ SELECT 1 FROM events e WHERE e.cid = :cid AND e.turn = :turn AND e.kind = 'forge
 
 -- unsalt: remove the salt, so that the turn's hash proves nothing any more
 UPDATE turns SET salt = NULL WHERE tid = :tid
-
--- unsalt_all: remove the salts of all forgotten turns
-UPDATE turns SET salt = NULL WHERE cid = :cid AND status = 'forgotten'
 
 -- doom_turn_blobs: list the files of a turn for deletion after the commit
 INSERT OR IGNORE INTO doomed_blobs (path) SELECT path FROM attachments WHERE cid = :cid AND tid = :tid
@@ -367,8 +383,72 @@ SELECT c.id FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expire
 -- find_expired: find one of them, for deletion
 SELECT {open_columns} FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
 
--- mark_unscrubbed: remember that old bytes may be in the WAL until it is truncated
-INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 1)
+-- hidden: find a conversation that is being deleted in slices, and in which way
+SELECT c.owner, c.expires_at FROM conversations c
+WHERE c.id = :id AND {allowed} AND c.gone IS NULL AND c.expires_at <= 2
+
+-- find_hidden: open one of them, unless it is finished already
+SELECT {open_columns} FROM conversations c
+WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL AND c.expires_at = :code
+
+-- all_hidden: find all of them that the scope may see
+SELECT c.cid, c.id, c.expires_at FROM conversations c WHERE {allowed} AND c.gone IS NULL AND c.expires_at <= 2
+
+-- hide: hide a conversation before it is deleted in slices; a reset keeps its key and its time to live
+UPDATE conversations SET expires_at = :code, key = CASE WHEN :code = 2 THEN key END, ttl = CASE WHEN :code = 2 THEN ttl END
+WHERE cid = :cid
+
+-- is_large: check whether a conversation has more rows than one transaction should delete
+SELECT 1 FROM conversations c WHERE c.cid = :cid AND (c.passage_count > 4 * :most
+  OR (SELECT count(*) FROM (SELECT 1 FROM turns WHERE cid = :cid LIMIT :most + 1)) > :most
+  OR (SELECT count(*) FROM (SELECT 1 FROM requests WHERE cid = :cid LIMIT :most + 1)) > :most
+  OR (SELECT count(*) FROM (SELECT 1 FROM facts WHERE cid = :cid LIMIT 4 * :most + 1)) > 4 * :most
+  OR (SELECT count(*) FROM (SELECT 1 FROM summaries WHERE cid = :cid LIMIT 4 * :most + 1)) > 4 * :most)
+
+-- turns_to_unindex: read the next turns of a round
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq > :after AND t.seq % :step = :rest
+ORDER BY t.seq LIMIT :limit
+
+-- next_turns: read the next turns, forgotten ones included
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.seq > :after ORDER BY t.seq LIMIT :limit
+
+-- drop_turn: delete one turn
+DELETE FROM turns WHERE tid = :tid
+
+-- drop_some_bodies: delete a few of the bodies that may contain a turn
+UPDATE requests SET body = NULL WHERE rid IN (
+  SELECT r.rid FROM requests r WHERE r.cid = :cid AND r.body IS NOT NULL AND r.next_seq > :seq LIMIT :limit)
+RETURNING rid
+
+-- drop_some_request_quotes: delete the quotes of the next requests, before the requests
+DELETE FROM request_quotes WHERE rid IN (SELECT r.rid FROM requests r WHERE r.cid = :cid ORDER BY r.rid LIMIT :limit)
+
+-- drop_some_requests: delete the next requests
+DELETE FROM requests WHERE rid IN (SELECT r.rid FROM requests r WHERE r.cid = :cid ORDER BY r.rid LIMIT :limit)
+RETURNING rid
+
+-- drop_some_facts: delete the next facts
+DELETE FROM facts WHERE fid IN (SELECT f.fid FROM facts f WHERE f.cid = :cid LIMIT :limit) RETURNING fid
+
+-- drop_some_summaries: delete the next summaries
+DELETE FROM summaries WHERE sid IN (SELECT s.sid FROM summaries s WHERE s.cid = :cid LIMIT :limit) RETURNING sid
+
+-- drop_some_vectors: delete the next vectors
+DELETE FROM embeddings WHERE eid IN (SELECT e.eid FROM embeddings e WHERE e.cid = :cid LIMIT :limit) RETURNING eid
+
+-- drop_some_marks: delete the next marks
+DELETE FROM marks WHERE tid IN (SELECT m.tid FROM marks m WHERE m.cid = :cid LIMIT :limit) RETURNING tid
+
+-- doom_some_blobs: list the next files for deletion
+INSERT OR IGNORE INTO doomed_blobs (path)
+SELECT a.path FROM attachments a WHERE a.cid = :cid ORDER BY a.aid LIMIT :limit
+
+-- drop_some_attachments: delete the rows of those files
+DELETE FROM attachments WHERE aid IN (SELECT a.aid FROM attachments a WHERE a.cid = :cid ORDER BY a.aid LIMIT :limit)
+RETURNING aid
+
+-- mark_unscrubbed: remember that old bytes may be in the WAL and in gaps; the number changes with every deletion
+INSERT INTO meta (name, value) VALUES ('scrub', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
 
 -- blobs_to_delete: read the files that are to be deleted
 SELECT path FROM doomed_blobs LIMIT :limit
@@ -474,7 +554,8 @@ SELECT memory FROM working_memory WHERE cid = :cid
 SELECT {fact_columns} FROM facts f WHERE f.cid = :cid ORDER BY f.fid
 
 -- known: read whether a conversation id exists in this tenant, and how far its log goes
-SELECT next_n, tip_hash, gone FROM conversations WHERE tenant = :tenant AND id = :id
+SELECT next_n, tip_hash, gone IS NOT NULL OR coalesce(expires_at <= 1, 0) FROM conversations
+WHERE tenant = :tenant AND id = :id
 
 -- stats: count conversations, turns, tokens and events that the scope may see
 SELECT count(*), coalesce(sum(c.turn_count), 0), coalesce(sum(c.token_count), 0), coalesce(sum(c.next_n - 1), 0)
@@ -570,9 +651,16 @@ UPDATE conversations SET
     WHERE t.cid = :cid AND t.active = 1 AND t.position >= summarized_position)
 WHERE cid = :cid
 
--- spoil: make the summaries stale that cover a changed position
-UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE cid = :cid AND from_seq <= :position
-  AND through_seq > :position RETURNING sid
+-- spoil: make the summaries stale that cover a changed position: at most one on each level
+WITH RECURSIVE levels (level) AS (
+  SELECT max(s.level) FROM summaries s WHERE s.cid = :cid
+  UNION ALL
+  SELECT level - 1 FROM levels WHERE level > 0
+)
+UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE through_seq > :position AND sid IN (
+  SELECT (SELECT s.sid FROM summaries s WHERE s.cid = :cid AND s.level = l.level AND s.from_seq <= :position
+    ORDER BY s.from_seq DESC LIMIT 1) FROM levels l WHERE l.level IS NOT NULL)
+RETURNING sid
 
 -- drop_summaries_beyond: delete summaries of turns that left the view
 DELETE FROM summaries WHERE cid = :cid AND through_seq > :position

@@ -11,6 +11,7 @@ from palaver.model import Request, Scope
 from palaver.ports.memory import CallCount
 from palaver.ports.models import CounterBound
 
+BODIES_AT_ONCE = 5  # each may be as long as a context
 DELETIONS = ("forget", "reset", "retire")  # kinds of events
 
 
@@ -94,9 +95,18 @@ def _request(conversation: str, row: Row) -> Request:
 # ---- deletion ------------------------------------------------------------------------------------------------------
 
 
-def drop_bodies_containing(tx: Tx, cid: int, turn: str, seq: int) -> None:
-    """Delete every body that may contain a turn's words, or what memory made of them."""
+def drop_bodies_after(tx: Tx, cid: int, seq: int) -> None:
+    """Delete every body of a conversation that may contain a turn's words, or what memory made of them."""
     tx.run(Q.drop_bodies_after, cid=cid, seq=seq)
+
+
+def drop_some_bodies(tx: Tx, cid: int, seq: int) -> bool:
+    """Delete a few of those bodies. False when none are left."""
+    return bool(tx.all(Q.drop_some_bodies, cid=cid, seq=seq, limit=BODIES_AT_ONCE))
+
+
+def drop_bodies_quoting(tx: Tx, turn: str) -> None:
+    """Delete the bodies of requests in other conversations that quote a turn."""
     tx.run(Q.drop_bodies_quoting, turn=turn)
 
 

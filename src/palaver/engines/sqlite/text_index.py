@@ -7,7 +7,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
@@ -58,8 +59,8 @@ def index_batch(tx: Tx) -> int:
         return 0
     entries = [
         _turn_entry(cid, tid, scope_words(cid, tenant, owner), words(decode_content(content, bool(is_parts))))
-        for tid, cid, status, is_parts, content, tenant, owner in rows
-        if status == "complete"
+        for tid, cid, status, is_parts, content, tenant, owner, hidden in rows
+        if status == "complete" and not hidden
     ]
     _add_entries(tx, entries)
     tx.run(Q.save_indexed_tid, tid=rows[-1][0])
@@ -132,26 +133,69 @@ def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 
-def unindex(conv: OpenConversation, turn: TurnRow) -> None:
-    rows = conv.tx.all(Q.passages_of, tid=turn.tid)
-    if rows:
-        _remove(conv, rows, passages(_text(turn)))
-        terms = -sum(size for *_, size in rows)
-        conv.tx.run(Q.count_passages, cid=conv.cid, count=-len(rows), terms=terms)
+def unindex(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_later: bool = False) -> None:
+    """Remove turns from the index. `merged_later`: see `removal_before_merge`."""
+    count = terms = 0
+    for turn in turns:
+        rows = conv.tx.all(Q.passages_of, tid=turn.tid)
+        if rows:
+            _remove(conv, rows, passages(_text(turn)), keep_terms=not merged_later)
+            count, terms = count + len(rows), terms + sum(size for *_, size in rows)
+    if count:
+        conv.tx.run(Q.count_passages, cid=conv.cid, count=-count, terms=-terms)
+        conv.tx.run(Q.lower_embedded_pids)  # once: FTS5 flushes its changes before a statement such as this one
 
 
 def unindex_title(conv: OpenConversation, pid: int, title: str) -> None:
     _remove(conv, conv.tx.all(Q.title_passage, pid=pid), (_title_terms(title),))
+    conv.tx.run(Q.lower_embedded_pids)
 
 
-def _remove(conv: OpenConversation, rows: list[Row], derived: Sequence[str]) -> None:
+def _remove(conv: OpenConversation, rows: list[Row], derived: Sequence[str], *, keep_terms: bool = True) -> None:
     scope = _words(conv)
     for pid, part, kept, _ in rows:
         stems = derived[part] if kept is None else kept
         conv.tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=stems)
         conv.tx.run(Q.drop_passage, pid=pid)
-        conv.tx.removed_terms.update(stems.split(" "))
-    conv.tx.run(Q.lower_embedded_pids)
+        if keep_terms:
+            conv.tx.removed_terms.update(stems.split(" "))
+
+
+# ---- removing many passages ----------------------------------------------------------------------------------------
+# FTS5's secure-delete rewrites a page of the index for each word of each passage. For a large share of the index it is
+# faster to note the deletions in new pages and to merge the whole index afterwards, which leaves out what is deleted.
+
+
+@contextmanager
+def removal_before_merge(tx: Tx) -> Iterator[None]:
+    """Remove passages without secure-delete. Their words are in the index until `merge_some` has finished.
+
+    The setting is back in place before the commit, so that no other connection ever works without it. If the
+    transaction is rolled back, FTS5 reads the setting again.
+    """
+    tx.run(Q.set_secure_delete, on=0)
+    yield
+    tx.run(Q.flush_index)
+    tx.run(Q.set_secure_delete, on=1)
+    tx.run(Q.mark_unmerged)
+
+
+def unmerged(tx: Tx) -> int | None:
+    """Return the mark that `removal_before_merge` left, if the index was not merged since."""
+    row = tx.one(Q.unmerged)
+    return int(row[0]) if row else None
+
+
+def merge_some(tx: Tx, pages: int, first: bool) -> bool:
+    """Write up to `pages` pages of the merged index. False when it is complete."""
+    before = tx.db.total_changes()
+    tx.run(Q.merge_index, pages=-pages if first else pages)  # the sign says to begin a merge of everything
+    return tx.db.total_changes() - before >= 2  # as the documentation of FTS5 says
+
+
+def merged(tx: Tx, mark: int) -> None:
+    """Remove the mark, unless passages were removed since the merge began."""
+    tx.run(Q.drop_unmerged, mark=mark)
 
 
 # ---- separators ----------------------------------------------------------------------------------------------------

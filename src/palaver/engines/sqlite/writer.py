@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -19,18 +18,15 @@ import apsw
 
 from palaver import errors
 from palaver.core.identity import micros
-from palaver.engines.sqlite.connection import SQLiteAddress, prepare, translate_errors
-from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.engines.sqlite.connection import SQLiteAddress, poll_while_busy, prepare, translate_errors
 from palaver.engines.sqlite.readers import AVERAGE_WEIGHT, BRIEF_SECONDS, ForkGuard
+from palaver.engines.sqlite.scrubbing import Scrubber, is_marked
 from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.ports.clock import Clock
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCRUB_RETRY_SECONDS = 1.0
-SCRUB_WAIT_MILLISECONDS = 1_000  # how long a deletion waits for readers that still need the WAL
-SCRUB_TRIES = 10
 UNKNOWN_SECONDS = 2 * BRIEF_SECONDS  # the assumed duration of a commit before the first one: not brief
 
 
@@ -112,7 +108,10 @@ class Writer(ForkGuard):
         self._name = str(address.path)  # converted once: every commit needs it
         self._file = self._identity()
         self.db.set_wal_hook(self._wal_grew)  # replaces SQLite's automatic checkpoints, which would delay a commit
-        self.unscrubbed = self._marked_unscrubbed()
+        self.scrubber = Scrubber(address)
+        with translate_errors(address.path):
+            if is_marked(self.db):
+                self.scrubber.request()
         self._brief: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
         self._queue: SimpleQueue[_Write | _Wake | None] = SimpleQueue()
         self._in_use = threading.Lock()  # guards the connection
@@ -172,6 +171,7 @@ class Writer(ForkGuard):
             self._brief.clear()
             self._queue.put(None)
         self._thread.join()
+        self.scrubber.close()
 
     # The caller of these two holds the gate, so that nothing is queued after the end marker of `close`.
 
@@ -285,7 +285,7 @@ class Writer(ForkGuard):
         while not closing:
             closing = self._gather(waiting)
             with self._in_use:
-                self.db.set_busy_timeout(self.address.busy_timeout)
+                poll_while_busy(self.db, self.address.busy_timeout)
                 self._work_once(waiting, closing)
             waiting.clear()
 
@@ -297,15 +297,12 @@ class Writer(ForkGuard):
             self._chores_due += len(waiting)
         if self._chores_due >= self.tuning.chores_at or (self._chores_due and quiet):
             self._do_chores()
-        if self.unscrubbed and quiet:
-            self._scrub(0)
         if self._wal_pages >= self._checkpoint_at:
             self._checkpoint()
 
     def _gather(self, waiting: deque[_Write]) -> bool:
         """Wait for the next write and take all that are queued. True when the writer is closing."""
-        chores_pause = self.tuning.chores_after_seconds if self._chores_due else None
-        pause = chores_pause or (SCRUB_RETRY_SECONDS if self.unscrubbed else None)
+        pause = self.tuning.chores_after_seconds if self._chores_due else None
         try:
             write = self._queue.get(timeout=pause)
             while write is not None:
@@ -354,8 +351,7 @@ class Writer(ForkGuard):
                 write.error = write.error or problem
         else:
             if tx.scrub:
-                self.unscrubbed = True
-                self._scrub(SCRUB_WAIT_MILLISECONDS)
+                self.scrubber.request()
             self.committed(tx.touched)
         with self._gate:
             self._under_way -= len(writes)
@@ -417,7 +413,7 @@ class Writer(ForkGuard):
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
-    # ---- checkpoints, and old bytes in the WAL and the file
+    # ---- checkpoints
 
     def _wal_grew(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         if pages < self._wal_pages:  # it was reset
@@ -432,39 +428,6 @@ class Writer(ForkGuard):
         except apsw.Error:
             pass  # the WAL keeps growing, and the next commit reports the error
         self._checkpoint_at = self._wal_pages + self.tuning.checkpoint_pages
-
-    def _marked_unscrubbed(self) -> bool:
-        with translate_errors(self.address.path):
-            return bool(self.db.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
-
-    def _scrub(self, wait: int) -> None:
-        """Truncate the WAL and clear the gaps in the file, unless a reader still needs the WAL."""
-        self.db.set_busy_timeout(wait)
-        try:
-            for _ in range(SCRUB_TRIES):
-                busy, *_ = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
-                if busy or self._clear_gaps():
-                    break
-        except (apsw.Error, OSError):
-            pass  # tried again a second later, and by the next process that opens the file
-        finally:
-            self._roll_back()
-            self.db.set_busy_timeout(self.address.busy_timeout)
-
-    def _clear_gaps(self) -> bool:
-        """Clear the gaps under the write lock. False when another process has written since the WAL was truncated."""
-        self.db.execute("BEGIN IMMEDIATE")
-        wal = Path(self.db.filename_wal)
-        if wal.exists() and wal.stat().st_size:
-            self.db.execute("ROLLBACK")
-            return False
-        clear_gaps(self.db.filename)
-        # Cached pages still have their old gaps. The commit makes other processes drop their caches.
-        self.db.release_memory()
-        self.db.execute("DELETE FROM meta WHERE name = 'scrub'")
-        self.db.execute("COMMIT")
-        self.unscrubbed = False
-        return True
 
 
 def _deliver(writes: list[_Write]) -> None:

@@ -23,3 +23,11 @@ CREATE TABLE erased_items (
   item TEXT NOT NULL,
   PRIMARY KEY (tenant, digest, kind, item)
 ) STRICT, WITHOUT ROWID;
+
+-- Bounded deletions: each statement of a slice finds its rows by an index.
+
+CREATE INDEX attachments_by_turn ON attachments (tid) WHERE tid IS NOT NULL;  -- the foreign key, when a turn is deleted
+CREATE INDEX request_quotes_by_request ON request_quotes (rid);
+CREATE INDEX facts_by_source ON facts (cid, source_turn) WHERE source_turn IS NOT NULL;
+CREATE INDEX facts_by_replacement ON facts (cid, invalidated_by) WHERE invalidated_by IS NOT NULL;
+CREATE INDEX events_of_forgotten ON events (cid, turn) WHERE kind = 'forget';

@@ -1,0 +1,147 @@
+"""Deleting a long conversation while others write: how long their appends take, beside the same run before it.
+
+Another task of the same process and another process append a short turn every few milliseconds, first alone, then
+during the deletion. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of filling
+a new one; PALAVER_BENCH_WAY is `forget` (the default), `reset`, `expire` or `sweep`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from asyncio.subprocess import PIPE
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+
+import palaver
+from bench.measure import Bench, Figure, Goal, Result
+from palaver import Conversation, Store
+
+FILE, WAY = "PALAVER_BENCH_FILE", "PALAVER_BENCH_WAY"
+PAUSE = 0.01  # between two appends of a writer
+BASELINE_SECONDS = 10.0
+EXTRA_MILLISECONDS = 50.0  # how much longer than before an append may take
+HIDDEN = Goal(50, at_least=False, of="value")
+
+
+@dataclass(slots=True)
+class Latencies:
+    """How long appends took, in milliseconds, and when each began."""
+
+    found: list[tuple[float, float]] = field(default_factory=list)
+
+    def between(self, start: float, end: float) -> list[float]:
+        return [took for at, took in self.found if start <= at < end] or [0.0]
+
+
+def spread(values: list[float]) -> str:
+    cuts = quantiles(values, n=100) if len(values) > 1 else values * 99
+    return f"p50 {cuts[49]:.1f}, p99 {cuts[98]:.1f}, max {max(values):.1f} ms of {len(values)}"
+
+
+async def keep_appending(talk: Conversation, latencies: Latencies) -> None:
+    while True:
+        start = time.perf_counter()
+        await talk.append("user", "a short turn of another conversation")
+        latencies.found.append((time.time(), (time.perf_counter() - start) * 1_000))
+        await asyncio.sleep(PAUSE)
+
+
+async def append_from_here(url: str) -> None:
+    """Append until the standard input ends, then print the latencies. This is the other process."""
+    latencies = Latencies()
+    async with palaver.open(url, embedder="none", worker=False) as store:
+        writer = asyncio.create_task(keep_appending(await store.conversation("other process"), latencies))
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        writer.cancel()
+        with suppress(asyncio.CancelledError):
+            await writer
+    print(json.dumps(latencies.found))
+
+
+async def fill(store: Store, turns: int) -> None:
+    talk = await store.conversation("big")
+    for first in range(0, turns, 1_000):
+        batch = [
+            {"role": "user", "content": f"turn number {n} about topic {n % 997}"} for n in range(first, first + 1_000)
+        ]
+        await talk.append_many(batch[: turns - first])
+    await talk.search("topic")  # the text index is complete
+
+
+async def delete(store: Store, way: str) -> float:
+    """Delete the long conversation in one of the ways. Returns after how many milliseconds it could not be read."""
+    talk = await store.conversation("big")
+    if way == "expire":
+        await talk.update(ttl=0.001)
+        await asyncio.sleep(0.01)
+    start = time.perf_counter()
+    work = {
+        "forget": talk.forget,
+        "reset": talk.reset,
+        "expire": store.expire,
+        "sweep": lambda: store.sweep(retention_minutes=0.00001),
+    }[way]()
+    task = asyncio.ensure_future(work)
+    hidden = 0.0
+    with suppress(palaver.PalaverError):
+        while not task.done() and way != "sweep":
+            await talk.history(limit=1)
+            hidden = (time.perf_counter() - start) * 1_000
+            await asyncio.sleep(0.001)
+    await task
+    return hidden
+
+
+async def measured(url: str, turns: int, way: str) -> tuple[dict[str, tuple[list[float], list[float]]], float, float]:
+    """Return the latencies before and during the deletion by writer, how long it took, and until when it was visible."""
+    async with palaver.open(url, embedder="none", worker=False) as store:
+        if not (await store.conversations(limit=1)).items:
+            await fill(store, turns)
+        command = [sys.executable, "-m", "bench.deletion", url]
+        other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=2**30)
+        assert other.stdout is not None
+        await other.stdout.readline()
+        here, there = Latencies(), Latencies()
+        task = asyncio.create_task(keep_appending(await store.conversation("other task"), here))
+        start = time.time()
+        await asyncio.sleep(BASELINE_SECONDS)
+        begun = time.time()
+        hidden = await delete(store, way)
+        end = time.time()
+        task.cancel()
+        out, _ = await other.communicate(b"")
+        there.found = json.loads(out)
+    writers = {"task": here, "process": there}
+    found = {name: (one.between(start, begun), one.between(begun, end)) for name, one in writers.items()}
+    return found, end - begun, hidden
+
+
+async def run(bench: Bench) -> list[Result]:
+    turns, way = max(bench.sizes.histories), os.environ.get(WAY, "forget")
+    path = bench.folder / "deletion.db"
+    if FILE in os.environ:
+        shutil.copy(Path(os.environ[FILE]), path)
+    found, seconds, hidden = await measured(f"sqlite:///{path}", turns, way)
+    results: list[Result] = []
+    for name, (before, during) in found.items():
+        print(f"{way}, other {name}: before {spread(before)}; during {spread(during)}", file=sys.stderr)
+        extra = max(during) - max(before)
+        goal = Goal(EXTRA_MILLISECONDS, at_least=False, of="value")
+        results.append(
+            Figure("deletion", f"longest append of another {name}, beyond its own before", extra, "ms", goal=goal)
+        )
+    results.append(Figure("deletion", "visible after the call", hidden, "ms", goal=HIDDEN))
+    results.append(Figure("deletion", f"{way} of the conversation", seconds, "s"))
+    return results
+
+
+if __name__ == "__main__":
+    asyncio.run(append_from_here(sys.argv[1]))

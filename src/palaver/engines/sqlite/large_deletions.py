@@ -1,0 +1,282 @@
+"""Deletion of a large conversation in slices, between which other writers get the lock.
+
+1. `begin` hides the conversation, in one short transaction: nobody reads or writes it any more.
+2. Its turns leave the text index (`unindex_slice`). If they are a large share of the index, that is done without FTS5's
+   secure-delete, and the index is merged afterwards (`text_index.removal_before_merge`). A step of the merge is limited by
+   the pages that it writes, not by those that it reads; so where nearly everything goes, the turns leave in rounds, each
+   time every second one that is left, and every step writes about half of what it reads.
+3. Its rows are deleted (`rows_slice`); a reset leaves the stubs of the turns, and logs an event per slice.
+4. `finish` deletes the rest and ends the log, or shows a conversation again that was reset.
+
+Each slice is a transaction of about `SLICE_SECONDS`. After a crash the conversation stays hidden, and the next process
+that opens the file, expires, sweeps, or calls `forget` again continues at step 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import starmap
+from typing import Concatenate, ParamSpec, TypeVar
+
+from palaver.core.identity import digest
+from palaver.core.rights import require_owner
+from palaver.engines.erasing import CODES, KINDS, ErasureKind
+from palaver.engines.rows import TurnRow, scope_params
+from palaver.engines.sqlite import deletion, requests, text_index
+from palaver.engines.sqlite.details import drop_generated_title, info
+from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
+from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.readers import Readers
+from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.writer import Writer
+from palaver.errors import ConversationGone
+from palaver.model import Scope
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.006  # between two slices; longer than another process waits before it looks for the lock again
+CHUNK = 20  # turns between two looks at the clock
+MERGE_PAGES = 24  # that one slice writes
+BULK_SHARE = 16  # with more than this part of the index, merging it is faster than overwriting each word
+LAST_ROUND = 2_000  # passages that one step of a merge may leave out altogether
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A hidden conversation, and how its deletion ends."""
+
+    scope: Scope
+    id: str
+    cid: int
+    kind: ErasureKind
+
+    def open(self, tx: Tx) -> OpenConversation | None:
+        """Open the conversation, unless another process has finished its deletion."""
+        row = tx.one(Q.find_hidden, tenant=self.scope.tenant, id=self.id, code=CODES[self.kind])
+        return None if row is None else OpenConversation(tx, self.scope, row)
+
+
+# ---- hiding --------------------------------------------------------------------------------------------------------
+
+
+def begin(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind) -> Erasure | None:
+    """Delete a small conversation at once. Hide a large one, and return what is left to do."""
+    found = tx.one(Q.hidden, id=conversation, **scope_params(scope))
+    if found is not None:
+        return _continue(tx, scope, conversation, kind, KINDS[found[1]])
+    conv = open_conversation(tx, scope, conversation)
+    require_owner(scope, info(tx, conv.cid))
+    if kind == "reset":
+        drop_generated_title(tx, scope, conversation)
+        conv = open_conversation(tx, scope, conversation)
+    return hide_or_delete(conv, kind)
+
+
+def hide_or_delete(conv: OpenConversation, kind: ErasureKind) -> Erasure | None:
+    if conv.tx.one(Q.is_large, cid=conv.cid, most=deletion.AT_ONCE) is None:
+        turns = conv.tx.all(Q.next_turns, cid=conv.cid, after=-1, limit=deletion.AT_ONCE)
+        _finish(conv, kind, list(starmap(TurnRow, turns)))
+        return None
+    conv.tx.run(Q.hide, cid=conv.cid, code=CODES[kind])
+    conv.tx.run(Q.drop_jobs, cid=conv.cid)
+    deletion.mark_for_scrub(conv.tx)
+    return Erasure(conv.scope, conv.id, conv.cid, kind)
+
+
+def _continue(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind, begun: ErasureKind) -> Erasure:
+    """Continue a deletion that was interrupted. A conversation that is being reset may also be forgotten."""
+    row = tx.one(Q.find_hidden, tenant=scope.tenant, id=conversation, code=CODES[begun])
+    assert row is not None
+    require_owner(scope, info(tx, row[0]))
+    if kind == "reset" and begun != "reset":
+        raise ConversationGone(conversation)
+    if kind != begun and begun == "reset":
+        tx.run(Q.hide, cid=row[0], code=CODES[kind])
+        begun = kind
+    return Erasure(scope, conversation, row[0], begun)
+
+
+def unfinished(tx: Tx, scope: Scope) -> list[Erasure]:
+    """Find the deletions that were interrupted, within what a scope may see."""
+    rows = tx.all(Q.all_hidden, **scope_params(scope))
+    return [Erasure(scope, id, cid, KINDS[code]) for cid, id, code in rows]
+
+
+def begin_expired(tx: Tx, scope: Scope) -> tuple[list[str], Erasure | None]:
+    """Delete expired conversations, up to the first large one, which is hidden. Returns the deleted ones, and that one."""
+    timer = deletion.SliceTimer()
+    done: list[str] = []
+    for (id,) in tx.all(Q.expired, now=tx.now, limit=deletion.EXPIRE_BATCH, **scope_params(scope)):
+        found = tx.one(Q.hidden, id=id, **scope_params(scope))
+        if found is not None:
+            row = tx.one(Q.find_hidden, tenant=scope.tenant, id=id, code=found[1])
+            assert row is not None
+            return done, Erasure(scope, id, row[0], KINDS[found[1]])
+        large = hide_or_delete(deletion.open_expired(tx, scope, id), "expire")
+        if large is not None:
+            return done, large
+        done.append(id)
+        if timer.is_over():
+            break
+    return done, None
+
+
+# ---- slices --------------------------------------------------------------------------------------------------------
+
+
+def index_shares(tx: Tx, cid: int) -> tuple[int, int]:
+    """Return how many passages of the text index belong to a conversation, and how many to others."""
+    row = tx.one(Q.count_all_passages, cid=cid)
+    mine, total = row if row is not None else (0, 0)
+    return mine, total - mine
+
+
+def rounds(mine: int, others: int) -> Iterator[tuple[int, int]]:
+    """Yield, for each round, which turns leave the index: those whose `seq` divided by the first leaves the second."""
+    step = 2
+    while mine > max(others, LAST_ROUND):
+        yield step, step // 2
+        mine, step = mine // 2, step * 2
+    yield 1, 0
+
+
+def unindex_slice(tx: Tx, erasure: Erasure, turns: tuple[int, int], after: int, bulk: bool) -> int | None:
+    """Take the next turns out of the text index. Returns the seq of the last one; None when there are no more."""
+    conv = erasure.open(tx)
+    if conv is None:
+        return None
+    if bulk:
+        with text_index.removal_before_merge(tx):
+            return _unindex_next(conv, turns, after, bulk)
+    last = _unindex_next(conv, turns, after, bulk)
+    deletion.mark_for_scrub(tx)
+    return last
+
+
+def _unindex_next(conv: OpenConversation, turns: tuple[int, int], after: int, bulk: bool) -> int | None:
+    timer, (step, rest) = deletion.SliceTimer(), turns
+    while found := conv.tx.all(Q.turns_to_unindex, cid=conv.cid, after=after, step=step, rest=rest, limit=CHUNK):
+        rows = list(starmap(TurnRow, found))
+        text_index.unindex(conv, rows, merged_later=bulk)
+        after = rows[-1].seq
+        if timer.is_over():
+            return after
+    return None
+
+
+def rows_slice(tx: Tx, erasure: Erasure, after: int) -> int | None:
+    """Delete the next turns, then everything else. Returns the seq of the last turn; None when nothing is left."""
+    conv = erasure.open(tx)
+    if conv is None:
+        return None
+    timer, before = deletion.SliceTimer(), after
+    stubs: list[bytes] = []
+    while rows := tx.all(Q.next_turns, cid=conv.cid, after=after, limit=CHUNK):
+        turns = list(starmap(TurnRow, rows))
+        stubs += deletion.remove_rows(conv, turns, keep_stubs=erasure.kind == "reset")
+        after = turns[-1].seq
+        if timer.is_over():
+            break
+    if stubs:
+        conv.log("reset", conv.tick(), payload={"through": after}, content_hash=digest(stubs))
+        conv.save()
+        tx.run(Q.hide, cid=conv.cid, code=CODES[erasure.kind])  # `save` has extended its time to live
+    more = after > before or _drop_some(conv, timer)
+    deletion.mark_for_scrub(tx)
+    return after if more else None
+
+
+def _drop_some(conv: OpenConversation, timer: deletion.SliceTimer) -> bool:
+    """Delete rows that belong to the conversation as a whole. False when none are left."""
+    for before, statement, limit in DROPS:
+        while True:
+            if before is not None:
+                conv.tx.run(before, cid=conv.cid, limit=limit)
+            if not conv.tx.all(statement, cid=conv.cid, limit=limit):
+                break
+            if timer.is_over():
+                return True
+    return False
+
+
+# What comes before, the deletion itself, and how many rows at once: a request may be as long as a context.
+DROPS = (
+    (Q.drop_some_request_quotes, Q.drop_some_requests, 5),
+    (None, Q.drop_some_facts, 50),
+    (None, Q.drop_some_summaries, 50),
+    (None, Q.drop_some_vectors, 50),
+    (None, Q.drop_some_marks, 200),
+    (Q.doom_some_blobs, Q.drop_some_attachments, 10),
+)
+
+
+def finish(tx: Tx, erasure: Erasure) -> None:
+    conv = erasure.open(tx)
+    deletion.request_scrub(tx)
+    if conv is not None:
+        _finish(conv, erasure.kind, [])
+
+
+def _finish(conv: OpenConversation, kind: ErasureKind, turns: list[TurnRow]) -> None:
+    if kind == "reset":
+        deletion.reset_rest(conv, turns)
+    else:
+        deletion.delete_all_but_log(conv, kind)
+
+
+def drop_bodies(tx: Tx, scope: Scope, conversation: str, turn: str) -> bool:
+    """Delete recorded requests that may contain a turn, before it is forgotten. False when none are left."""
+    conv = open_conversation(tx, scope, conversation)
+    timer, seq = deletion.SliceTimer(), conv.turn(turn).seq
+    while requests.drop_some_bodies(tx, conv.cid, seq):
+        if timer.is_over():
+            return True
+    return False
+
+
+# ---- the driver ----------------------------------------------------------------------------------------------------
+
+
+class Eraser:
+    """Runs the slices of one deletion after another."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self.writer, self.readers = writer, readers
+        self._one_at_a_time = asyncio.Lock()
+
+    async def erase(self, erasure: Erasure) -> None:
+        async with self._one_at_a_time:
+            await self._unindex(erasure)
+            after: int | None = -1
+            while after is not None:
+                after = await self.slice(rows_slice, erasure, after)
+            await self.writer.submit(finish, erasure)
+
+    async def slice(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Run one slice, then leave the lock to others."""
+        result = await self.writer.submit(work, *arguments, **options)
+        await asyncio.sleep(PAUSE_SECONDS)
+        return result
+
+    async def _unindex(self, erasure: Erasure) -> None:
+        mine, others = await self.readers.run(index_shares, erasure.cid)
+        bulk = mine * BULK_SHARE > mine + others
+        for turns in rounds(mine, others) if bulk else [(1, 0)]:
+            after: int | None = -1
+            while after is not None:
+                after = await self.slice(unindex_slice, erasure, turns, after, bulk)
+            await self._merge_index()
+
+    async def _merge_index(self) -> None:
+        """Merge the text index, if words were removed from it that are still there."""
+        mark = await self.readers.run(text_index.unmerged)
+        if mark is None:
+            return
+        more = await self.slice(text_index.merge_some, MERGE_PAGES, True)
+        while more:
+            more = await self.slice(text_index.merge_some, MERGE_PAGES, False)
+        await self.writer.submit(text_index.merged, mark)

@@ -1,0 +1,199 @@
+"""Removing the old bytes of deleted rows from the WAL and from the file, while others read and write.
+
+A deletion leaves old bytes in two places: in the WAL, until it is truncated, and in the gaps of pages (`page_scrubbing`).
+A thread with a connection of its own removes them. No step of it holds the write lock for more than a few milliseconds:
+
+1. Copy the WAL into the file without a lock, then truncate it. Truncating needs the write lock, and that no reader uses
+   the WAL; if one does, the thread tries again until its time is up.
+2. Clear the gaps of all pages inside a transaction that reads the file while the WAL is empty. SQLite lets nobody copy
+   the WAL into the file while such a reader is there, so that the file does not change, and writers go on in the WAL.
+3. A writer that had a page in its cache may have written the old gap again. So the pages that had something in their gap
+   are cleared once more, as in 2 until they are few, and then under the write lock.
+
+`scrub` in the table `meta` is there until all is done: a process that opens the file later continues. Its value changes
+with every deletion, so that nobody removes the mark of a deletion that came after he began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import apsw
+
+from palaver.engines.sqlite.connection import SQLiteAddress, connect, poll_while_busy
+from palaver.engines.sqlite.page_scrubbing import clear_gaps
+
+RETRY_SECONDS = 1.0  # after a reader kept the WAL
+WAIT_SECONDS = 1.0  # how long a deletion waits for readers that still need the WAL
+PAUSE_SECONDS = 0.005  # between two attempts to truncate it; the lock is free
+LOCKED_PAGES = 256  # that may be cleared under the write lock
+PASSES = 20
+BUSY_MILLISECONDS = 1_000  # how long one statement of the thread waits for other writers
+
+Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[bool]"]
+
+
+class Scrubber:
+    """A thread that removes old bytes. It starts with the first deletion."""
+
+    def __init__(self, address: SQLiteAddress) -> None:
+        self.address = address
+        self.pending = False  # old bytes may be left
+        self._changed = threading.Condition()  # guards the fields below
+        self._asked = False
+        self._closing = False
+        self._waiters: list[Waiter] = []
+        self._thread: threading.Thread | None = None
+
+    def request(self) -> None:
+        """Ask for the removal of old bytes, after the commit of a deletion. Does not wait."""
+        with self._changed:
+            self.pending = self._asked = True
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="palaver-scrubber", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    async def finished(self) -> bool:
+        """Wait until the old bytes are removed. False when a reader still keeps some in the WAL."""
+        if not self.pending:
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        with self._changed:
+            self._waiters.append((loop, future))
+        self.request()
+        return await future
+
+    def close(self) -> None:
+        """Try once more if something is left, then end the thread. Blocks."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        db: apsw.Connection | None = None
+        closing = False
+        while not closing:
+            closing, waiters = self._next_round()
+            try:
+                db = db or connect(self.address, readonly=False)
+                done = _scrub(db, 0 if closing else WAIT_SECONDS)
+            except (apsw.Error, OSError):
+                done = False  # tried again a second later, and by the next process that opens the file
+            with self._changed:
+                self.pending = not done or self._asked
+            _resolve(waiters, done)
+        if db is not None:
+            db.close()
+
+    def _next_round(self) -> tuple[bool, list[Waiter]]:
+        """Wait until there is something to do. Returns whether the store is closing, and who waits for the outcome."""
+        with self._changed:
+            while not self._asked and not self._closing:
+                if not self._changed.wait(RETRY_SECONDS if self.pending else None) and self.pending:
+                    break
+            self._asked = False
+            waiters, self._waiters = self._waiters, []
+            return self._closing, waiters
+
+
+def _resolve(waiters: list[Waiter], done: bool) -> None:
+    for loop, future in waiters:
+        try:
+            loop.call_soon_threadsafe(_set_result, future, done)
+        except RuntimeError:
+            pass  # that loop is closed, and its tasks are gone
+
+
+def _set_result(future: asyncio.Future[bool], done: bool) -> None:
+    if not future.done():
+        future.set_result(done)
+
+
+# ---- one attempt ---------------------------------------------------------------------------------------------------
+
+
+def is_marked(db: apsw.Connection) -> bool:
+    return _mark(db) is not None
+
+
+def _mark(db: apsw.Connection) -> object:
+    rows = db.execute("SELECT value FROM meta WHERE name = 'scrub'").fetchall()
+    return rows[0][0] if rows else None
+
+
+def _scrub(db: apsw.Connection, wait: float) -> bool:
+    """Remove the old bytes that are there now. False when a reader keeps the WAL, or writers never pause."""
+    mark = _mark(db)
+    if mark is None:
+        return True
+    pages: list[int] | None = None
+    for _ in range(PASSES):
+        # Every process drops its cache after this commit, and with it gaps that are cleared in the file already.
+        db.execute("UPDATE meta SET value = value WHERE name = 'scrub'")
+        if not _empty_wal(db, time.monotonic() + wait):
+            return False
+        if pages is not None and len(pages) <= LOCKED_PAGES:
+            if _finish(db, pages, mark):
+                return True
+        else:
+            pages = _clear_frozen(db, pages)
+    return False
+
+
+def _empty_wal(db: apsw.Connection, deadline: float) -> bool:
+    """Copy the WAL into the file and truncate it."""
+    while True:
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # needs no lock, and does nearly all of the work
+            db.set_busy_timeout(0)  # waiting here would mean to wait for readers with the write lock in hand
+            if not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+                return True
+        except apsw.BusyError:
+            pass
+        finally:
+            poll_while_busy(db, BUSY_MILLISECONDS)
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(PAUSE_SECONDS)
+
+
+def _clear_frozen(db: apsw.Connection, pages: list[int] | None) -> list[int] | None:
+    """Clear gaps while the file cannot change. Returns the pages to look at again: the same, if the WAL is in use."""
+    db.execute("BEGIN")
+    try:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # the transaction reads from here on
+        if not _is_wal_empty(db):
+            return pages
+        return clear_gaps(db.filename, pages)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _finish(db: apsw.Connection, pages: list[int], mark: object) -> bool:
+    """Clear the last gaps under the write lock, and remove the mark. False when another process has written since."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not _is_wal_empty(db):
+            return False
+        clear_gaps(db.filename, pages)
+        db.release_memory()  # cached pages still have their old gaps
+        db.execute("DELETE FROM meta WHERE name = 'scrub' AND value = ?", (mark,))
+        db.execute("COMMIT")
+        return True
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _is_wal_empty(db: apsw.Connection) -> bool:
+    wal = Path(db.filename_wal)
+    return not wal.exists() or not wal.stat().st_size
