@@ -1,8 +1,8 @@
 """Deleting a long conversation while others write: how long their appends take, beside the same run before it.
 
 Another task of the same process and another process append a short turn every few milliseconds, first alone, then
-during the deletion. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of filling
-a new one; PALAVER_BENCH_WAY is `forget` (the default), `reset`, `expire` or `sweep`.
+during the deletion. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of
+filling a new one; PALAVER_BENCH_WAY is `forget` (the default), `reset`, `expire` or `sweep`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ async def delete(store: Store, way: str) -> float:
 
 
 async def measured(url: str, turns: int, way: str) -> tuple[dict[str, tuple[list[float], list[float]]], float, float]:
-    """Return the latencies before and during the deletion by writer, how long it took, and until when it was visible."""
+    """Return each writer's latencies before and during the deletion, its duration, and how long it was visible."""
     async with palaver.open(url, embedder="none", worker=False) as store:
         if not (await store.conversations(limit=1)).items:
             await fill(store, turns)

@@ -21,7 +21,7 @@
     │   ├── TurnSuperseded             the turn to replace was replaced already
     │   ├── StreamSealed               the stream was committed, aborted or taken over
     │   ├── StreamMoved                a commit that does not know the whole text
-    │   ├── ConversationBusy           another question is being answered, and a second one is refused
+    │   ├── ConversationBusy           another question is being answered, or it is being reset
     │   │   └── QueueTimeout           the answers ahead of a question took too long; the question is stored
     │   └── AlreadyImported            the conversation exists already and differs
     ├── PermissionDenied               the scope lacks a right
@@ -214,7 +214,10 @@ class StreamMoved(Conflict):
 
 
 class ConversationBusy(Conflict):
-    """Another question of this conversation is being answered, and its settings refuse a second one."""
+    """Another question of this conversation is being answered, and its settings refuse a second one.
+
+    Also raised while a long conversation is being reset, which takes a moment.
+    """
 
     def __init__(self, conversation: str, problem: str = "") -> None:
         self.conversation = conversation

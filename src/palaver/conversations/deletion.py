@@ -24,11 +24,12 @@
 The log stays, without content: one event per deletion, so that the hash chain still verifies, and a tombstone
 after a whole conversation. Reading what was deleted raises `TurnGone` or `ConversationGone`.
 
-The order is the same everywhere: check the rights; delete the rows in one transaction (on Postgres, a large
-conversation in several: the first one hides it, and a sweep continues what was interrupted), which also notes the files
-that have to go; drop the provider's thread; delete the bytes of the files; make sure that no old bytes are left in the
-database's own log (`ScrubPending` if they still are). A crash in between loses nothing: files that are noted are
-deleted when a store is next opened or swept.
+The order is the same everywhere: check the rights; delete the rows in one transaction, which also notes the files that
+have to go; drop the provider's thread; delete the bytes of the files; make sure that no old bytes are left in the
+database's own log (`ScrubPending` if they still are). A large conversation takes several transactions, each so short
+that other writers hardly notice: the first one hides it, so that reading and writing it raise `ConversationGone`, or
+`ConversationBusy` during a `reset`. A crash in between loses nothing: the rest, and files that are noted, are deleted
+by the same call again, and when a store is next opened or swept.
 """
 
 from __future__ import annotations

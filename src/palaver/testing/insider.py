@@ -66,6 +66,9 @@ DELETES = {
     "restore",
     "retire",
     "reset",
+    "reset_slice",
+    "expire_slice",
+    "finish_slice",
     "forget_older",
 }
 ACTING = {"act_for", "admin"}  # rights with which one may write for others

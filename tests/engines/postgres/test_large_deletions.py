@@ -22,6 +22,7 @@ TURNS = 25
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "SLICE", 10)
+    monkeypatch.setattr(deletion, "FIRST_SLICE", 10)
 
 
 @pytest.fixture
@@ -120,10 +121,59 @@ async def test_what_is_being_forgotten_is_hidden_and_the_next_sweep_continues(
 async def test_forget_itself_continues_what_was_interrupted(
     store: Store, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = await forgotten_in_part(store, monkeypatch, 2)
-    await engine_of(store).forget_conversation(store.scope, talk.id)
-    await store.settle()
+    talk = await filled(store, "k")
+    with monkeypatch.context() as patch:
+        Interrupted(store, patch, "forget_slice", 2)
+        with pytest.raises(EngineUnavailable):
+            await talk.forget()
+    await talk.forget()
     assert await left(admin, talk) == {}
+    with pytest.raises(ConversationGone):
+        await talk.forget()
+
+
+@pytest.mark.parametrize("again", ["reset", "forget", "sweep", "open"])
+async def test_an_interrupted_reset_is_finished(
+    postgres_url: str, store: Store, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    talk = await filled(store, "k", ttl=600, title="kept")
+    await talk.forget((await talk.history())[3])
+    with monkeypatch.context() as patch:
+        Interrupted(store, patch, "reset_slice", 1)
+        with pytest.raises(EngineUnavailable):
+            await talk.reset()
+    for call in (talk.history(), talk.append("user", "late"), store.conversation("k")):
+        with pytest.raises(palaver.ConversationBusy):
+            await call
+    if again == "open":
+        async with palaver.open(postgres_url, user="ada", files=tmp_path, worker=False, clock=FakeClock()) as other:
+            await engine_of(other).finish_deletions(other.scope)
+    else:
+        await {"reset": talk.reset, "forget": talk.forget, "sweep": store.sweep}[again]()
+    if again == "forget":
+        assert await left(admin, talk) == {}
+        return
+    assert await talk.history() == []
+    assert (await store.conversation("k")).id == talk.id
+    await talk.append("user", "it goes on")
+    await talk.verify()
+    assert (await left(admin, talk))["turns"] == TURNS + 1, "a reset leaves the stubs"
+
+
+async def test_a_half_expired_conversation_stays_hidden_when_the_clock_is_set_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await filled(store, "k", ttl=60)
+    clock_of(store).advance(120)  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        Interrupted(store, patch, "expire_slice", 1)
+        with pytest.raises(EngineUnavailable):
+            await store.expire()
+    clock_of(store).advance(-120)  # type: ignore[attr-defined]
+    with pytest.raises(ConversationGone):
+        await talk.history()
+    await engine_of(store).finish_deletions(store.scope)
+    assert [event.kind for event in await store.audit(talk.id)][-1] == "expire"
 
 
 async def test_expired_conversations_go_in_slices_and_each_is_reported_once(

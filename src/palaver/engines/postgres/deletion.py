@@ -14,7 +14,8 @@ from palaver.ports.queries import Deletion
 
 EXPIRE_BATCH = 100  # conversations per call
 SLICE = 500  # turns and requests that one transaction deletes, with all that belongs to them
-RETIRE_BATCH = 200  # turns per call
+FIRST_SLICE = 50  # of the transaction that hides the conversation: it must not take long
+RETIRE_BATCH = 20  # turns per call: nobody writes to the conversation while it runs
 
 
 class PostgresDeletion(EnginePart):
@@ -26,15 +27,20 @@ class PostgresDeletion(EnginePart):
         return Deletion(turns=tuple(row["forget_turn"] for row in found))
 
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
-        found = await self.write("reset", scope, conversation=conversation)
+        """Forget every turn. A large conversation takes several transactions, the first of which hides it."""
+        after, most = -1, FIRST_SLICE
+        while after is not None:
+            found = await self.write("reset_slice", scope, conversation=conversation, after=after, most=most)
+            after, most = found[0]["reset_slice"], SLICE
         self.hub.committed(conversation)
-        return Deletion(turns=tuple(row["reset"] for row in found))
+        return Deletion()
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
         """Delete a conversation. A large one takes several transactions, the first of which hides it."""
-        more = True
+        more, most = True, FIRST_SLICE
         while more:
-            more = (await self.write("forget_slice", scope, conversation=conversation, most=SLICE))[0]["forget_slice"]
+            found = await self.write("forget_slice", scope, conversation=conversation, most=most)
+            more, most = found[0]["forget_slice"], SLICE
         self.hub.committed(conversation)
         return Deletion(conversations=(conversation,))
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import asyncpg
 
 from palaver.core.identity import from_json
+from palaver.engines.erasing import RESETTING
 from palaver.errors import (
     AlreadyImported,
     AppendConflict,
     AttachmentNotFound,
+    ConversationBusy,
     ConversationGone,
     ConversationNotFound,
     DatabaseFull,
@@ -47,6 +49,7 @@ OWN_ERRORS: dict[str, Callable[..., PalaverError]] = {
     "PV015": StreamMoved,
     "PV016": AlreadyImported,
     "PV017": lambda expected, found: UpdateConflict(expected=int(expected), found=int(found)),
+    "PV018": lambda conversation: ConversationBusy(conversation, RESETTING),
     "PV021": PermissionDenied,
     "PV031": InvalidInput,
     "PV033": lambda kind, _: NotRedacted(kind),

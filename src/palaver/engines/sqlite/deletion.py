@@ -15,8 +15,9 @@ Forgetting a turn removes, in this order:
 9. every field but those of its stub (`STUB_FIELDS` in core/turn_draft.py);
 10. the conversation's preview, if it came from the turn.
 
-The log then gets a `forget` event with the hash of the stub. Before the call returns, the old bytes are removed as well:
-leaf separators of the text index (here, `request_scrub`), the WAL and the gaps between the cells of pages (`scrubbing`).
+The log then gets a `forget` event with the hash of the stub. Before the call returns, the old bytes are removed as
+well: leaf separators of the text index (here, `request_scrub`), the WAL and the gaps between the cells of pages
+(`scrubbing`).
 
 `reset_rest` does all this for every turn of a conversation. `delete_all_but_log` also deletes the conversation's own
 fields. Of a large conversation they only find the rest: `large_deletions` has deleted nearly everything before, in

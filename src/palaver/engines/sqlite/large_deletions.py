@@ -1,10 +1,10 @@
 """Deletion of a large conversation in slices, between which other writers get the lock.
 
 1. `begin` hides the conversation, in one short transaction: nobody reads or writes it any more.
-2. Its turns leave the text index (`unindex_slice`). If they are a large share of the index, that is done without FTS5's
-   secure-delete, and the index is merged afterwards (`text_index.removal_before_merge`). A step of the merge is limited by
-   the pages that it writes, not by those that it reads; so where nearly everything goes, the turns leave in rounds, each
-   time every second one that is left, and every step writes about half of what it reads.
+2. Its turns leave the text index (`unindex_slice`). If they are a large share of the index, that is done without
+   FTS5's secure-delete, and the index is merged afterwards (`text_index.removal_before_merge`). A step of the merge is
+   limited by the pages that it writes, not by those that it reads; so where nearly everything goes, the turns leave in
+   rounds, each time every second one that is left, and every step writes about half of what it reads.
 3. Its rows are deleted (`rows_slice`); a reset leaves the stubs of the turns, and logs an event per slice.
 4. `finish` deletes the rest and ends the log, or shows a conversation again that was reset.
 
@@ -15,7 +15,6 @@ that opens the file, expires, sweeps, or calls `forget` again continues at step 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
@@ -107,7 +106,7 @@ def unfinished(tx: Tx, scope: Scope) -> list[Erasure]:
 
 
 def begin_expired(tx: Tx, scope: Scope) -> tuple[list[str], Erasure | None]:
-    """Delete expired conversations, up to the first large one, which is hidden. Returns the deleted ones, and that one."""
+    """Delete expired conversations up to the first large one, which is hidden. Returns the deleted ones, and it."""
     timer = deletion.SliceTimer()
     done: list[str] = []
     for (id,) in tx.all(Q.expired, now=tx.now, limit=deletion.EXPIRE_BATCH, **scope_params(scope)):
@@ -203,7 +202,7 @@ def _drop_some(conv: OpenConversation, timer: deletion.SliceTimer) -> bool:
     return False
 
 
-# What comes before, the deletion itself, and how many rows at once: a request may be as long as a context.
+# The statement before it (if any), the deletion, and its rows at once: a request may be as long as a context.
 DROPS = (
     (Q.drop_some_request_quotes, Q.drop_some_requests, 5),
     (None, Q.drop_some_facts, 50),

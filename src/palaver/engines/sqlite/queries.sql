@@ -253,7 +253,7 @@ SELECT value FROM meta WHERE name = 'unmerged'
 -- drop_unmerged: remove it, unless more was deleted since it was read
 DELETE FROM meta WHERE name = 'unmerged' AND value = :mark
 
--- merge_index: merge up to so many pages of the index; a negative number begins a merge of all of it
+-- merge_index: merge up to this number of pages of the index; a negative number begins a merge of all of it
 INSERT INTO text_index (text_index, rank) VALUES ('merge', :pages)
 
 -- count_all_passages: count the passages of a conversation, and of all

@@ -1,17 +1,20 @@
 """Removing the old bytes of deleted rows from the WAL and from the file, while others read and write.
 
-A deletion leaves old bytes in two places: in the WAL, until it is truncated, and in the gaps of pages (`page_scrubbing`).
-A thread with a connection of its own removes them. No step of it holds the write lock for more than a few milliseconds:
+A deletion leaves old bytes in two places: in the WAL, until it is truncated, and in the gaps of pages
+(`page_scrubbing`). A thread with a connection of its own removes them. No step of it holds the write lock for more than
+a few milliseconds:
 
 1. Copy the WAL into the file without a lock, then truncate it. Truncating needs the write lock, and that no reader uses
    the WAL; if one does, the thread tries again until its time is up.
-2. Clear the gaps of all pages inside a transaction that reads the file while the WAL is empty. SQLite lets nobody copy
-   the WAL into the file while such a reader is there, so that the file does not change, and writers go on in the WAL.
-3. A writer that had a page in its cache may have written the old gap again. So the pages that had something in their gap
-   are cleared once more, as in 2 until they are few, and then under the write lock.
+2. Clear the gaps of all pages inside a transaction that reads the file while the WAL is empty. SQLite does not let
+   anybody copy the WAL into the file while such a reader is there, so that the file does not change; writers go on in
+   the WAL.
+3. A writer that had a page in its cache may have written the old gap again. So the pages that had something in their
+   gap are cleared once more, as in 2 until they are few, and then under the write lock.
 
 `scrub` in the table `meta` is there until all is done: a process that opens the file later continues. Its value changes
-with every deletion, so that nobody removes the mark of a deletion that came after he began.
+with every deletion, so that a mark is never removed for a
+deletion that came later.
 """
 
 from __future__ import annotations

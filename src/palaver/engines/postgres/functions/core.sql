@@ -201,6 +201,10 @@ CREATE OR REPLACE FUNCTION palaver.missing(me palaver.asker, conversation text) 
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   IF EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation
+             AND c.gone IS NULL AND c.expires_at = 2) THEN
+    PERFORM fail('PV018', conversation);  -- it is being reset
+  END IF;
+  IF EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation
              AND (c.gone IS NOT NULL OR c.expires_at <= me.now)) THEN
     PERFORM fail('PV002', conversation);
   END IF;

@@ -261,8 +261,9 @@ END $$;
 
 -- ---- in slices ------------------------------------------------------------------------------------------------------
 -- A large conversation is deleted over several transactions, so that none of them holds locks for long or writes a log of
--- any size. The first one hides the conversation: it frees its key, and lets its time to live end in 1970. If the deletion
--- is interrupted, the next `expire` continues it.
+-- any size. The first one hides the conversation: it lets its time to live end in 1970, and frees its key unless it is only
+-- reset. Its `expires_at` says how the deletion ends (engines/erasing.py): 0 forget, 1 expire, 2 reset. If it is
+-- interrupted, the next `expire_slice` or `finish_slice` continues it, or the same call again.
 
 -- erase_some: delete up to `most` turns and requests of a conversation, with everything that belongs to them, and return
 -- how many
@@ -303,7 +304,7 @@ DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations;
 BEGIN
-  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.expires_at = 0
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.expires_at <= 2
     AND o.gone IS NULL FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     c := open_thread(me, conversation);
@@ -312,41 +313,141 @@ BEGIN
   END IF;
   PERFORM require_owner(me, c.owner);
   IF erase_some(c, greatest(most, 1)) >= greatest(most, 1) THEN
-    UPDATE conversations o SET key = NULL, ttl = NULL, expires_at = 0 WHERE o.tenant = c.tenant AND o.cid = c.cid;
-    DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+    c.expires_at := 0;
+    PERFORM hide(c);
     RETURN true;
   END IF;
   PERFORM bury(me, c, 'forget');
   RETURN false;
 END $$;
 
--- expire_slice: delete conversations whose time to live has ended, up to `most_rows` turns and requests. Returns those
--- that are deleted, and one that is deleted in part
-CREATE OR REPLACE FUNCTION palaver_api.expire_slice(who jsonb, most integer, most_rows bigint)
+-- reset_some: forget up to `most` turns after a number. Returns the number of the last one, and hides the conversation;
+-- NULL when that were all of them, and the conversation is there again
+CREATE OR REPLACE FUNCTION palaver.reset_some(me palaver.asker, c palaver.conversations, after bigint, most bigint)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  t palaver.turns;
+  stubs bytea := ''::bytea;
+  ids text[] := '{}';
+  last bigint;
+  looked_at bigint := 0;
+BEGIN
+  FOR t IN SELECT * FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.seq > after ORDER BY o.seq
+      LIMIT most LOOP
+    last := t.seq;
+    looked_at := looked_at + 1;
+    IF t.status = 'forgotten' THEN
+      UPDATE turns o SET salt = NULL WHERE o.tenant = t.tenant AND o.tid = t.tid AND o.salt IS NOT NULL;
+    ELSE
+      IF t.active = 1 THEN
+        c.turn_count := c.turn_count - 1;
+        c.token_count := c.token_count - t.token_count;
+      END IF;
+      stubs := stubs || field(stub(c, t, false));
+      ids := ids || t.id;
+    END IF;
+  END LOOP;
+  PERFORM unquote(c.cid, ids);
+  c.updated := tick(me, c);
+  IF looked_at >= most THEN
+    PERFORM save(log(me, c, 'reset', NULL, NULL, jsonb_build_object('through', last), sha256(stubs)));
+    UPDATE conversations o SET expires_at = 2 WHERE o.tenant = c.tenant AND o.cid = c.cid;
+    DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+    RETURN last;
+  END IF;
+  PERFORM emptied(c);
+  PERFORM doom(c.tenant, c.cid, NULL);
+  c := find_tip(log(me, c, 'reset', content_hash => sha256(stubs)));
+  c.preview := NULL;
+  PERFORM save(c);
+  RETURN NULL;
+END $$;
+
+-- reset_slice: forget up to `most` turns of a conversation after a number, and return the number of the last one; NULL
+-- when all are forgotten
+CREATE OR REPLACE FUNCTION palaver_api.reset_slice(who jsonb, conversation text, after bigint, most bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'write');
+  c palaver.conversations;
+BEGIN
+  SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation AND o.expires_at = 2
+    AND o.gone IS NULL FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    c := open_thread(me, conversation);
+    PERFORM require_owner(me, c.owner);
+    c := drop_made_title(me, c);
+  ELSIF me.sight <> 'tenant' THEN
+    PERFORM set_config('palaver.cid', c.cid::text, true);
+  END IF;
+  PERFORM require_owner(me, c.owner);
+  RETURN reset_some(me, c, after, greatest(most, 1));
+END $$;
+
+-- erase_due: continue or begin the deletion of conversations whose time to live ended by a time, up to `most_rows` turns
+-- and requests. Returns those that are deleted, and one that is deleted in part or was reset
+CREATE OR REPLACE FUNCTION palaver.erase_due(me palaver.asker, until bigint, most integer, most_rows bigint)
 RETURNS TABLE (conversation text, done boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  me asker := enter(who, 'write');
   late text;
   c palaver.conversations;
   room bigint := greatest(most_rows, 1);
 BEGIN
-  FOR late IN SELECT o.id FROM conversations o WHERE o.tenant = me.tenant AND o.gone IS NULL AND o.expires_at <= me.now
+  FOR late IN SELECT o.id FROM conversations o WHERE o.tenant = me.tenant AND o.gone IS NULL AND o.expires_at <= until
       ORDER BY o.cid LIMIT most LOOP
     SELECT * INTO c FROM conversations o WHERE o.tenant = me.tenant AND o.id = late AND o.gone IS NULL
-      AND o.expires_at <= me.now FOR NO KEY UPDATE;
+      AND o.expires_at <= until FOR NO KEY UPDATE;
     CONTINUE WHEN NOT FOUND;  -- another transaction deleted it
+    IF c.expires_at = 2 THEN
+      PERFORM reset_some(me, c, (SELECT coalesce(min(t.seq) - 1, c.next_seq) FROM turns t WHERE t.tenant = c.tenant
+        AND t.cid = c.cid AND (t.status <> 'forgotten' OR t.salt IS NOT NULL)), room);
+      RETURN QUERY SELECT late, false;
+      RETURN;
+    END IF;
     room := room - erase_some(c, room);
     IF room > 0 THEN
       PERFORM bury(me, c, CASE WHEN c.expires_at = 0 THEN 'forget' ELSE 'expire' END);
+    ELSE
+      PERFORM hide(c);
     END IF;
     RETURN QUERY SELECT late, room > 0;
     EXIT WHEN room <= 0;
   END LOOP;
 END $$;
 
--- bury_expired: delete a conversation whose time to live has ended; false when another transaction did
+-- hide: hide a conversation whose time to live has ended, or that was forgotten, before all of it is deleted. A clock that
+-- is set back does not show it again
+CREATE OR REPLACE FUNCTION palaver.hide(c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE conversations o SET key = NULL, ttl = NULL, expires_at = CASE WHEN c.expires_at = 0 THEN 0 ELSE 1 END
+  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
+END $$;
+
+-- expire_slice: delete conversations whose time to live has ended, and continue deletions that were interrupted
+CREATE OR REPLACE FUNCTION palaver_api.expire_slice(who jsonb, most integer, most_rows bigint)
+RETURNS TABLE (conversation text, done boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  RETURN QUERY SELECT e.conversation, e.done FROM erase_due(me, me.now, most, most_rows) AS e;
+END $$;
+
+-- finish_slice: only continue deletions that were interrupted
+CREATE OR REPLACE FUNCTION palaver_api.finish_slice(who jsonb, most integer, most_rows bigint)
+RETURNS TABLE (conversation text, done boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
+BEGIN
+  RETURN QUERY SELECT e.conversation, e.done FROM erase_due(me, 2, most, most_rows) AS e;
+END $$;
+
+-- bury_expired: delete a conversation whose time to live has ended, or hide it if it is large: then a sweep deletes it.
+-- False when another transaction did
 CREATE OR REPLACE FUNCTION palaver.bury_expired(me palaver.asker, conversation text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE c palaver.conversations;
@@ -356,7 +457,14 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM bury(me, c, CASE WHEN c.expires_at = 0 THEN 'forget' ELSE 'expire' END);
+  IF c.expires_at = 2 THEN
+    PERFORM fail('PV018', conversation);
+  END IF;
+  IF EXISTS (SELECT 1 FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid OFFSET 200) THEN
+    PERFORM hide(c);
+  ELSE
+    PERFORM bury(me, c, CASE WHEN c.expires_at = 0 THEN 'forget' ELSE 'expire' END);
+  END IF;
   RETURN true;
 END $$;
 
@@ -380,7 +488,7 @@ DECLARE
   late text;
 BEGIN
   FOR late IN SELECT c.id FROM conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL AND c.expires_at <= me.now
-      ORDER BY c.cid LIMIT most LOOP
+      AND c.expires_at > 2 ORDER BY c.cid LIMIT most LOOP
     IF bury_expired(me, late) THEN
       RETURN NEXT late;
     END IF;

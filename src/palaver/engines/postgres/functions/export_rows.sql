@@ -77,7 +77,7 @@ BEGIN
   PERFORM enter(who, 'admin');  -- both rights
   SELECT * INTO known FROM conversations o WHERE o.tenant = me.tenant AND o.id = c.id;
   IF FOUND THEN
-    IF known.gone IS NOT NULL THEN
+    IF known.gone IS NOT NULL OR known.expires_at <= 1 THEN
       PERFORM fail('PV002', c.id);
     ELSIF known.next_n <> c.next_n OR known.tip_hash <> c.tip_hash THEN
       PERFORM fail('PV016', c.id);

@@ -10,9 +10,11 @@ SELECT f.name AS function, r.rights FROM (VALUES
     search signed_in signed_in_scope some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered uncovered
     unread_files unsummarised usage vectors waiting_here whole working_memory_records'),
   ('write', 'add_job announce append append_together attach blobs_deleted claim_job doomed_blobs drop_fact
-    drop_loose_files drop_other_vectors drop_summary drop_vectors embed_again expire expire_slice finish_job forget_conversation
+    drop_loose_files drop_other_vectors drop_summary drop_vectors embed_again expire expire_slice finish_job finish_slice
+    forget_conversation
     forget_older forget_slice forget_turn leave_answer_place open_conversation orphans put_counter_bound put_embedded put_fact_vectors
-    put_facts put_file_text put_request put_summary put_words put_working_memory release_job renew_job reset retire
+    put_facts put_file_text put_request put_summary put_words put_working_memory release_job renew_job reset
+    reset_slice retire
     retry_job seal_expired stream_abort stream_chunk stream_commit stream_open stream_renew switch take_answer_place
     update_conversation'),
   ('write,admin', 'archive_log erase_names erase_turns restore'),
