@@ -284,12 +284,12 @@ class SQLiteEngine:
                 return Deletion(conversations=tuple(ids))
 
     async def finish_deletions(self, scope: Scope) -> None:
-        for erasure in await self.readers.run(large_deletions.unfinished, scope):
-            await self._erase(erasure)
+        for hidden in await self.readers.run(large_deletions.unfinished, scope):
+            await self._erase(hidden)
 
-    async def _erase(self, erasure: large_deletions.Erasure | None) -> None:
-        if erasure is not None:
-            await self.eraser.erase(erasure)
+    async def _erase(self, hidden: large_deletions.HiddenConversation | None) -> None:
+        if hidden is not None:
+            await self.eraser.erase(hidden)
 
     async def _scrubbed(self, removed: Deletion) -> Deletion:
         return replace(removed, scrubbed=await self.scrub())

@@ -45,7 +45,7 @@ LAST_ROUND = 2_000  # passages that one step of a merge may leave out altogether
 
 
 @dataclass(frozen=True, slots=True)
-class Erasure:
+class HiddenConversation:
     """A hidden conversation, and how its deletion ends."""
 
     scope: Scope
@@ -62,7 +62,7 @@ class Erasure:
 # ---- hiding --------------------------------------------------------------------------------------------------------
 
 
-def begin(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind) -> Erasure | None:
+def begin(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind) -> HiddenConversation | None:
     """Delete a small conversation at once. Hide a large one, and return what is left to do."""
     found = tx.one(Q.hidden, id=conversation, **scope_params(scope))
     if found is not None:
@@ -75,7 +75,7 @@ def begin(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind) -> Erasure
     return hide_or_delete(conv, kind)
 
 
-def hide_or_delete(conv: OpenConversation, kind: ErasureKind) -> Erasure | None:
+def hide_or_delete(conv: OpenConversation, kind: ErasureKind) -> HiddenConversation | None:
     if conv.tx.one(Q.is_large, cid=conv.cid, most=deletion.AT_ONCE) is None:
         turns = conv.tx.all(Q.next_turns, cid=conv.cid, after=-1, limit=deletion.AT_ONCE)
         _finish(conv, kind, list(starmap(TurnRow, turns)))
@@ -83,10 +83,10 @@ def hide_or_delete(conv: OpenConversation, kind: ErasureKind) -> Erasure | None:
     conv.tx.run(Q.hide, cid=conv.cid, code=CODES[kind])
     conv.tx.run(Q.drop_jobs, cid=conv.cid)
     deletion.mark_for_scrub(conv.tx)
-    return Erasure(conv.scope, conv.id, conv.cid, kind)
+    return HiddenConversation(conv.scope, conv.id, conv.cid, kind)
 
 
-def _continue(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind, begun: ErasureKind) -> Erasure:
+def _continue(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind, begun: ErasureKind) -> HiddenConversation:
     """Continue a deletion that was interrupted. A conversation that is being reset may also be forgotten."""
     row = tx.one(Q.find_hidden, tenant=scope.tenant, id=conversation, code=CODES[begun])
     assert row is not None
@@ -96,16 +96,16 @@ def _continue(tx: Tx, scope: Scope, conversation: str, kind: ErasureKind, begun:
     if kind != begun and begun == "reset":
         tx.run(Q.hide, cid=row[0], code=CODES[kind])
         begun = kind
-    return Erasure(scope, conversation, row[0], begun)
+    return HiddenConversation(scope, conversation, row[0], begun)
 
 
-def unfinished(tx: Tx, scope: Scope) -> list[Erasure]:
+def unfinished(tx: Tx, scope: Scope) -> list[HiddenConversation]:
     """Find the deletions that were interrupted, within what a scope may see."""
     rows = tx.all(Q.all_hidden, **scope_params(scope))
-    return [Erasure(scope, id, cid, KINDS[code]) for cid, id, code in rows]
+    return [HiddenConversation(scope, id, cid, KINDS[code]) for cid, id, code in rows]
 
 
-def begin_expired(tx: Tx, scope: Scope) -> tuple[list[str], Erasure | None]:
+def begin_expired(tx: Tx, scope: Scope) -> tuple[list[str], HiddenConversation | None]:
     """Delete expired conversations up to the first large one, which is hidden. Returns the deleted ones, and it."""
     timer = deletion.SliceTimer()
     done: list[str] = []
@@ -114,7 +114,7 @@ def begin_expired(tx: Tx, scope: Scope) -> tuple[list[str], Erasure | None]:
         if found is not None:
             row = tx.one(Q.find_hidden, tenant=scope.tenant, id=id, code=found[1])
             assert row is not None
-            return done, Erasure(scope, id, row[0], KINDS[found[1]])
+            return done, HiddenConversation(scope, id, row[0], KINDS[found[1]])
         large = hide_or_delete(deletion.open_expired(tx, scope, id), "expire")
         if large is not None:
             return done, large
@@ -143,9 +143,9 @@ def rounds(mine: int, others: int) -> Iterator[tuple[int, int]]:
     yield 1, 0
 
 
-def unindex_slice(tx: Tx, erasure: Erasure, turns: tuple[int, int], after: int, bulk: bool) -> int | None:
+def unindex_slice(tx: Tx, hidden: HiddenConversation, turns: tuple[int, int], after: int, bulk: bool) -> int | None:
     """Take the next turns out of the text index. Returns the seq of the last one; None when there are no more."""
-    conv = erasure.open(tx)
+    conv = hidden.open(tx)
     if conv is None:
         return None
     if bulk:
@@ -167,23 +167,23 @@ def _unindex_next(conv: OpenConversation, turns: tuple[int, int], after: int, bu
     return None
 
 
-def rows_slice(tx: Tx, erasure: Erasure, after: int) -> int | None:
+def rows_slice(tx: Tx, hidden: HiddenConversation, after: int) -> int | None:
     """Delete the next turns, then everything else. Returns the seq of the last turn; None when nothing is left."""
-    conv = erasure.open(tx)
+    conv = hidden.open(tx)
     if conv is None:
         return None
     timer, before = deletion.SliceTimer(), after
     stubs: list[bytes] = []
     while rows := tx.all(Q.next_turns, cid=conv.cid, after=after, limit=CHUNK):
         turns = list(starmap(TurnRow, rows))
-        stubs += deletion.remove_rows(conv, turns, keep_stubs=erasure.kind == "reset")
+        stubs += deletion.remove_rows(conv, turns, keep_stubs=hidden.kind == "reset")
         after = turns[-1].seq
         if timer.is_over():
             break
     if stubs:
         conv.log("reset", conv.tick(), payload={"through": after}, content_hash=digest(stubs))
         conv.save()
-        tx.run(Q.hide, cid=conv.cid, code=CODES[erasure.kind])  # `save` has extended its time to live
+        tx.run(Q.hide, cid=conv.cid, code=CODES[hidden.kind])  # `save` has extended its time to live
     more = after > before or _drop_some(conv, timer)
     deletion.mark_for_scrub(tx)
     return after if more else None
@@ -213,11 +213,11 @@ DROPS = (
 )
 
 
-def finish(tx: Tx, erasure: Erasure) -> None:
-    conv = erasure.open(tx)
+def finish(tx: Tx, hidden: HiddenConversation) -> None:
+    conv = hidden.open(tx)
     deletion.request_scrub(tx)
     if conv is not None:
-        _finish(conv, erasure.kind, [])
+        _finish(conv, hidden.kind, [])
 
 
 def _finish(conv: OpenConversation, kind: ErasureKind, turns: list[TurnRow]) -> None:
@@ -247,13 +247,13 @@ class Eraser:
         self.writer, self.readers = writer, readers
         self._one_at_a_time = asyncio.Lock()
 
-    async def erase(self, erasure: Erasure) -> None:
+    async def erase(self, hidden: HiddenConversation) -> None:
         async with self._one_at_a_time:
-            await self._unindex(erasure)
+            await self._unindex(hidden)
             after: int | None = -1
             while after is not None:
-                after = await self.slice(rows_slice, erasure, after)
-            await self.writer.submit(finish, erasure)
+                after = await self.slice(rows_slice, hidden, after)
+            await self.writer.submit(finish, hidden)
 
     async def slice(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Run one slice, then leave the lock to others."""
@@ -261,13 +261,13 @@ class Eraser:
         await asyncio.sleep(PAUSE_SECONDS)
         return result
 
-    async def _unindex(self, erasure: Erasure) -> None:
-        mine, others = await self.readers.run(index_shares, erasure.cid)
+    async def _unindex(self, hidden: HiddenConversation) -> None:
+        mine, others = await self.readers.run(index_shares, hidden.cid)
         bulk = mine * BULK_SHARE > mine + others
         for turns in rounds(mine, others) if bulk else [(1, 0)]:
             after: int | None = -1
             while after is not None:
-                after = await self.slice(unindex_slice, erasure, turns, after, bulk)
+                after = await self.slice(unindex_slice, hidden, turns, after, bulk)
             await self._merge_index()
 
     async def _merge_index(self) -> None:
