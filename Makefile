@@ -14,6 +14,8 @@ QUICK := not slow and not costly and not postgres and not browser and not proces
 # Folders without a test that a quick run takes, and the plugin of the fuzzer: importing them takes seconds.
 WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py,--ignore=tests/$(path)) -p no:schemathesis
 
+AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
+
 .PHONY: help run web test quick again postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
 
@@ -51,7 +53,7 @@ web: $(READY)
 test: $(READY) pgbouncer chromium web
 	@$(BIN)/python web/build.py test --if-possible
 	@$(BIN)/python -m tests.e2e.browser
-	$(PYTEST) -n 6 --dist worksteal || { test $$? -eq 1 && $(MAKE) --no-print-directory again; }
+	$(PYTEST) -n 6 --dist worksteal || { test $$? -eq 1 && $(AGAIN); }
 
 quick: $(READY)
 	$(PYTEST) -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples"
