@@ -221,3 +221,9 @@ async def test_a_failure_names_the_server_s_own_reason(cluster: Cluster) -> None
         assert "Citus, not distributed" in told.stdout
     finally:
         await citus_cluster.drop(os.environ[citus_cluster.COORDINATOR], name)
+
+
+def test_the_tables_of_older_systems_are_refused_with_the_reason(cluster: Cluster) -> None:
+    done = CliRunner().invoke(app, ["migrate", "--compat", "librarian", "--db", cluster.url])
+    assert done.exit_code == 1
+    assert "cannot be combined with Citus" in " ".join(done.output.split())

@@ -75,6 +75,8 @@ async def apply(connection: Connection, names: Collection[str], bindings: Bindin
     async with connection.transaction():
         if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
             raise SchemaMissing("the database has no Palaver schema: run `palaver migrate` first")
+        if names and await connection.fetchval("SELECT palaver.is_distributed()"):
+            raise InvalidInput("compat", "cannot be combined with Citus: distributed tables have no triggers")
         for table in (table for name in names for table in TABLES[name]):
             await _reject_table(connection, table)
         for option, role, tenant in (

@@ -107,15 +107,14 @@ BEGIN
 END $$;
 
 -- append_calls: append turns at the end of conversations. A call has a conversation, drafts, perhaps `expected_seq`, and
--- `who` where that differs from the scope of all. `drafts` are rows of `turns`, each with its `words` (see `index_turn`);
--- values that the caller has already are not sent back. This is the hot path: flat code with scalars, because each
--- statement and each call of another function costs as much as a small insert. Successive calls for one conversation
--- read and write its row once
-CREATE OR REPLACE FUNCTION palaver.append_calls(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
+-- `who` where that differs from the scope of all, which has entered already. `drafts` are rows of `turns`, each with its
+-- `words` (see `index_turn`); values that the caller has already are not sent back. This is the hot path: flat code with
+-- scalars, because each statement and each call of another function costs as much as a small insert. Successive calls
+-- for one conversation read and write its row once
+CREATE OR REPLACE FUNCTION palaver.append_calls(me palaver.asker, who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
-  me asker;
-  asking jsonb;
+  asking jsonb := who;
   call jsonb;
   next jsonb;
   again boolean := false;
@@ -274,12 +273,13 @@ CREATE OR REPLACE FUNCTION palaver_api.append(who jsonb, conversation text, draf
   expected_seq bigint DEFAULT NULL, replaces text DEFAULT NULL, discard_after boolean DEFAULT false)
 RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE me asker := enter(who, 'write');
 BEGIN
   IF replaces IS NULL THEN
-    RETURN QUERY SELECT * FROM append_calls(who, jsonb_build_array(jsonb_build_object(
+    RETURN QUERY SELECT * FROM append_calls(me, who, jsonb_build_array(jsonb_build_object(
       'conversation', conversation, 'drafts', drafts, 'expected_seq', expected_seq)));
   ELSE
-    RETURN NEXT append_replacing(enter(who, 'write'), conversation, drafts -> 0, expected_seq, replaces, discard_after);
+    RETURN NEXT append_replacing(me, conversation, drafts -> 0, expected_seq, replaces, discard_after);
   END IF;
 END $$;
 
@@ -288,8 +288,9 @@ END $$;
 -- alone
 CREATE OR REPLACE FUNCTION palaver_api.append_together(who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp SET lock_timeout = '20ms' AS $$
+DECLARE me asker := enter(who, 'write');
 BEGIN
-  RETURN QUERY SELECT * FROM append_calls(who, calls);
+  RETURN QUERY SELECT * FROM append_calls(me, who, calls);
 END $$;
 
 -- work_made: enqueue the jobs that new text needs. A `compact` job that waits already is only locked, so that no worker
