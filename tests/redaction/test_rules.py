@@ -6,8 +6,13 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from re import _constants as constants  # type: ignore[attr-defined]  # the parser of `re` itself
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,8 +21,9 @@ from tools.redaction_quality import FIRST, SECOND, Sample, quality_table, read_s
 
 from palaver.redaction.findings import ALL, Finding, Redacted, Redactor, merge_findings, replace_findings
 from palaver.redaction.rules import RULES as TABLE
+from palaver.redaction.rules.rule import Rule
 from palaver.redaction.rules.words import HOLD
-from palaver.redaction.scan import ODD_LETTERS, RuleRedactor, find
+from palaver.redaction.scan import ODD_LETTERS, WINDOW, RuleRedactor, _touches_placeholder, to_lower_case
 from palaver.redaction.stream import STREAM_WORD, StreamRedactor, is_quiet
 from tests.support.examples import examples
 
@@ -157,20 +163,58 @@ def test_findings_are_in_order_apart_and_exactly_what_was_replaced(text: str) ->
     assert result.text == replace_findings(text, result.findings)
 
 
+def find(rule: Rule, text: str) -> Iterator[Finding]:
+    """Yield what a rule finds in the whole text, as the reference for the search in windows."""
+    at = 0
+    while match := rule.pattern.search(text, at):
+        span = rule.check(match)
+        at = match.start() + 1
+        if span and not _touches_placeholder(text, *span):
+            at = max(at, span[1])
+            yield Finding(rule.kind, *span)
+
+
 def by_every_rule(text: str) -> tuple[Finding, ...]:
     return merge_findings(finding for rule in TABLE for finding in find(rule, text))
+
+
+def scan(text: str) -> tuple[Finding, ...]:
+    return RULES._scan(text, [(0, len(text))])
+
+
+def redact_whole(text: str) -> str:
+    """Redact a text in the plain way, as the reference: search all of it until nothing more is found."""
+    while found := by_every_rule(text):
+        text = replace_findings(text, found)
+    return text
 
 
 @examples(60)
 @given(TEXTS)
 def test_a_rule_that_is_passed_over_would_have_found_nothing(text: str) -> None:
-    assert RULES._scan(text) == by_every_rule(text)
+    assert scan(text) == by_every_rule(text)
+
+
+@examples(30)
+@given(TEXTS, st.sampled_from(["1 ", "a", "password=<", "password ", ". ", "ada@example.com ", "order 5 "]), st.data())
+def test_windows_give_what_a_search_of_the_whole_text_gives(text: str, unit: str, data: st.DataObject) -> None:
+    """The text lies across the edge of a window, after a filler that is as long as one."""
+    room = (WINDOW // len(unit) + 1) * unit
+    long = room[: WINDOW - data.draw(st.integers(0, max(1, len(text))))] + text
+    assert scan(long) == by_every_rule(long)
+    assert clean(long) == redact_whole(long)
+
+
+@examples(60)
+@given(st.lists(TEXTS, max_size=6).map(" ".join))
+def test_searching_around_replaced_findings_gives_what_searching_everything_gives(text: str) -> None:
+    assert clean(text) == redact_whole(text)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=range(len(SAMPLES)))
 def test_no_rule_is_passed_over_that_a_sample_needs(sample: Sample) -> None:
     for text in (sample.text, sample.text.upper(), sample.text.title(), sample.text.replace("s", "ſ")):
-        assert RULES._scan(text) == by_every_rule(text)
+        assert scan(text) == by_every_rule(text)
 
 
 def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
@@ -179,8 +223,14 @@ def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
     everything = map(chr, range(sys.maxunicode + 1))
     odd = {one for one in everything if any_of_them.match(one) and one.lower() not in letters}
     assert odd
-    assert not {one for one in odd if not ODD_LETTERS.match(one)}
-    assert not any(ODD_LETTERS.match(chr(code)) for code in range(256)), "most texts have none"
+    assert odd <= ODD_LETTERS.keys()
+    for one, letter in ODD_LETTERS.items():
+        assert re.fullmatch(one, letter, re.IGNORECASE)
+
+
+def test_lower_case_keeps_the_places_of_all_letters() -> None:
+    everything = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert len(to_lower_case(everything)) == len(everything)
 
 
 # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +366,104 @@ HOSTILE = {
     "ideographs": "密码",
     "phones": "020 7946 0018 ",
     "found": "ada@example.com ",
+    "masked passwords": "password=<",
+    "short passwords": "password=a1b2;x=",
+    "hidden passwords": 'password="***" ',
+    "odd letters": "paſſword ",
+    "prefixes apart": "sk- ",
+    "parts of URLs": "//a:b",
+    "currencies": "$1 ",
+    "versions": "v 1.2.3.4 ",
+    "ids": "AB 12 34 56 E ",
+    "French ids": "1 85 05 78 006 084 99 ",
+    "Spanish ids": "12345678A ",
+    "American ids": "219-09-4417 ",
+    "insurance words": "nino: AB ",
 }
+
+
+def unbounded(tree: Iterable[Any]) -> Iterator[Any]:
+    """Yield the operators of all repetitions in a parsed pattern that have no upper bound."""
+    for operator, value in tree:
+        if operator in (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT):
+            if value[1] is constants.MAXREPEAT:
+                yield operator
+            yield from unbounded(value[2])
+        elif operator is constants.SUBPATTERN:
+            yield from unbounded(value[3])
+        elif operator is constants.BRANCH:
+            for branch in value[1]:
+                yield from unbounded(branch)
+        elif operator in (constants.ASSERT, constants.ASSERT_NOT):
+            yield from unbounded(value[1])
+
+
+@pytest.mark.parametrize("rule", TABLE, ids=[f"{n} {rule.kind}" for n, rule in enumerate(TABLE)])
+def test_a_pattern_repeats_without_bound_only_what_it_never_gives_back(rule: Rule) -> None:
+    """So the work at one place is bounded, or ends with a run of characters that is read once."""
+    tree = parser.parse(rule.pattern.pattern, rule.pattern.flags)
+    assert set(unbounded(tree)) <= {constants.POSSESSIVE_REPEAT}
+
+
+class Counting:
+    """A rule's pattern and check, with a count of the characters that its matches and checks span."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self.spanned = rule, 0
+
+    def check(self, match: re.Match[str]) -> tuple[int, int] | None:
+        span = self.rule.check(match)
+        self.spanned += match.end() - match.start() + (span[1] - span[0] if span else 0)
+        return span
+
+
+def spanned(text: str) -> int:
+    """Return how many characters the matches of all rules span in a text, rejected ones included."""
+    counting = [Counting(rule) for rule in TABLE]
+    redactor = RuleRedactor()
+    redactor._rules = tuple(
+        (replace(one.rule, check=one.check), words) for one, (_, words) in zip(counting, redactor._rules, strict=True)
+    )
+    redactor.redact(text)
+    return sum(one.spanned for one in counting)
+
+
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_the_characters_that_are_read_grow_with_the_length_of_the_text(unit: str) -> None:
+    short, long = (spanned(unit * (size // len(unit))) for size in (8_000, 32_000))
+    assert long <= 4.5 * short + 40_000
+
+
+SPEED = """
+import sys, time
+from palaver.redaction import RuleRedactor, StreamRedactor
+
+def seconds(work):
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+def stream(text):
+    one = StreamRedactor(RuleRedactor())
+    one.feed(text)
+    one.finish()
+
+unit, redact = sys.argv[1], RuleRedactor().redact
+texts = [unit * (size // len(unit)) for size in (100_000, 400_000)]
+redact(texts[0])
+for work in redact, stream:
+    short, long = (min(seconds(lambda: work(text)) for _ in range(3)) for text in texts)
+    print(long / max(short, 1e-3))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_four_times_the_text_takes_about_four_times_as_long(unit: str) -> None:
+    """Compares two sizes in one process by its own processor time; with squared work the ratio would be sixteen."""
+    ran = subprocess.run([sys.executable, "-c", SPEED, unit], check=True, capture_output=True, text=True)
+    assert all(float(ratio) < 10 for ratio in ran.stdout.split())
+
 
 MEASURE = """
 import sys

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from palaver.core.strides import between_strides
+
 EMAIL, PHONE, CARD, IBAN, IP = "email", "phone", "card", "iban", "ip"
 NATIONAL_ID, API_KEY, PASSWORD, TOKEN, PRIVATE_KEY = "national id", "api key", "password", "token", "private key"
+MANY = 2_000  # parts of a text that are joined in one stride
 ALL = frozenset((EMAIL, PHONE, CARD, IBAN, IP, NATIONAL_ID, API_KEY, PASSWORD, TOKEN, PRIVATE_KEY))
 
 
@@ -60,19 +63,25 @@ def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         else:
             groups.append([finding])
         end = max(end, finding.end)
-    return tuple(_join(group) for group in groups)
+    return tuple(join_findings(group) for group in groups)
 
 
-def _join(group: Sequence[Finding]) -> Finding:
+def join_findings(group: Sequence[Finding]) -> Finding:
+    """Return one finding over all of a group that overlaps. It has the kind of the longest, the first of several."""
     longest = max(group, key=lambda found: found.end - found.start)
     return Finding(longest.kind, group[0].start, max(found.end for found in group))
 
 
 def replace_findings(text: str, findings: Iterable[Finding]) -> str:
     """Replace each finding by its kind in brackets. The findings must be in order and must not overlap."""
+    done: list[str] = []
     parts: list[str] = []
     at = 0
     for finding in findings:
         parts += text[at : finding.start], f"[{finding.kind}]"
         at = finding.end
-    return "".join((*parts, text[at:]))
+        if len(parts) >= MANY:
+            done.append("".join(parts))
+            parts.clear()
+            between_strides()
+    return "".join((*done, *parts, text[at:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from palaver.core.strides import between_strides
 from palaver.redaction.findings import Finding, Redactor, replace_findings
 from palaver.redaction.rules.secrets import PEM_END
 from palaver.redaction.rules.words import (
@@ -59,10 +60,15 @@ class StreamRedactor:
 
     def feed(self, piece: str) -> str:
         """Add the next piece. Returns the redacted text that no later piece can change."""
+        return "".join(self._feed(piece[at : at + HOLD]) for at in range(0, len(piece), HOLD))
+
+    def _feed(self, piece: str) -> str:
+        """Add a piece of at most `HOLD` characters: longer ones would be searched and copied again and again."""
         self._held += self._drop_rest_of_secret(piece)
         parts = [self._release_to_quiet_break()]
         while len(self._held) > HOLD:
             parts.append(self._release_oldest())
+        between_strides()
         return "".join(parts)
 
     def finish(self) -> str:

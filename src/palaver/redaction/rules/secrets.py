@@ -120,17 +120,27 @@ def _check_password(match: re.Match[str]) -> Span | None:
     """Accept a quoted value, a value that is not a dictionary word, or a word that ends the clause."""
     if match["quoted"]:
         return match.span("quoted") if not _MASKED.fullmatch(match["quoted"]) else None
-    start, end = match.span("value")
-    if end - start == REACH:
-        after = _WORD_END.search(match.string, end)
-        end = after.start() if after else len(match.string)
-    end = _password_end(match.string, start, end)
+    start, reach = match.span("value")
+    end = _password_end(match.string, start, reach)
     value = match.string[start:end]
     if len(value) < 3 or _MASKED.fullmatch(value) or value.lower() in _NOT_A_PASSWORD:
         return None
     described = match["filler"] and match["colon"]  # "password strength: medium"
     plain = 4 < len(value) < 32 and value.isalpha() and not described and _SENTENCE_END.match(match.string, end)
-    return (start, end) if plain or _is_strong(value) else None
+    if not plain and not _is_strong(value):
+        return None
+    # A value that is longer than what was matched goes on to the end of its word. Only an accepted one is followed that
+    # far, so that a text of many rejected ones is not read again for each of them.
+    return (start, end) if reach - start < REACH else (start, _long_password_end(match.string, start, reach))
+
+
+def _long_password_end(text: str, start: int, reach: int) -> int:
+    """Return where a value ends that may be longer than the match, which ends at `reach`."""
+    near = _VALUE_END.search(text, start + 1, reach + REACH)
+    if near and near.start() < reach:
+        return _password_end(text, start, reach + REACH)
+    after = _WORD_END.search(text, reach)
+    return _password_end(text, start, after.start() if after else len(text))
 
 
 def _is_bare_password(value: str) -> bool:

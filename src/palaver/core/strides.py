@@ -1,0 +1,36 @@
+"""Strides: work that grows with its input calls `between_strides` after each bounded part of it. Pure.
+
+By default that does nothing. Where the work shares its process with an event loop (`core/concurrency.py`), it lets
+other threads run. No part may be long: while a regular expression or a sort runs, the interpreter runs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+LARGE = 16_384  # characters; the work on a text that is no longer takes a few milliseconds at most
+
+pause_between_strides: ContextVar[Callable[[], None] | None] = ContextVar("palaver_strides", default=None)
+
+
+def between_strides() -> None:
+    """Let others run, if this work shares its process with them."""
+    pause = pause_between_strides.get()
+    if pause is not None:
+        pause()
+
+
+def size_of(value: object, enough: int = LARGE) -> int:
+    """Count the characters of all texts in a value, at least until there are more than `enough`. Any value will do."""
+    size, rest = 0, [value]
+    while rest and size <= enough:
+        one = rest.pop()
+        size += len(one) if isinstance(one, str | bytes) else 1
+        if isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list | tuple):
+            rest += one
+        elif not isinstance(one, str | bytes):
+            rest += [getattr(one, name, None) for name in getattr(one, "__dataclass_fields__", ())]
+    return size
