@@ -54,6 +54,7 @@ PATTERNS = {
     "url login": personal._URL_LOGIN,
     "ssh path": personal._SSH_PATH,
     "version before": personal._VERSION_BEFORE,
+    "nobody": personal._NOBODY,
     "calling codes": personal._CALLING_CODES,
     "counted before": personal._COUNTED_BEFORE,
     "phone before": personal._PHONE_BEFORE,
@@ -71,6 +72,7 @@ PATTERNS = {
 HERE = {
     "issuers",
     "ssh path",
+    "nobody",
     "calling codes",
     "counted after",
     "date",

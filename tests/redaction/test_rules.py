@@ -90,6 +90,24 @@ def test_precision_and_recall_do_not_fall() -> None:
         ("postgres://app:s3cret@db.example.com/x", "postgres://app:[password]@db.example.com/x"),
         ("Authorization: Bearer 8f14e45fceea167a5a36dedd4bea2543", "Authorization: Bearer [token]"),
         ("the version 192.0.2.1 and v192.0.2.1", "the version 192.0.2.1 and v192.0.2.1"),
+        ("Kernel 5.15.0.91", "Kernel 5.15.0.91"),
+        ("The version is 1.2.3.4", "The version is 1.2.3.4"),
+        ("at 127.0.0.1, 0.0.0.0 and ::1", "at 127.0.0.1, 0.0.0.0 and ::1"),
+        ("card 4111\u00a01111\u00a01111\u00a01111", "card [card]"),
+        ("card 4111\u20071111\u20071111\u20071111", "card [card]"),
+        ("amex 3782\u202f822463\u202f10005", "amex [card]"),
+        ("gb82 west 1234 5698 7654 32", "[iban]"),
+        ("iban gb82west12345698765432", "iban [iban]"),
+        ("hook https://hooks.slack.com/services/T01ABCDEF/B02ABCDEF/abcDEF123ghiJKL456mnoPQR", "hook [api key]"),
+        ("hf_abcDEF123ghiJKL456mnoPQR789stuVWX", "[api key]"),
+        ("SG.abcDEF123ghiJKL456mnop.abcDEF123ghiJKL456mnopabcDEF123ghiJKL456mnop12", "[api key]"),
+        ("ya29.a0AfH6SMBx1234567890abcdefGHIJ", "[token]"),
+        ("ligue +55 11 91234-5678", "ligue [phone]"),
+        ("ligue (11) 91234-5678", "ligue [phone]"),
+        ("sono 347 1234567", "sono [phone]"),
+        ("我是138 0013 8000", "我是[phone]"),
+        ("我是13800138000。", "我是[phone]。"),
+        ("on 98765 43210", "on [phone]"),
     ],
 )
 def test_a_finding_becomes_its_kind_and_the_words_around_it_stay(text: str, expected: str) -> None:
@@ -134,9 +152,14 @@ SCRAPS = st.sampled_from(
     eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJlMQ sk-Ab3dEf6hIj9kLm2nOp5qRs
     -----BEGIN PRIVATE KEY----- -----END MADEUPKEYNOTREALabc123 https://ada:pass1@example.com $ € EUR and
     the , . ; ! ? " ' ` ( ) [ ] - / A OK 7 é ü ж monkey marmot eur
-    during reorder headphone x""".split()
+    during reorder headphone x gb82 west 1234 5698 7654 32 nl91 abna 0417 1643 00 kernel 5.15.0.91 127.0.0.1 is
+    https://hooks.slack.com/services/T01ABCDEF/B02ABCDEF/abcDEF123ghiJKL456mnoPQR hf_abcDEF123ghiJKL456mnoPQR789stuVWX
+    SG.abcDEF123ghiJKL456mnop.abcDEF123ghiJKL456mnopabcDEF123ghiJKL456mnop12 ya29.a0AfH6SMBx1234567890abcdefGHIJ
+    +55 11 91234-5678 (11) 347 1234567 138 0013 8000 13800138000 98765 43210""".split()
 )
-GLUE = st.sampled_from(["", " ", " ", " ", " ", "  ", "\n", "\t", "\u00a0", "\u2028", "\x1c", ", ", "。", "\u3000"])
+GLUE = st.sampled_from(
+    ["", " ", " ", " ", " ", "  ", "\n", "\t", "\u00a0", "\u2007", "\u2028", "\x1c", ", ", "。", "\u3000"]
+)
 SCRIBBLE = st.lists(st.tuples(SCRAPS, GLUE), max_size=40).map(lambda parts: "".join(map("".join, parts)))
 TEXTS = st.one_of(
     SCRIBBLE,

@@ -12,7 +12,9 @@ from palaver.conversations.arguments import check_keywords, optional_turn_id, tu
 from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
+from palaver.core.concurrency import run_in_strides
 from palaver.core.rights import may_act_for
+from palaver.core.strides import size_of
 from palaver.core.turn_draft import (
     DraftBuilder,
     TurnDraft,
@@ -55,7 +57,8 @@ class TurnAppender:
         self.handle.require(WRITE)
         if replaces is not None and role == "user":
             content, fields = await self._keep_files(content, replaces, fields)
-        draft = await self._with_referenced_files(self.draft(role, content, **fields))
+        (draft,) = await self.make_drafts([{"role": role, "content": content, **fields}])
+        draft = await self._with_referenced_files(draft)
         batch = batch_of((draft,), expected_seq, replaces, discard_after)
         return (await self._store(batch))[0]
 
@@ -78,7 +81,7 @@ class TurnAppender:
         if not all(isinstance(item, Mapping) for item in items):
             raise InvalidInput("turns", "must be a list of objects, each with a role and a content")
         self.handle.require(WRITE)
-        drafts = [self.draft(**item) for item in items]
+        drafts = await self.make_drafts(items)
         batch = batch_of(tuple([await self._with_referenced_files(draft) for draft in drafts]), expected_seq)
         return await self._store(batch) if items else []
 
@@ -87,7 +90,11 @@ class TurnAppender:
         self.meter.stored(len(turns))
         return turns
 
-    def draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> TurnDraft:
+    async def make_drafts(self, items: Sequence[Mapping[str, Any]]) -> list[TurnDraft]:
+        """Check turns and make their drafts, in strides if the texts are large."""
+        return await run_in_strides(lambda: [self._draft(**item) for item in items], size_of(items))
+
+    def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> TurnDraft:
         """Check one turn and make the draft that the engine stores."""
         if fields:
             check_keywords(fields, TURN_FIELDS, "a field of a turn")
@@ -96,6 +103,7 @@ class TurnAppender:
             self.handle.require(SYSTEM)
         content, fields = self.redaction.redact_turn(content, fields)
         actor = self.handle.default_actor(role) if actor is None else actor
+        self.redaction.check_identity("actor", actor)
         if role == "user" and not may_act_for(self.handle.scope, actor):
             raise PermissionDenied(ACT_FOR)
         return self.drafts.draft(self.ids(), role, content, actor=actor, **fields)

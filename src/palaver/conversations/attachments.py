@@ -117,6 +117,7 @@ class AttachmentWriter:
     blobs: Blobs
     clock: Clock
     ids: Ids
+    redaction: TurnRedaction
 
     async def attach(self, data: bytes | Path | str, filename: str | None, media_type: str | None) -> Attachment:
         self.handle.require(WRITE)
@@ -134,7 +135,7 @@ class AttachmentWriter:
         filename = None if filename is None else kinds.check_name(clean_name("filename", filename))
         media_type = await asyncio.to_thread(kinds.checked, data, filename, optional_name("media_type", media_type))
         await check_archive(media_type, data)
-        filename = filename or "file" + kinds.ending_of(media_type)
+        filename = self.redaction.redact_filename(filename) or "file" + kinds.ending_of(media_type)
         attachment = Attachment(
             id=id,
             filename=filename,

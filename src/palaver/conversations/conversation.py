@@ -253,7 +253,7 @@ class Conversation:
 
         With `expected_updated` (from the info that was read), raise `UpdateConflict` if anything changed since.
         """
-        return await update_details(self._handle, fields, expected_updated)
+        return await update_details(self._handle, fields, expected_updated, self._services.redaction.redactor)
 
     async def rename(self, title: str | None) -> ConversationInfo:
         """Change the title; None removes it."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from palaver.conversations.arguments import check_keywords
 from palaver.conversations.handle import Handle
 from palaver.conversations.options import CONVERSATION_FIELDS
+from palaver.conversations.redaction import redact_details
 from palaver.core.identity import new_salt
 from palaver.core.turn_options import Moment
 from palaver.core.validation import (
@@ -25,6 +27,9 @@ from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.settings import check_settings, describe_misplaced, misplaced
 from palaver.model import WRITE, ConversationInfo, Scope
 from palaver.ports.queries import ConversationChanges
+
+if TYPE_CHECKING:
+    from palaver.redaction import Redactor
 
 
 def clean_changes(fields: Mapping[str, object], stored: ConversationInfo | None = None) -> ConversationChanges:
@@ -92,12 +97,12 @@ def clean_scope(scope: Scope) -> Scope:
 
 
 async def update_details(
-    handle: Handle, fields: Mapping[str, object], expected_updated: Moment | None
+    handle: Handle, fields: Mapping[str, object], expected_updated: Moment | None, redactor: Redactor
 ) -> ConversationInfo:
     """Change the fields of a stored conversation, for its owner."""
     handle.require(WRITE)
     await handle.require_owner()
-    changes = clean_changes(fields, handle.info)
+    changes = clean_changes(await redact_details(fields, handle.info, redactor), handle.info)
     if expected_updated is not None:
         changes = replace(changes, expected_updated=clean_moment("expected_updated", expected_updated))
     handle.info = await handle.engine.update(handle.scope, handle.id, changes)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.details import clean_changes, clean_owner
+from palaver.conversations.redaction import redact_details
 from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_text, optional_name
-from palaver.errors import ConversationNotFound, SettingsConflict
+from palaver.errors import ConversationNotFound, InvalidInput, SettingsConflict
 from palaver.memory.settings import differing
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
-from palaver.recall.terms import last_word, title_terms
+from palaver.recall.terms import MAX_QUERY, last_word, title_terms
+
+if TYPE_CHECKING:
+    from palaver.redaction import Redactor
 
 MAX_STEMS = 64
 
@@ -29,11 +34,12 @@ class Directory:
     engine: ConversationStore
     scope: Scope
     ids: Ids
+    redactor: Redactor
 
     async def open(self, key: str | None, owner: str | None, fields: Mapping[str, object]) -> ConversationInfo:
         require_right(self.scope, WRITE)
         owner = self._new_owner(owner)
-        changes = clean_changes(fields)
+        changes = clean_changes(await self._redacted(key, owner, fields))
         spec = ConversationSpec(
             id=self.ids(),
             owner=owner,
@@ -51,6 +57,23 @@ class Directory:
         info = await self.engine.open_conversation(self.scope, spec)
         _require_settings(info, fields.get("settings"))
         return info
+
+    async def _redacted(self, key: str | None, owner: str, fields: Mapping[str, object]) -> Mapping[str, object]:
+        """Redact the fields of a new conversation. One that exists already is opened as it is."""
+        try:
+            clean = await redact_details({**fields, "owner": owner}, None, self.redactor)
+        except InvalidInput:
+            if not isinstance(key, str) or not await self._exists(owner, key):
+                raise
+            return fields
+        return {name: value for name, value in clean.items() if name != "owner"}
+
+    async def _exists(self, owner: str, key: str) -> bool:
+        try:
+            await self.engine.find_conversation(self.scope, owner, clean_name("key", key))
+        except ConversationNotFound:
+            return False
+        return True
 
     def _new_owner(self, owner: str | None) -> str:
         """Return who will own a new conversation: the scope's user, or, for an admin, the owner that is given."""
@@ -98,7 +121,7 @@ class Directory:
 
     async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         require_right(self.scope, READ)
-        text = clean_text("text", text)
+        text = clean_text("text", text)[:MAX_QUERY]
         stems = list(dict.fromkeys(title_terms(text)))[:MAX_STEMS]
         if not stems:
             return []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
+from palaver.conversations.redaction import TurnRedaction
 from palaver.core.rights import may_act_for
 from palaver.core.validation import clean_actor, clean_count, clean_text
 from palaver.errors import PermissionDenied
@@ -28,6 +29,7 @@ class ConversationMemory:
     handle: Handle
     worker: Worker
     telemetry: Telemetry
+    redaction: TurnRedaction
 
     # ---- summaries
 
@@ -68,11 +70,11 @@ class ConversationMemory:
         return (working_memory.from_json(stored) if stored else WorkingMemory()), stored
 
     async def add_note(self, list_name: str, text: str, by: str | None) -> WorkingMemory:
-        author, text = self._author(by), clean_text("text", text)
+        author, text = self._author(by), await self._clean_note(text)
         return await self._edit(lambda notes: working_memory.remember(notes, list_name, text, author))
 
     async def correct_note(self, list_name: str, index: int, text: str, by: str | None) -> WorkingMemory:
-        author, text = self._author(by), clean_text("text", text)
+        author, text = self._author(by), await self._clean_note(text)
         return await self._edit(lambda notes: working_memory.correct(notes, list_name, index, text, author))
 
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
@@ -86,12 +88,17 @@ class ConversationMemory:
     async def drop_notes_of(self, user: str) -> WorkingMemory:
         return await self._edit(lambda notes: working_memory.without_person(notes, user))
 
+    async def _clean_note(self, text: object) -> str:
+        return await self.redaction.redact_note(clean_text("text", text))
+
     def _author(self, by: str | None) -> str:
         """Return the author of a note. Under the name of another participant it needs the right to act for others."""
         info = self.handle.info
         if by is not None and by in (info.owner, *info.participants) and not may_act_for(self.handle.scope, by):
             raise PermissionDenied(ACT_FOR)
-        return clean_actor("by", by or self.handle.default_actor("user"))
+        author = clean_actor("by", by or self.handle.default_actor("user"))
+        self.redaction.check_identity("by", author)
+        return author
 
     async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
         self.handle.require(WRITE)

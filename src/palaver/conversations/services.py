@@ -28,7 +28,7 @@ class ConversationServices:
         telemetry, threads = parts.generation.telemetry, parts.generation.provider_threads
         self.redaction = TurnRedaction(handle, parts.redactor)
         self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
-        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids)
+        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids, self.redaction)
         copies = FileCopies(self.attachments, self.uploads)
         self.appender = TurnAppender(handle, parts.drafts, parts.ids, self.redaction, copies, parts.meter)
         self.streams = TurnStreams(
@@ -38,7 +38,7 @@ class ConversationServices:
         self.forgetter = Forgetter(handle, parts.blobs, threads, telemetry)
         self.contexts = Contexts(handle, parts.contexts, self.attachments, parts.generation, parts.meter, telemetry)
         self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry)
-        self.memory = ConversationMemory(handle, parts.worker, telemetry)
+        self.memory = ConversationMemory(handle, parts.worker, telemetry, self.redaction)
         self.log = ConversationLog(handle, self.attachments)
         self.answers = Answers(handle, self._generation_services(parts, handle))
 
@@ -51,7 +51,7 @@ class ConversationServices:
             ids=parts.ids,
             meter=parts.meter,
             contexts=self.contexts,
-            search=Directory(parts.engine, handle.scope, parts.ids).search,
+            search=Directory(parts.engine, handle.scope, parts.ids, parts.redactor).search,
             lease=parts.stream_lease,
             redact_content=self.redaction.redact_text,
             redact_record=parts.redact_record,

@@ -53,7 +53,7 @@ class Store:
     def __init__(self, components: Components, scope: Scope, sessions: Sessions | None = None) -> None:
         self.scope = scope
         self._components, self._sessions = components, sessions or Sessions()
-        self._directory = Directory(components.engine, scope, components.ids)
+        self._directory = Directory(components.engine, scope, components.ids, components.redactor)
         self._eraser = Eraser(components, scope)
         self._maintenance = Maintenance(
             components.engine, scope, components.blobs, components.clock, components.worker, self._eraser.resume

@@ -10,6 +10,8 @@ from palaver.conversations.append import TurnAppender, batch_of
 from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import LOST, HeldBackStreams, TurnRedaction
+from palaver.core.concurrency import run_in_strides
+from palaver.core.strides import size_of
 from palaver.core.turn_draft import DraftBuilder, check_size, clean_usage, encode_calls, encode_sources
 from palaver.core.turn_options import SEAL_FIELDS
 from palaver.core.validation import clean_count, clean_mapping, clean_role, clean_text, optional_name
@@ -53,7 +55,8 @@ class TurnStreams:
         if "content" in fields:
             raise InvalidInput("content", "comes in pieces, by append_chunk")
         self.handle.require(WRITE)
-        batch = batch_of((self.appender.draft(role, "", **fields),), expected_seq, replaces, discard_after)
+        drafts = await self.appender.make_drafts([{"role": role, "content": "", **fields}])
+        batch = batch_of(tuple(drafts), expected_seq, replaces, discard_after)
         return await self.handle.engine.stream_open(self.handle.scope, self.handle.id, batch, self._lease_micros)
 
     async def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
@@ -73,7 +76,8 @@ class TurnStreams:
             await self.renew(turn)  # raises if the stream is sealed
         held = self.held_back.get_or_open(turn)
         async with held.lock:
-            return await self.send(turn, held.take(number, text))
+            chunk = await run_in_strides(lambda: held.take(number, text), len(text))
+            return await self.send(turn, chunk)
 
     async def append_commit(self, turn: Turn | str, final: Mapping[str, Any]) -> Turn:
         id = turn_id("turn", turn)
@@ -126,7 +130,7 @@ class TurnStreams:
 
     async def commit(self, turn: Turn, text: str, tail: StreamChunk | None, final: Mapping[str, Any]) -> Turn:
         self.handle.require(WRITE)
-        end = self._end_of(turn, text, tail, **final)
+        end = await run_in_strides(lambda: self._end_of(turn, text, tail, **final), len(text) + size_of(final))
         sealed = await self.handle.engine.stream_commit(self.handle.scope, self.handle.id, turn.id, end)
         self.meter.stored(1)
         return sealed
@@ -148,7 +152,8 @@ class TurnStreams:
         sources: object = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> StreamEnd:
-        _, redacted = self.redaction.redact_turn("", {"tool_calls": tool_calls, "sources": sources})
+        given = {"tool_calls": tool_calls, "sources": sources, "metadata": metadata}
+        _, redacted = self.redaction.redact_turn("", given)
         calls = encode_calls(redacted["tool_calls"])
         if calls and turn.role != "assistant":
             raise InvalidInput("tool_calls", f"belong to an assistant turn, not to a {turn.role} turn")
@@ -165,5 +170,5 @@ class TurnStreams:
             model=optional_name("model", model),
             adapter=optional_name("adapter", adapter),
             finish_reason=optional_name("finish_reason", finish_reason),
-            metadata=clean_mapping("metadata", metadata),
+            metadata=clean_mapping("metadata", redacted["metadata"]),
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from palaver.conversations.append import TurnAppender
 from palaver.conversations.live_buffer import Unflushed
 from palaver.conversations.streams import TurnStreams
-from palaver.core.concurrency import run_uncancelled
+from palaver.core.concurrency import run_in_strides, run_uncancelled
 from palaver.core.turn_options import StreamOptions
 from palaver.core.validation import MAX_CONTENT, clean_text
 from palaver.errors import EngineUnavailable, InvalidInput, PalaverError, StreamSealed, TooLarge
@@ -57,6 +57,7 @@ class TurnWriter:
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: PalaverError | None = None
         self._writing = asyncio.Lock()
+        self._feeding = asyncio.Lock()  # pieces reach the redactor in their order
         self._conversation = streams.handle.id
 
     @property
@@ -92,7 +93,7 @@ class TurnWriter:
             raise self._failure
         text = clean_text("text", text)
         if self._redactor is not None:
-            text = self._redactor.feed(text)
+            text = await self._feed(self._redactor, text)
         if text:
             self._size += len(text.encode())
             if self._size > MAX_CONTENT:
@@ -101,6 +102,10 @@ class TurnWriter:
             self._dirty.set()
             if self.turn is not None:
                 self._live.wrote(self._conversation, self.turn.id, text)
+
+    async def _feed(self, redactor: StreamRedactor, text: str) -> str:
+        async with self._feeding:
+            return await run_in_strides(lambda: redactor.feed(text), len(text))
 
     def _overflow(self, text: str) -> TooLarge:
         """Of the piece that is too much, keep what a turn may still hold. The stream has failed and will be aborted."""

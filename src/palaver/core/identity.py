@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,7 @@ _PAIRS = [a + b for a in CROCKFORD for b in CROCKFORD]  # two letters for each n
 _ABSENT = b"\xff\xff\xff\xff"
 _FEW = 512
 _LENGTHS = [length.to_bytes(4, "big") for length in range(_FEW)]
+_HASHED_KEY = re.compile(KEY_TAG + "[0-9a-f]{64}")
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -150,6 +152,11 @@ def event_hash(
 def key_hash(conversation: str, key: str) -> str:
     """Hash an idempotency key. The hash remains when its turn is forgotten, so that a retry is still refused."""
     return KEY_TAG + digest((conversation, key)).hex()
+
+
+def stub_key(conversation: str, key: str | None) -> str | None:
+    """Return what a stub keeps of an idempotency key: its hash. A key that was stored as its hash stays as it is."""
+    return key if key is None or _HASHED_KEY.fullmatch(key) else key_hash(conversation, key)
 
 
 def file_hash(data: bytes) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from palaver.core.identity import TURN_TAG, canonical_json, digest, from_json, new_salt
+from palaver.core.identity import TURN_TAG, canonical_json, digest, from_json, key_hash, new_salt
 from palaver.core.validation import (
     MAX_ATTACHMENTS,
     MAX_CONTENT,
@@ -41,6 +42,7 @@ from palaver.model import (
 )
 
 NO_USAGE = TokenUsage()
+_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as of str.splitlines
 
 Counter = Callable[[str], int]
 
@@ -76,10 +78,11 @@ class TurnDraft(msgspec.Struct, frozen=True, kw_only=True):
     created: int | None = None
     salt: bytes = b""
     preview: str | None = None
+    hash_key: bool = False  # the idempotency key holds a secret: a retry is recognised by it, and its hash is stored
 
 
 # The fields that are columns of the row. `preview` is for the conversation's row.
-STORED_FIELDS = tuple(name for name in TurnDraft.__struct_fields__ if name != "preview")
+STORED_FIELDS = tuple(name for name in TurnDraft.__struct_fields__ if name not in ("preview", "hash_key"))
 # The stub: what is kept of a forgotten turn, in the order of `stub_hash`. Of the idempotency key, only a hash is kept.
 STUB_FIELDS = ("id", "role", "actor", "created", "idempotency_key", "content_hash")
 # Every other field goes: these are its values afterwards. This is the only list, and it follows from the two above.
@@ -115,6 +118,13 @@ def content_hash(id: str, draft: TurnDraft, created: int) -> bytes:
             created,
         )
     )
+
+
+def with_stored_key(draft: TurnDraft, conversation: str) -> TurnDraft:
+    """Return the draft with the idempotency key as it is stored. An earlier turn is looked for by the given one."""
+    if not draft.hash_key or draft.idempotency_key is None:
+        return draft
+    return msgspec.structs.replace(draft, idempotency_key=key_hash(conversation, draft.idempotency_key), hash_key=False)
 
 
 def chunk_hash(salt: bytes | None, text: str) -> bytes:
@@ -319,6 +329,7 @@ class DraftBuilder:
         metadata: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
         created: object = None,
+        hash_key: bool = False,
     ) -> TurnDraft:
         role = clean_role(role)
         stored, is_parts = encode_content(content)
@@ -348,6 +359,7 @@ class DraftBuilder:
             salt=new_salt(),
             token_count=self.measure(text, calls, results),
             preview=preview(text) if role == "user" else None,
+            hash_key=hash_key,
         )
 
     def measure(self, *texts: str | None) -> int:
@@ -387,7 +399,9 @@ def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
 
 def preview(text: str) -> str | None:
     """Return the first line that is not empty, shortened to fit a list."""
-    line = next(filter(None, map(str.strip, text.splitlines())), None)
-    if line is None or len(line) <= MAX_PREVIEW:
-        return line
+    rest = text.lstrip()  # every line break is whitespace
+    end = _LINE_END.search(rest)
+    line = rest[: end.start() if end else None].rstrip()
+    if len(line) <= MAX_PREVIEW:
+        return line or None
     return line[: MAX_PREVIEW - 1].rstrip() + "…"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from palaver.core.identity import file_hash
@@ -41,11 +41,13 @@ class Files:
         except (AttachmentNotFound, InvalidInput):
             raise VerificationFailed(conversation, f"attachment {file.id}", NOT_THERE) from None
 
-    async def words(self, scope: Scope, conversation: str, file: Attachment, clean: Callable[[str], str]) -> FileText:
+    async def words(
+        self, scope: Scope, conversation: str, file: Attachment, clean: Callable[[str], Awaitable[str]]
+    ) -> FileText:
         """Extract the text of a file in a separate process; `clean` redacts it."""
         try:
             data = await self.read(scope, conversation, file)
         except VerificationFailed as failure:
             return FileText(file.id, "", failure.problem)
         found = await extract(file.media_type, data)
-        return FileText(file.id, clean(found.text) if found.text else "", found.problem)
+        return FileText(file.id, await clean(found.text) if found.text else "", found.problem)

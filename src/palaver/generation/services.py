@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from palaver.generation.settings import GenerationContext
@@ -25,6 +25,6 @@ class GenerationServices:
     meter: Meter
     contexts: ContextSource
     search: ConversationSearch
-    redact_content: Callable[[str], str]  # for stored text: a no-op unless the conversation asks for redaction
+    redact_content: Callable[[str], Awaitable[str]]  # for stored text, if the conversation asks for redaction
     lease: float  # seconds without a sign of life after which an answer's process counts as gone
     redact_record: Callable[[str], str]  # for the request log, which never holds secrets

@@ -96,7 +96,7 @@ async def _make_result(plan: AnswerPlan, outcome: CallOutcome) -> tuple[ToolResu
     text, limit = text_of(outcome.content), plan.settings.tool_characters
     if len(text) <= limit:
         return ToolResult(outcome.call.id, outcome.content, outcome.is_error), []
-    text = plan.services.redact_content(text)
+    text = await plan.services.redact_content(text)
     try:
         file = await plan.thread.attach(text.encode(), filename=f"{outcome.call.name}.txt", media_type="text/plain")
     except FilesNotConfigured as problem:

@@ -43,7 +43,7 @@ def keywords(text: str, most: int) -> str:
 
 
 def unlike(words: Iterable[str], said: Sequence[str]) -> list[str]:
-    """Return the words in an order that repeats no part of a text. Words are left out if there is no such order."""
+    """Reorder the words so that no four of them follow each other as in a text; drop words if that cannot be done."""
     order = sorted(words, key=str.lower)
     for arranged in (order, order[::-1], order[::2]):
         if not quotes(" ".join(arranged), said):

@@ -6,10 +6,12 @@ The guarantee "never over budget" holds by the counter in use, so a counter's `n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
+
+from palaver.core.strides import between_strides
 
 # OpenAI's own names, even behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
 _CL100K = re.compile(r"(?:^|[:/.])(?:gpt-4(?![o.\d])|gpt-3\.?5|text-embedding-(?:3|ada-002))")
@@ -23,6 +25,8 @@ _TYPOGRAPHIC = "‘’“”–—…"
 _FOREIGN_SHARE = 0.02
 
 MAX_WORDS, MAX_WORD_LENGTH = 32_768, 32  # words whose counts are cached
+PIECE, HARD_PIECE = 16_384, 65_536  # characters that are counted in one stride
+_CUT = re.compile(r"(?<=[A-Za-z0-9])(?= \S|\n)|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 MAX_SPLIT_TEXT = 20_000  # characters; a longer text is rarely counted twice
 
 Counter = Callable[[str], int]
@@ -38,17 +42,40 @@ class Table(Protocol):
 class BpeCounter:
     """Counts exactly, with one of OpenAI's public tables, which is loaded at the first count, not at import.
 
-    Time is linear in the length of the text. Names of special tokens are counted as plain text.
+    Time is linear in the length of the text. Names of special tokens are counted as plain text. A text is counted in
+    pieces (`split_for_counting`), so that no stride is long.
     """
 
     name: str = "o200k_base"
 
     def __call__(self, text: str) -> int:
+        if len(text) > PIECE:
+            return sum(map(self._count_piece, split_for_counting(text)))
+        return self._count_piece(text)
+
+    def _count_piece(self, text: str) -> int:
+        between_strides()
         count = _make_counter(self.name)
         try:
             return count(text)
         except UnicodeEncodeError:  # a lone surrogate, which no table contains
             return count(text.encode("utf-8", "replace").decode())
+
+
+def split_for_counting(text: str) -> Iterator[str]:
+    """Split a text into pieces whose tokens are those of the text.
+
+    The tables never join what stands before and after a single space, a line break after a letter or digit, or the
+    place between a letter and a digit. Where none of them comes within `HARD_PIECE` characters, the text is cut there:
+    the count may then be larger by a token or two for each cut, never smaller than what is sent.
+    """
+    at = 0
+    while len(text) - at > PIECE:
+        cut = _CUT.search(text, at + PIECE, at + HARD_PIECE)
+        end = cut.start() if cut else min(at + HARD_PIECE, len(text))
+        yield text[at:end]
+        at = end
+    yield text[at:]
 
 
 class _Words(dict[str, int]):

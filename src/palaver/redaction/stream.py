@@ -18,6 +18,7 @@ from palaver.redaction.rules.words import (
     PASSWORDS,
     PHONES,
     REACH,
+    SPACES,
     SSN_WORDS,
     TOKENS,
     UNSPACED,
@@ -33,6 +34,9 @@ _BREAK = re.compile(rf"[\s{UNSPACED}]")
 _UNSPACED_LETTER = re.compile(rf"[{UNSPACED}]")
 # Words after which a number, an account or an id may continue: with a digit, without a letter, or a short group.
 _JOINS = re.compile(r"\S*\d\S*|[\W_]+|[\W_]*[A-Z]{1,4}[\W_]*")
+# An IBAN in lower case, of which further groups may follow: "gb82 west".
+_LOWER_IBAN = re.compile(rf"(?<![A-Za-z0-9])[a-z]{{2}}[0-9]{{2}}(?:[{SPACES}-][a-z0-9]{{4}}){{1,7}}$")
+_IBAN_REACH = 48
 
 
 class StreamRedactor:
@@ -123,7 +127,11 @@ def _choose_cut(window: str, findings: Sequence[Finding]) -> int:
 
 def is_quiet(text: str, at: int, word: str) -> bool:
     """Return whether no rule can match across `at`, the end of `word`, whatever text follows."""
-    if _JOINS.fullmatch(word) or _OPENING.search(text, max(0, at - REACH), at):
+    if (
+        _JOINS.fullmatch(word)
+        or _LOWER_IBAN.search(text, max(0, at - _IBAN_REACH), at)
+        or _OPENING.search(text, max(0, at - REACH), at)
+    ):
         return False
     block = text.rfind("-----BEGIN", max(0, at - HOLD), at)
     return block < 0 or PEM_END.search(text, block, at) is not None

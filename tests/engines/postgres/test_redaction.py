@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from tools.redaction_quality import SECOND, read_samples
 
 import palaver
 from palaver.core.identity import new_id
 from palaver.engines.postgres import migrate, transports
 from palaver.engines.postgres.failures import translate_errors
-from palaver.errors import NotRedacted
+from palaver.errors import InvalidInput, NotRedacted
+from palaver.memory import working_memory
+from palaver.model import Note, WorkingMemory
 from palaver.redaction.findings import ALL
 from palaver.redaction.scan import RuleRedactor
 from tests.redaction.test_rules import SAMPLES
@@ -55,7 +59,7 @@ def test_the_rules_in_sql_are_those_of_the_library() -> None:
 
 
 async def test_the_samples_give_the_same_in_the_database(finds: Any) -> None:
-    texts = [sample.text for sample in SAMPLES]
+    texts = [sample.text for sample in (*SAMPLES, *read_samples(SECOND))]
     kinds = [{finding.kind for finding in RULES.redact(text).findings} for text in texts]
     for text, kind, found in zip(texts, kinds, await finds(texts), strict=True):
         assert (found in kind) if kind else found is None, text
@@ -88,7 +92,10 @@ class Caller:
     async def call(self, function: str, key: str = "redacted", **args: Any) -> list[Any]:
         args = {"conversation": self.conversations[key], **args}
         given = "".join(f", {name} => ${n}" for n, name in enumerate(args, 1))
-        values = [json.dumps(value) if isinstance(value, dict | list) else value for value in args.values()]
+        values = [
+            json.dumps(value) if isinstance(value, dict | list) and name != "fields" else value
+            for name, value in args.items()
+        ]
         with translate_errors():
             async with self.connection.transaction():
                 await self.connection.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(ADA))
@@ -96,6 +103,17 @@ class Caller:
                 sql = f"SELECT * FROM palaver_api.{function}(who => '{{}}'{given})"
                 found: list[Any] = await self.connection.fetch(sql, *values)
                 return found
+
+    async def change(self, key: str = "redacted", **fields: Any) -> list[Any]:
+        changes = {**fields, "salt": "\\x" + "00" * 16}
+        return await self.call("update_conversation", key, fields=list(fields), changes=changes)
+
+    async def create(self, spec: dict[str, Any]) -> None:
+        with translate_errors():
+            async with self.connection.transaction():
+                await self.connection.execute("SELECT set_config('request.jwt.claims', $1, true)", json.dumps(ADA))
+                await self.connection.execute("SET LOCAL ROLE authenticated")
+                await self.connection.fetch("SELECT * FROM palaver_api.open_conversation('{}', $1)", json.dumps(spec))
 
     async def append(self, key: str = "redacted", **fields: Any) -> list[Any]:
         return await self.call("append", key, drafts=[draft(**fields)])
@@ -125,6 +143,12 @@ def forms(text: str) -> list[dict[str, Any]]:
         {"role": "assistant", "tool_calls": json.dumps(call)},
         {"role": "tool", "tool_results": json.dumps(result)},
         {"role": "assistant", "sources": json.dumps([{"quote": text}])},
+        {"metadata": json.dumps({"a": [text]})},
+        {"metadata": json.dumps({text: 1})},
+        {"idempotency_key": text},
+        {"content": json.dumps([{"type": "image", "url": f"https://example.org/?q={text}"}]), "is_parts": 1},
+        {"content": json.dumps([{"type": "file", "url": "https://example.org", "filename": text}]), "is_parts": 1},
+        {"content": json.dumps([{"type": "text", "text": "", "more": {"deep": text}}]), "is_parts": 1},
     ]
 
 
@@ -136,8 +160,56 @@ async def test_a_redacted_conversation_takes_no_secret_from_a_token(caller: Call
         assert "ada@" not in str(problem.value)
     for fields in forms(MASKED):
         await caller.append(**fields)
-    image = json.dumps([{"type": "image", "url": "https://ada:secret@example.org/a.png"}])
-    await caller.append(content=image, is_parts=1)  # an address is not redacted
+    bytes_of_a_file = json.dumps([{"type": "image", "url": "data:image/png;base64,ada@example.org"}])
+    await caller.append(content=bytes_of_a_file, is_parts=1)
+    await caller.append(idempotency_key=SECRET, hash_key=True)  # its hash is stored
+    names = await caller.connection.fetch(
+        "SELECT idempotency_key FROM palaver.turns WHERE idempotency_key LIKE 'sha256:%'"
+    )
+    assert len(names) == 1
+
+
+async def test_a_field_announces_its_value(caller: Caller) -> None:
+    with pytest.raises(NotRedacted) as problem:
+        await caller.append(metadata=json.dumps({"password": "hunter2hunter2"}))
+    assert problem.value.kind == "password"
+    await caller.append(metadata=json.dumps({"password": "[password]", "colour": "hunter2hunter2"}))
+
+
+async def test_a_name_with_a_secret_is_refused(caller: Caller) -> None:
+    with pytest.raises(InvalidInput, match="actor: holds what looks like a secret") as problem:
+        await caller.append(role="assistant", actor="ben@example.org")
+    assert "ben@" not in str(problem.value)
+    await caller.append("plain", role="assistant", actor="ben@example.org")
+    with pytest.raises(InvalidInput, match="participants: holds"):
+        await caller.change(participants=json.dumps(["ben@example.org"]))
+    with pytest.raises(InvalidInput, match="agent: holds"):
+        await caller.change(agent="ben@example.org")
+    await caller.change("plain", agent="ben@example.org")
+    with pytest.raises(InvalidInput, match="agent: holds"):
+        await caller.change("plain", settings=json.dumps({"redact": True}))
+
+
+async def test_details_files_and_notes_are_searched_too(caller: Caller) -> None:
+    for field, value in (("title", SECRET), ("metadata", json.dumps({"a": SECRET}))):
+        with pytest.raises(NotRedacted):
+            await caller.change(**{field: value})
+        await caller.change(**{field: value.replace(SECRET, MASKED)})
+    conversation = caller.conversations["redacted"]
+    file = {"id": new_id(), "owner": "ada", "media_type": "text/plain", "bytes": 1, "sha256": "0" * 64}
+    for name in (SECRET, MASKED):
+        expected = pytest.raises(NotRedacted) if name is SECRET else nullcontext()
+        path = f"ada/{conversation}/{new_id()}"
+        with expected:
+            await caller.call("attach", attachment={**file, "filename": name, "path": path})
+        notes = working_memory.to_json(WorkingMemory(goals=(Note(name, by="ada"),)))
+        expected = pytest.raises(NotRedacted) if name is SECRET else nullcontext()
+        with expected:
+            await caller.call("put_working_memory", memory=notes, through_seq=-1)
+    spec = {"id": new_id(), "owner": "ada", "salt": "\\x" + "00" * 16, "settings": json.dumps({"redact": True})}
+    with pytest.raises(NotRedacted):
+        await caller.create({**spec, "title": SECRET})
+    await caller.create({**spec, "title": MASKED})
 
 
 async def test_other_conversations_take_every_text(caller: Caller) -> None:

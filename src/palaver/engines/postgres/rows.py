@@ -79,6 +79,8 @@ def draft_json(draft: TurnDraft) -> dict[str, object]:
     values: dict[str, object] = {name: value for name in DRAFT if (value := getattr(draft, name)) is not None}
     values["is_parts"] = int(draft.is_parts)
     values["salt"] = to_hex(draft.salt)
+    if draft.hash_key:
+        values["hash_key"] = True
     values["words"] = indexed = index_words(words(decode_content(draft.content, draft.is_parts)))
     values["terms"] = sum(size for size, _ in indexed)
     return values

@@ -30,7 +30,7 @@ import time
 from collections.abc import Sequence
 from itertools import starmap
 
-from palaver.core.identity import digest, key_hash
+from palaver.core.identity import digest, stub_key
 from palaver.core.turn_draft import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, scope_params
 from palaver.engines.sqlite import memory_invalidation, requests
@@ -107,7 +107,7 @@ def _remove_copies(conv: OpenConversation, row: TurnRow) -> None:
 
 def _reduce_to_stub(conv: OpenConversation, row: TurnRow, keep_salt: bool = False) -> bytes:
     """Clear every field of a turn that is not in its stub (9). Returns the hash of the stub."""
-    key = None if row.idempotency_key is None else key_hash(conv.id, row.idempotency_key)
+    key = stub_key(conv.id, row.idempotency_key)
     conv.tx.run(Q.stub, tid=row.tid, idempotency_key=key, keep_salt=int(keep_salt))
     if row.active:
         conv.turn_count -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from palaver.core.turn_draft import chunk_hash, content_hash
+from palaver.core.turn_draft import chunk_hash, content_hash, with_stored_key
 from palaver.core.validation import MAX_CONTENT
 from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite import text_index, turns
@@ -37,7 +37,7 @@ def open_stream(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch, lea
             raise IdempotencyConflict(before.id)
         return before.turn(conversation)
     turns.check_expected(conv, batch)
-    row = turns.add_pending(conv, draft, batch.replaces, batch.discard_after)
+    row = turns.add_pending(conv, with_stored_key(draft, conversation), batch.replaces, batch.discard_after)
     tx.run(Q.open_stream, tid=row.tid, cid=conv.cid, lease_until=tx.now + lease, length=0)
     conv.save()
     return row.turn(conversation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from palaver.core.branches import switch as switch_branch
 from palaver.core.identity import canonical_json, stamped_seq
-from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request
+from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request, with_stored_key
 from palaver.engines.rows import TurnRow, tree_node
 from palaver.engines.sqlite import memory_invalidation
 from palaver.engines.sqlite.open_conversation import (
@@ -26,7 +28,8 @@ def append(tx: Tx, scope: Scope, conversation: str, batch: AppendBatch) -> list[
     rows = [_stored_before(conv, draft) for draft in batch.drafts]
     if None in rows:
         check_expected(conv, batch)
-        rows = _add(conv, batch, rows)
+        drafts = tuple(with_stored_key(draft, conversation) for draft in batch.drafts)
+        rows = _add(conv, structs.replace(batch, drafts=drafts), rows)
         conv.save()
     return [row.turn(conversation) for row in rows if row]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from palaver.core.concurrency import run_in_strides
 from palaver.errors import InvalidInput
 from palaver.memory import working_memory
 from palaver.memory.compaction import SPAN_TURNS
@@ -59,7 +60,7 @@ class Extraction:
     async def _read_turns(self, found: Unsummarised, before: WorkingMemory) -> bool:
         """Read the turns after `before`. False when the thread changed since it was read."""
         span = await self.services.engine.span(self.scope, self.conversation, before.through_seq + 1, found.position)
-        turns = [self.services.clean(turn) for turn in span]
+        turns = await self.services.clean(span)
         facts = await self._facts_if_wanted(turns, found)
         if facts.value is None:
             return False
@@ -84,7 +85,7 @@ class Extraction:
         start, end = before.extractor_postponed
         middle = min(start + SPAN_TURNS, end)
         span = await self.services.engine.span(self.scope, self.conversation, start, middle)
-        turns = [self.services.clean(turn) for turn in span]
+        turns = await self.services.clean(span)
         notes = await self._propose_notes(before, turns, found.info)
         facts = await self._facts_if_wanted(turns, found) if not notes.postponed else None
         if facts is None or facts.value is None or facts.postponed:
@@ -107,7 +108,7 @@ class Extraction:
         while True:  # until the thread does not change in between
             found = await self._unsummarised(tokens)
             turns = [turn for turn in found.turns if through is None or turn.position <= through]
-            stored = await self._store_facts([self.services.clean(turn) for turn in turns], found)
+            stored = await self._store_facts(await self.services.clean(turns), found)
             if stored.value is not None:
                 await self._mark_failure(stored.failure)
                 return stored.value
@@ -117,7 +118,7 @@ class Extraction:
         from palaver.memory.facts import extract, reconcile, without_sentences
 
         proposal = await self._propose_facts(turns, found.info)
-        stated = extract(turns)
+        stated = await run_in_strides(lambda: extract(turns), sum(len(turn.text) for turn in turns))
         if retention_of(found.info.settings) != "full":
             stated = [short for one in stated if (short := without_sentences(one)).object]
         result = reconcile(found.facts, [*stated, *(proposal.value or [])])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from palaver.core.concurrency import Pause, no_pause
+from palaver.core.concurrency import Pause, no_pause, run_in_strides
+from palaver.core.strides import size_of
 from palaver.files.reader import Files
 from palaver.memory.model_calls import CALLS_PER_DAY
 from palaver.memory.worker.throttle import BackgroundThrottle
@@ -67,7 +68,12 @@ class JobServices:
         limit: int | None = given.get("model_calls_per_day", self.model_calls_per_day)
         return limit
 
-    def clean(self, turn: Turn) -> Turn:
+    async def clean(self, turns: Sequence[Turn]) -> list[Turn]:
+        """Redact the turns, in strides if they are large."""
+        size = sum(len(turn.text) + size_of((turn.tool_calls, turn.tool_results)) for turn in turns)
+        return await run_in_strides(lambda: [self._clean(turn) for turn in turns], size)
+
+    def _clean(self, turn: Turn) -> Turn:
         """Redact the turn: secrets must not reach anything that is derived from it."""
         redact = self.redactor.redact
         text = self.cached_redactor(turn.text)  # read twice: for the summary, and for working memory
@@ -76,6 +82,12 @@ class JobServices:
         content = turn.content if text == turn.text else text
         return structs.replace(turn, content=content, tool_results=results, tool_calls=calls)
 
-    def clean_words(self, info: ConversationInfo) -> Callable[[str], str]:
+    def clean_words(self, info: ConversationInfo) -> Callable[[str], Awaitable[str]]:
         """Return the function that redacts the text of a file, if the conversation has `redact` set."""
-        return (lambda text: self.redactor.redact(text).text) if info.settings.get("redact") else str
+
+        async def clean(text: str) -> str:
+            if not info.settings.get("redact"):
+                return text
+            return await run_in_strides(lambda: self.redactor.redact(text).text, len(text))
+
+        return clean

@@ -15,7 +15,7 @@ from palaver.redaction.rules.rule import (
     digits_of,
     is_anything,
 )
-from palaver.redaction.rules.words import NINO_WORDS, SSN_WORDS, any_of
+from palaver.redaction.rules.words import NINO_WORDS, SPACES, SSN_WORDS, any_of
 
 _SSN_FORM = r"(?!000|666|9)\d{3}[ -]?(?!00)\d\d[ -]?(?!0000)\d{4}(?![\w-])"
 _NINO_FORM = r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?\d\d[ -]?\d\d[ -]?\d\d[ -]?[A-D](?!\w)"
@@ -89,7 +89,15 @@ NUMBERS = (
         IBAN,
         ascii_pattern(
             r"(?<![A-Za-z0-9])[A-Z]{2}\d\d[A-Z0-9]{0,30}+",
-            r"(?:[ \u00a0-](?:[A-Z]{0,4}\d[A-Z0-9]{0,29}|[A-Z]{1,4})(?![A-Za-z0-9])){1,8}",
+            rf"(?:[{SPACES}-](?:[A-Z]{{0,4}}\d[A-Z0-9]{{0,29}}|[A-Z]{{1,4}})(?![A-Za-z0-9])){{1,8}}",
+        ),
+        _check_iban,
+        figures=2,
+    ),
+    Rule(
+        IBAN,  # in lower case, in groups of four: "gb82 west 1234 5698 7654 32"
+        ascii_pattern(
+            rf"(?<![A-Za-z0-9])[a-z]{{2}}\d\d(?:[{SPACES}-][a-z0-9]{{4}}){{2,7}}(?:[{SPACES}-][a-z0-9]{{1,3}})?(?![a-z0-9])"
         ),
         _check_iban,
         figures=2,
@@ -103,26 +111,32 @@ NUMBERS = (
     Rule(CARD, ascii_pattern(ALONE, r"\d{13,19}(?![\w-])"), check_text(_is_card), figures=13, begins="number"),
     Rule(
         CARD,
-        ascii_pattern(ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{1,4}(?!\d)"),
+        ascii_pattern(ALONE, rf"\d{{4}}( {{1,2}}|[{SPACES}.-])\d{{4}}\1\d{{4}}\1\d{{1,4}}(?!\d)"),
         check_text(_is_card),
         figures=13,
         begins="number",
     ),
     Rule(
         CARD,
-        ascii_pattern(ALONE, r"\d{4}( {1,2}|[.-])\d{4}\1\d{4}\1\d{4}\1\d{3}(?!\d)"),
+        ascii_pattern(ALONE, rf"\d{{4}}( {{1,2}}|[{SPACES}.-])\d{{4}}\1\d{{4}}\1\d{{4}}\1\d{{3}}(?!\d)"),
         check_text(_is_card),
         figures=19,
         begins="number",
     ),
     Rule(
         CARD,
-        ascii_pattern(ALONE, r"3\d{3}([ -])\d{6}\1\d{4,5}(?!\d)"),
+        ascii_pattern(ALONE, rf"3\d{{3}}([{SPACES}-])\d{{6}}\1\d{{4,5}}(?!\d)"),
         check_text(_is_card),
         figures=14,
         begins="number",
     ),
-    Rule(CARD, ascii_pattern(ALONE, r"\d{8}[ -]\d{8}(?!\d)"), check_text(_is_card), figures=16, begins="number"),
+    Rule(
+        CARD,
+        ascii_pattern(ALONE, rf"\d{{8}}[{SPACES}-]\d{{8}}(?!\d)"),
+        check_text(_is_card),
+        figures=16,
+        begins="number",
+    ),
     Rule(
         NATIONAL_ID,  # FR
         ascii_pattern(

@@ -8,7 +8,7 @@ from ipaddress import AddressValueError, IPv6Address
 
 from palaver.redaction.findings import EMAIL, IP, PHONE
 from palaver.redaction.rules.rule import Check, Rule, Span, ascii_pattern, check_text, digits_of, follows, is_anything
-from palaver.redaction.rules.words import CALLS, COUNTED, CURRENCIES, PHONES, VERSIONS, any_of
+from palaver.redaction.rules.words import CALLS, COUNTED, CURRENCIES, PHONES, SPACES, VERSIONS, any_of
 
 _LOCAL = r"A-Za-z0-9._%+\u00c0-\u024f-"
 _LABEL = r"[A-Za-z0-9\u00c0-\u024f][A-Za-z0-9\u00c0-\u024f-]{0,62}"
@@ -24,26 +24,35 @@ def _check_email(match: re.Match[str]) -> Span | None:
 
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_VERSION_BEFORE = re.compile(rf"(?<![a-zA-Z])(?:{any_of(VERSIONS)})s?[\s.:=#]{{0,4}}$", re.IGNORECASE)
+# "version 1.2.3.4", "the version is 1.2.3.4", "kernel 5.15.0.91".
+_VERSION_BEFORE = re.compile(
+    rf"(?<![a-zA-Z])(?:{any_of(VERSIONS)})s?(?:\s(?:is|was|now|of|number|no|ist|est|es|è))?[\s.:=#]{{0,4}}$",
+    re.IGNORECASE,
+)
+# Loopback, "any", masks and multicast: the same on every machine, so they say nothing about one.
+_NOBODY = re.compile(r"(?:127|0|22[4-9]|23\d|255)\.")
 
 
 def _check_ipv4(match: re.Match[str]) -> Span | None:
-    return None if follows(match, _VERSION_BEFORE, match.start()) else match.span()
+    if _NOBODY.match(match[0]) or follows(match, _VERSION_BEFORE, match.start()):
+        return None
+    return match.span()
 
 
 def _is_ipv6(text: str) -> bool:
-    """Return whether it is an address with a digit: `abc::def` is more likely a name in a program."""
+    """Return whether it is an address with a digit, and not `::1`: `abc::def` is more likely a name in a program."""
     if text.count(":") < 2 or not any(letter.isdigit() for letter in text):
         return False
     try:
-        IPv6Address(text)
+        address = IPv6Address(text)
     except AddressValueError:
         return False
-    return True
+    return not address.is_loopback
 
 
 _APART = r"(?<![\w.,:/+-])"
-_SEPARATOR = r"[ \u00a0\u2009\u202f().\-/–]"
+_SEPARATOR = rf"[{SPACES}().\-/–]"
+_GAP = rf"[{SPACES}.-]"
 _PHONE_WORD = (
     rf"(?<![a-zA-Z])(?:{any_of((*PHONES, *CALLS))})(?:[\s.:;,#'’-]{{0,3}}[^\W\d_]{{1,12}}){{0,3}}?[\s.:#]{{0,3}}"
 )
@@ -165,6 +174,34 @@ PERSONAL_DATA = (
         figures=9,
         begins="number",
     ),  # ES
+    Rule(
+        PHONE,  # BR: an area code of two digits, and nine digits that begin with 9
+        ascii_pattern(_APART, rf"(?:\([1-9]\d\)|[1-9]\d){_GAP}?9\d{{4}}{_GAP}\d{{4}}(?!\w)"),
+        _check_phone(is_anything),
+        figures=11,
+        begins="number",
+    ),
+    Rule(
+        PHONE,  # CN: eleven digits that begin with 13 to 19
+        ascii_pattern(_APART, rf"1[3-9]\d(?:{_GAP}\d{{4}}{_GAP}\d{{4}}|\d{{8}})(?![\w.,:-]?\d)(?!\w)"),
+        _check_phone(is_anything),
+        figures=11,
+        begins="number",
+    ),
+    Rule(
+        PHONE,  # IT: a prefix of 3xx, and seven digits
+        ascii_pattern(_APART, rf"3[2-9]\d{_GAP}\d{{3}}{_GAP}?\d{{4}}(?!{_GAP}?\d)(?!\w)"),
+        _check_phone(is_anything),
+        figures=10,
+        begins="number",
+    ),
+    Rule(
+        PHONE,  # IN: five and five digits that begin with 6 to 9
+        ascii_pattern(_APART, rf"[6-9]\d{{4}}{_GAP}\d{{5}}(?!{_GAP}?\d)(?!\w)"),
+        _check_phone(is_anything),
+        figures=10,
+        begins="number",
+    ),
     Rule(
         PHONE,
         re.compile(

@@ -42,7 +42,12 @@ _FREE_VALUE = rf"(?:[\"'`“«„](?P<quoted>[^\n\"'`“”«»]{{3,64}})[\"'`�
 _PREFIXES = (
     r"sk-[\w-]{20,}+|[spr]k_(?:live|test)_\w{16,}+|gh[opsur]_[A-Za-z0-9]{30,}+|github_pat_\w{22,}+"
     r"|xox[abeprs]-[A-Za-z0-9-]{10,}+|AIza[\w-]{35}|(?:AKIA|ASIA)[A-Z0-9]{16}|glpat-[\w-]{20,}+"
-    r"|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}+"
+    r"|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}+|SG\.[\w-]{16,64}\.[\w-]{30,}+|dop_v1_[0-9a-f]{40,}+|pypi-[\w-]{40,}+"
+)
+# The path of a webhook is its secret: it is all that is needed to post.
+_WEBHOOKS = (
+    r"https?://(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
+    r"|[\w-]{1,63}\.webhook\.office\.com)/[\w/@.-]{20,}+"
 )
 
 _MIXED = re.compile(r"[a-z][A-Z]")
@@ -177,6 +182,22 @@ UNANNOUNCED_SECRETS = (
         ascii_pattern(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+"),
         accept,
         words=("eyj",),
+        begins="word",
+    ),
+    Rule(
+        TOKEN,  # of Google's sign-in
+        ascii_pattern(r"(?<![\w-])ya29\.[\w.-]{20,}+"),
+        check_text(_is_random),
+        figures=2,
+        words=("ya29.",),
+        begins="word",
+    ),
+    Rule(
+        API_KEY,
+        ascii_pattern(rf"(?<!\w){_WEBHOOKS}", flags=re.IGNORECASE),
+        check_text(_is_random),
+        figures=1,
+        words=("http",),
         begins="word",
     ),
     Rule(API_KEY, ascii_pattern(rf"(?<![\w-])(?:{_PREFIXES})(?![\w-])"), check_text(_is_random), figures=1),

@@ -24,7 +24,8 @@ VAGUE_PASSWORDS = "clave".split()
 TOKENS = "token jeton secret bearer session_id sessionid cookie signature".split()
 PHONES = (
     "phone telephone telefon telefono teléfono téléphone tel mobile mobil móvil movil cell whatsapp handy portable "
-    "anruf rückruf fax sms 电话 手机 電話 携帯"
+    "anruf rückruf fax sms cellulare celular telemóvel telemovel zap cep komórka 电话 手机 電話 携帯 휴대폰 전화 "
+    "номер телефон"
 ).split()
 # Words with other meanings too, which announce a phone number.
 CALLS = "call ring text contact number número numero appelez llámame llama chiamami bel".split()
@@ -32,7 +33,7 @@ COUNTED = (
     "order invoice ticket tracking serial isbn issn upc ean sku ref part case account commande facture pedido "
     "expediente factura bestell rechnung auftrag kunde customer id no nr n° nº # timestamp 订单 单号"
 ).split()
-VERSIONS = "version ver v release firmware build rev section chapter clause § oid schema".split()
+VERSIONS = "version ver v release firmware build rev section chapter clause § oid schema kernel driver package".split()
 CURRENCIES = "eur usd gbp chf".split()
 SSN_WORDS = "ssn social_security social".split()
 NINO_WORDS = "nino national_insurance".split()
@@ -58,4 +59,6 @@ def announcing(words: Iterable[str]) -> str:
 
 # Scripts that are written without spaces: each of their characters counts as a word.
 UNSPACED = r"\u0e00-\u0eff\u3001-\u30ff\u3400-\u9fff\uff00-\uff9f"
-BLANK = r"[ \t\u00a0\u202f]"
+# Spaces that word processors and web pages put between groups of digits: no-break, figure, thin, narrow and others.
+SPACES = r" \u00a0\u2000-\u200a\u202f\u205f\u3000"
+BLANK = rf"[\t{SPACES}]"

@@ -17,7 +17,7 @@ from palaver.server.compat.exchange import EXCHANGE, answer_turns
 from palaver.server.compat.history_diff import HistoryPlan, is_at_the_end, plan_history
 from palaver.server.compat.references import parse_exchange_id
 from palaver.server.compat.request import ClientRequest
-from palaver.server.compat.turns import append_drafts, check_results, draft_message, redact_message, repeat_calls
+from palaver.server.compat.turns import append_drafts, check_results, draft_message, redact_messages, repeat_calls
 from palaver.server.errors import Refusal
 
 ATTEMPTS = 5  # to store a history while others write
@@ -76,7 +76,7 @@ class HistoryWriter:
         stored: list[Turn] = await talk.history(len(ask.said) + MARGIN)
         if len(stored) >= len(ask.said) + MARGIN and not is_at_the_end(stored, ask.said):
             stored = await talk.history(MAX_TURNS)
-        said = [redact_message(talk, one) for one in ask.said]
+        said = await redact_messages(talk, ask.said)
         forgotten = await _count_forgotten(talk, stored)
         return stored, plan_history(stored, said, whole=ask.whole, forgotten=forgotten)
 

@@ -8,13 +8,15 @@ from typing import Any, cast
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import services_of
+from palaver.core.concurrency import run_in_strides
+from palaver.core.strides import size_of
 from palaver.core.turn_draft import referenced_attachments
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_BATCH
 from palaver.errors import InvalidInput
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.model import Attachment, Turn
-from palaver.redaction.apply import redact_calls, redact_content, redact_results
+from palaver.redaction.apply import Redact, redact_calls, redact_content, redact_results
 from palaver.server.compat.history_diff import HistoryPlan, decode_data_url, find_open_calls
 from palaver.server.compat.request import ClientMessage
 
@@ -44,12 +46,16 @@ async def draft_message(talk: Conversation, said: ClientMessage) -> dict[str, An
     return draft
 
 
-def redact_message(talk: Conversation, said: ClientMessage) -> ClientMessage:
-    """Redact a message as the stored turn was redacted. Otherwise it would look like an edit of that turn."""
+async def redact_messages(talk: Conversation, said: Sequence[ClientMessage]) -> list[ClientMessage]:
+    """Redact messages as the stored turns were redacted. Otherwise they would look like edits of those turns."""
     redaction = services_of(talk).redaction
     if not redaction.is_on:
-        return said
+        return list(said)
     redact = redaction.redactor.redact
+    return await run_in_strides(lambda: [_redact_message(one, redact) for one in said], size_of(list(said)))
+
+
+def _redact_message(said: ClientMessage, redact: Redact) -> ClientMessage:
     content = redact_content(said.content, redact)
     return replace(
         said,

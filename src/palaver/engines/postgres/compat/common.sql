@@ -219,7 +219,11 @@ BEGIN
     PERFORM palaver.fail('PV032', 'metadata', octet_length(t.metadata)::text, '65536', 'bytes');
   ELSIF palaver.is_redacted(c.settings) THEN
     t.is_parts := 0;
-    PERFORM palaver.check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+    PERFORM palaver.check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources, t.metadata, NULL,
+      t.idempotency_key);
+    IF t.actor IS NOT NULL THEN
+      PERFORM palaver.check_speaker(c.tenant, c.cid, t.actor);
+    END IF;
   END IF;
   t.id := new_id();
   t.salt := new_salt();

@@ -61,6 +61,9 @@ BEGIN
   c.cid := nextval('palaver.conversation_numbers');
   c.participants := coalesce(c.participants, '[]');
   PERFORM check_details(c), check_names(c, '{agent,participants}');
+  IF is_watched(c.settings) THEN
+    PERFORM check_details_redacted(c.title, c.metadata, c.owner, c.agent, c.participants, '{}');
+  END IF;
   c.created := me.now;
   c.updated := me.now;
   c := with_compaction(c);
@@ -166,6 +169,7 @@ DECLARE
     WHERE key = ANY (fields) AND key IN ('title', 'workspace', 'agent', 'model', 'participants', 'metadata',
       'settings', 'ttl'));
   from_a_job boolean := coalesce((changes ->> 'if_untitled')::boolean, false);
+  known text[] := CASE WHEN is_redacted(c.settings) THEN ARRAY[c.owner, c.agent] || c.members ELSE '{}' END;
 BEGIN
   PERFORM require_owner(me, c.owner);
   IF (changes ->> 'expected_updated')::bigint <> c.updated THEN
@@ -178,6 +182,10 @@ BEGIN
   c := jsonb_populate_record(c, chosen);
   c.salt := (changes ->> 'salt')::bytea;
   PERFORM check_details(c), check_names(c, fields);
+  IF is_watched(c.settings) THEN
+    PERFORM check_details_redacted(chosen ->> 'title', chosen ->> 'metadata', c.owner, c.agent, c.participants,
+      array_remove(known, NULL));
+  END IF;
   IF 'title' = ANY (fields) THEN
     c.title_made := from_a_job;
     PERFORM index_title(c, words, size);

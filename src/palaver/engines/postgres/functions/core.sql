@@ -144,6 +144,10 @@ CREATE OR REPLACE FUNCTION palaver.stub_hash(t palaver.turns, key text) RETURNS 
 CREATE OR REPLACE FUNCTION palaver.key_hash(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
   RETURN CASE WHEN key IS NOT NULL THEN 'sha256:' || encode(sha256(palaver.fields(conversation, key)), 'hex') END;
 
+-- stub_key: what a stub keeps of an idempotency key: its hash. A key that was stored as its hash stays as it is
+CREATE OR REPLACE FUNCTION palaver.stub_key(conversation text, key text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN key ~ '^sha256:[0-9a-f]{64}$' THEN key ELSE palaver.key_hash(conversation, key) END;
+
 -- details_hash: hash of the fields of a conversation that only `create` and `update` set, in the order of
 -- `ConversationDetails` in core/conversation_details.py
 CREATE OR REPLACE FUNCTION palaver.details_hash(c palaver.conversations) RETURNS bytea

@@ -49,7 +49,7 @@ END $$;
 -- original text
 CREATE OR REPLACE FUNCTION palaver.stub(c palaver.conversations, t palaver.turns, keep_salt boolean) RETURNS bytea
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE key text := key_hash(c.id, t.idempotency_key);
+DECLARE key text := stub_key(c.id, t.idempotency_key);
 BEGIN
   DELETE FROM streams s WHERE s.tenant = t.tenant AND s.tid = t.tid;
   PERFORM unindex(t);

@@ -17,6 +17,9 @@ BEGIN
   END IF;
   PERFORM check_sha256(a.sha256), check_count('bytes', a.bytes), check_text('id', a.id, 512),
     check_text('filename', a.filename, 512), check_text('media_type', a.media_type, 512), check_text('path', a.path, 2048);
+  IF is_watched(c.settings) THEN
+    PERFORM check_texts(ARRAY[a.filename]);
+  END IF;
   IF EXISTS (SELECT 1 FROM attachments o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = a.id
              AND o.sha256 = a.sha256) THEN
     RETURN false;

@@ -278,6 +278,10 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
 BEGIN
   PERFORM check_memory(put_working_memory.memory);
+  IF is_watched(c.settings) THEN
+    PERFORM check_texts(ARRAY(SELECT n ->> 'text' FROM jsonb_path_query(put_working_memory.memory::jsonb,
+      'strict $.** ? (@.type() == "object")') AS n WHERE n ? 'text'));
+  END IF;
   stored := c.revision = coalesce(put_working_memory.revision, c.revision) AND before IS NOT DISTINCT FROM (
     SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
   IF stored THEN

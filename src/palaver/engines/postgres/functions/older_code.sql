@@ -41,3 +41,9 @@ RETURNS TABLE (tenant text, "user" text, sight text, workspace text, rights text
 LANGUAGE sql SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT s.tenant, s."user", s.sight, s.workspace, s.rights, s.oldest_code FROM palaver_api.signed_in_scope(who) AS s
 $$;
+
+-- The views of an earlier installation of palaver_compat call this one.
+CREATE OR REPLACE FUNCTION palaver.check_redacted(content text, is_parts smallint, tool_calls text, tool_results text,
+  sources text) RETURNS void LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+  SELECT check_redacted(content, is_parts, tool_calls, tool_results, sources, NULL, NULL, NULL)
+$$;

@@ -117,7 +117,8 @@ CREATE OR REPLACE FUNCTION palaver.is_bare_password(said text) RETURNS boolean L
 CREATE OR REPLACE FUNCTION palaver.is_ipv6(said text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  RETURN length(said) - length(replace(said, ':', '')) >= 2 AND said ~ '[0-9]' AND family(said::inet) = 6;
+  RETURN length(said) - length(replace(said, ':', '')) >= 2 AND said ~ '[0-9]' AND family(said::inet) = 6
+    AND host(said::inet) <> '::1';
 EXCEPTION WHEN data_exception THEN
   RETURN false;
 END $$;
@@ -190,7 +191,7 @@ BEGIN
       coalesce(regexp_substr(said COLLATE "C", pattern, first, 1, '', (form ->> 'filler')::integer), '') <> ''
       AND coalesce(regexp_substr(said COLLATE "C", pattern, first, 1, '', (form ->> 'colon')::integer), '') <> '')
     WHEN 'check_email' THEN NOT fits(before_place(said, start, 80), 'url login') AND NOT fits(substr(said, past, 80), 'ssh path')
-    WHEN 'check_ipv4' THEN NOT fits(before_place(said, start), 'version before')
+    WHEN 'check_ipv4' THEN NOT fits(value, 'nobody') AND NOT fits(before_place(said, start), 'version before')
     ELSE is_phone(value, substr("check", 13)) AND NOT is_counted(said, start, past) END;
   IF NOT coalesce(found, false) THEN
     RETURN false;
@@ -255,22 +256,42 @@ CREATE OR REPLACE FUNCTION palaver.is_redacted(settings text) RETURNS boolean LA
 CREATE OR REPLACE FUNCTION palaver.is_watched(settings text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
   RETURN palaver.asking_role() IN ('authenticated', 'anon') AND palaver.is_redacted(settings);
 
+-- texts_in: the texts of a JSON value, the names of fields included, and short texts together with their name, which may
+-- announce a secret
+CREATE OR REPLACE FUNCTION palaver.texts_in(value jsonb) RETURNS SETOF text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN QUERY SELECT x #>> '{}' FROM jsonb_path_query(value, 'strict $.** ? (@.type() == "string")') AS x;
+  RETURN QUERY SELECT unnest(ARRAY[f.name, CASE WHEN jsonb_typeof(f.one) = 'string' AND length(f.one #>> '{}') <= 1024
+      THEN right(f.name, 1024) || ': ' || (f.one #>> '{}') END])
+    FROM jsonb_path_query(value, 'strict $.** ? (@.type() == "object")') AS o, jsonb_each(o) AS f (name, one);
+END $$;
+
+-- open_fields: the fields of a part of a content that are redacted, apart from its text, URL and file name. Those that only
+-- its provider can read are not, and neither are the bytes of a file
+CREATE OR REPLACE FUNCTION palaver.open_fields(part jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN part ->> 'type' <> 'reasoning' THEN (SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(part) AS f
+    WHERE f.key <> ALL ('{type,attachment,media_type,signature,text,url,filename}'::text[])
+      AND left(f.value #>> '{}', 200) !~* '^data:.*;base64,') END;
+
 -- texts_of: the texts of a turn that the library redacts
-CREATE OR REPLACE FUNCTION palaver.texts_of(content text, is_parts smallint, tool_calls text, tool_results text, sources text)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION palaver.texts_of(content text, is_parts smallint, tool_calls text, tool_results text,
+  sources text, metadata text, attachments text) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE texts constant jsonpath := 'strict $.** ? (@.type() == "string")';
 BEGIN
   IF is_parts = 0 THEN
     RETURN NEXT content;
   ELSE
-    RETURN QUERY SELECT p ->> 'text' FROM jsonb_array_elements(content::jsonb) AS p WHERE p ? 'text';
+    RETURN QUERY SELECT s FROM jsonb_array_elements(content::jsonb) AS p,
+      unnest(ARRAY[p ->> 'text', p ->> 'url', p ->> 'filename']) AS s
+      WHERE left(s, 200) !~* '^data:.*;base64,';
+    RETURN QUERY SELECT s FROM jsonb_array_elements(content::jsonb) AS p, texts_in(open_fields(p)) AS s;
   END IF;
-  RETURN QUERY SELECT x #>> '{}' FROM jsonb_array_elements(tool_calls::jsonb) AS o,
-    jsonb_path_query(o -> 'arguments', texts) AS x;
-  RETURN QUERY SELECT x #>> '{}' FROM jsonb_array_elements(tool_results::jsonb) AS o,
-    jsonb_path_query(o -> 'content', texts) AS x;
-  RETURN QUERY SELECT x #>> '{}' FROM jsonb_path_query(sources::jsonb, texts) AS x;
+  RETURN QUERY SELECT s FROM jsonb_array_elements(tool_calls::jsonb) AS o, texts_in(o -> 'arguments') AS s;
+  RETURN QUERY SELECT s FROM jsonb_array_elements(tool_results::jsonb) AS o, texts_in(o -> 'content') AS s;
+  RETURN QUERY SELECT s FROM texts_in(sources::jsonb) AS s;
+  RETURN QUERY SELECT s FROM texts_in(metadata::jsonb) AS s;
+  RETURN QUERY SELECT f ->> 'filename' FROM jsonb_array_elements(attachments::jsonb) AS f;
 END $$;
 
 CREATE OR REPLACE FUNCTION palaver.not_redacted(kind text) RETURNS void
@@ -280,17 +301,58 @@ BEGIN
     || ' write through the library or the server, which replace it');
 END $$;
 
--- check_redacted: refuse a turn with something that the library would have redacted
-CREATE OR REPLACE FUNCTION palaver.check_redacted(content text, is_parts smallint, tool_calls text, tool_results text,
-  sources text) RETURNS void
+-- check_texts: refuse texts with something that the library would have redacted
+CREATE OR REPLACE FUNCTION palaver.check_texts(texts text[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE kind text;
 BEGIN
-  SELECT f.kind INTO kind FROM texts_of(content, is_parts, tool_calls, tool_results, sources) AS s (said), LATERAL (SELECT find_secret(s.said) AS kind) AS f
-  WHERE f.kind IS NOT NULL LIMIT 1;
+  SELECT f.kind INTO kind FROM unnest(texts) AS s (said), LATERAL (SELECT find_secret(s.said) AS kind) AS f
+  WHERE s.said IS NOT NULL AND f.kind IS NOT NULL LIMIT 1;
   IF FOUND THEN
     PERFORM not_redacted(kind);
   END IF;
+END $$;
+
+-- check_redacted: the same for a turn. A key that will be stored as its hash (`hash_key`) is not given here
+CREATE OR REPLACE FUNCTION palaver.check_redacted(content text, is_parts smallint, tool_calls text, tool_results text,
+  sources text, metadata text, attachments text, key text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM check_texts(array_append(ARRAY(SELECT texts_of(content, is_parts, tool_calls, tool_results, sources, metadata,
+    attachments)), key));
+END $$;
+
+-- check_identity: refuse a name that holds a secret. Names are never changed: two people would become one
+CREATE OR REPLACE FUNCTION palaver.check_identity(field text, name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE kind text := find_secret(name);
+BEGIN
+  IF kind IS NOT NULL THEN
+    PERFORM fail('PV031', field, format('holds what looks like a secret or personal data (%s), and this conversation is'
+      ' redacted: names are never changed, so use an id that holds none', kind));
+  END IF;
+END $$;
+
+-- check_speaker: the same for the actor of a turn, unless the conversation has that name already
+CREATE OR REPLACE FUNCTION palaver.check_speaker(tenant text, cid bigint, name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM conversations o WHERE o.tenant = check_speaker.tenant AND o.cid = check_speaker.cid
+      AND (o.owner = name OR o.agent = name OR name = ANY (o.members))) THEN
+    PERFORM check_identity('actor', name);
+  END IF;
+END $$;
+
+-- check_details_redacted: the same for the title, the metadata and the names of a conversation that are new to it
+CREATE OR REPLACE FUNCTION palaver.check_details_redacted(title text, metadata text, owner text, agent text,
+  participants text, known text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  PERFORM check_texts(array_append(ARRAY(SELECT texts_in(metadata::jsonb)), title));
+  PERFORM check_identity(n.field, n.name) FROM (
+    SELECT 'owner' AS field, check_details_redacted.owner AS name UNION ALL SELECT 'agent', check_details_redacted.agent
+    UNION ALL SELECT 'participants', p FROM unnest(members_of(check_details_redacted.participants)) AS p) AS n
+  WHERE n.name IS NOT NULL AND n.name <> ALL (known);
 END $$;
 
 -- check_piece: the same for the next piece of a stream, together with the end of what came before

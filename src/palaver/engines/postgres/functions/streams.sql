@@ -15,7 +15,9 @@ BEGIN
   IF wanted.content <> '' THEN
     PERFORM fail('PV031', 'content', 'of a stream begins empty: it is sent in pieces');
   ELSIF is_watched(c.settings) THEN
-    PERFORM check_redacted(wanted.content, wanted.is_parts, wanted.tool_calls, wanted.tool_results, wanted.sources);
+    PERFORM check_speaker(c.tenant, c.cid, wanted.actor), check_redacted(wanted.content, wanted.is_parts,
+      wanted.tool_calls, wanted.tool_results, wanted.sources, wanted.metadata, wanted.attachments,
+      open_key(wanted.idempotency_key, draft));
   END IF;
   IF wanted.idempotency_key IS NOT NULL THEN
     t := stored_before(c.tenant, c.cid, c.id, wanted);
@@ -23,6 +25,7 @@ BEGIN
       RETURN NEXT t;
       RETURN;
     END IF;
+    wanted.idempotency_key := stored_key(c.id, wanted.idempotency_key, draft);
   END IF;
   IF expected_seq <> c.next_seq THEN
     PERFORM fail('PV011', expected_seq::text, c.next_seq::text);
@@ -152,7 +155,7 @@ BEGIN
   t.preview := CASE t.role WHEN 'user' THEN done.preview END;
   PERFORM check_draft(me, t);
   IF is_watched(c.settings) THEN
-    PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+    PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources, t.metadata, NULL, NULL);
   END IF;
   t.content_hash := turn_hash(t);
   UPDATE turns o SET status = t.status, tool_calls = t.tool_calls, sources = t.sources, prompt_tokens = t.prompt_tokens,

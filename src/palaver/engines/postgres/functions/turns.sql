@@ -33,6 +33,15 @@ BEGIN
   RETURN t;
 END $$;
 
+-- stored_key: the idempotency key that is stored: its hash, where the draft says that it holds a secret (`hash_key`)
+CREATE OR REPLACE FUNCTION palaver.stored_key(conversation text, key text, draft jsonb) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+  RETURN CASE WHEN coalesce((draft ->> 'hash_key')::boolean, false) THEN palaver.key_hash(conversation, key) ELSE key END;
+
+-- open_key: the idempotency key, if it is stored as it is
+CREATE OR REPLACE FUNCTION palaver.open_key(key text, draft jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN NOT coalesce((draft ->> 'hash_key')::boolean, false) THEN key END;
+
 -- bind_files: attach files to a turn, which must not belong to another one, and enqueue the extraction of their text
 CREATE OR REPLACE FUNCTION palaver.bind_files(t palaver.turns, now bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -188,7 +197,8 @@ BEGIN
         PERFORM check_draft(me, t);
       END IF;
       IF watched THEN
-        PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+        PERFORM check_speaker(me.tenant, cid, t.actor), check_redacted(t.content, t.is_parts, t.tool_calls,
+          t.tool_results, t.sources, t.metadata, t.attachments, open_key(t.idempotency_key, draft));
       END IF;
       IF t.idempotency_key IS NOT NULL THEN
         before := stored_before(me.tenant, cid, conversation, t);
@@ -196,6 +206,7 @@ BEGIN
           RETURN NEXT before;
           CONTINUE;
         END IF;
+        t.idempotency_key := stored_key(conversation, t.idempotency_key, draft);
       END IF;
       IF expected_seq <> first THEN
         PERFORM fail('PV011', expected_seq::text, first::text);
@@ -323,13 +334,15 @@ BEGIN
   t.status := 'complete';
   PERFORM check_draft(me, t);
   IF is_watched(c.settings) THEN
-    PERFORM check_redacted(t.content, t.is_parts, t.tool_calls, t.tool_results, t.sources);
+    PERFORM check_speaker(c.tenant, c.cid, t.actor), check_redacted(t.content, t.is_parts, t.tool_calls,
+      t.tool_results, t.sources, t.metadata, t.attachments, open_key(t.idempotency_key, draft));
   END IF;
   IF t.idempotency_key IS NOT NULL THEN
     before := stored_before(c.tenant, c.cid, c.id, t);
     IF before.id IS NOT NULL THEN
       RETURN before;
     END IF;
+    t.idempotency_key := stored_key(c.id, t.idempotency_key, draft);
   END IF;
   IF expected_seq <> c.next_seq THEN
     PERFORM fail('PV011', expected_seq::text, c.next_seq::text);

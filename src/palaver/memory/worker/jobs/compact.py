@@ -142,7 +142,7 @@ class Compactor:
         return await self._put(draft)
 
     async def _summarise_turns(self, info: ConversationInfo, turns: Sequence[Turn]) -> tuple[str, str]:
-        clean = [self.services.clean(turn) for turn in turns]
+        clean = await self.services.clean(turns)
         return await write_summary(self.limit, info, lambda writer: writer.summarize(clean, SUMMARY_TOKENS))
 
     async def _put(self, draft: SummaryDraft) -> bool:

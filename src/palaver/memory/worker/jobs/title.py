@@ -27,7 +27,7 @@ async def run(services: JobServices, job: Job, give_way: bool) -> None:
     turns = await services.engine.span(scope, job.conversation, 0, FIRST_TURNS)
     if info.title is not None or not any(turn.role == "user" and turn.text.strip() for turn in turns):
         return
-    written = await _write_title(services, scope, info, [services.clean(turn) for turn in turns])
+    written = await _write_title(services, scope, info, await services.clean(turns))
     title = services.redactor.redact(written).text
     if title:
         changes = ConversationChanges(fields=frozenset({"title"}), title=title, salt=new_salt(), if_untitled=True)
