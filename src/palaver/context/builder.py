@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -35,7 +36,7 @@ from palaver.context.snapshot import (
 from palaver.core.bounded_dict import BoundedDict
 from palaver.core.identity import micros
 from palaver.core.turn_draft import decode_content, encode_content, referenced_attachments
-from palaver.errors import InvalidInput
+from palaver.errors import DatabaseCorrupt, DatabaseFull, DatabaseReadOnly, EngineUnavailable, InvalidInput
 from palaver.memory.compaction import Compaction
 from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
 from palaver.memory.retention import retention_of
@@ -44,6 +45,7 @@ from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Note, S
 from palaver.models.offline.condenser import RuleCondenser
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.conversation import FileTexts
+from palaver.ports.damage import describe, merge
 from palaver.ports.engine import Engine
 from palaver.ports.memory import ContextSnapshot, ReadBudget
 from palaver.ports.models import Counter
@@ -55,6 +57,8 @@ from palaver.recall.terms import MAX_QUERY
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.ranking import RankedTurn
+
+log = logging.getLogger("palaver.context")  # types and ids only
 
 CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
 FLOOR = 0.1  # the least relevance of a recalled turn, unless the caller sets another: docs/recall.md
@@ -150,10 +154,11 @@ class ContextBuilder:
         material = await self._add_files(material, question, files)
         context = await self._pack(scope, options, snapshot, material, count)
         context = _note_hidden(_note_postponed(context, snapshot), hidden)
+        context = _note_damage(context, snapshot)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
         self._freeze(question, recall, context)
-        await self._request_compaction(scope, snapshot, context)
+        await self._request_jobs(scope, snapshot, context)
         return self._compare(scope, conversation, options, context)
 
     def _counter(self, options: Options) -> Counter:
@@ -284,7 +289,16 @@ class ContextBuilder:
                 self._plain[turn.id] = None
         return [(turn.position, note) for turn, notes in zip(unknown, found, strict=True) for note in notes]
 
-    # ---- compaction
+    # ---- jobs
+
+    async def _request_jobs(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
+        """Enqueue compaction and repair. A database that cannot be written now can still be read."""
+        try:
+            await self._request_compaction(scope, snapshot, context)
+            if snapshot.damage and WRITE in scope.rights:
+                await self.engine.add_job(scope, snapshot.info.id, "repair", None)
+        except (DatabaseFull, DatabaseReadOnly, DatabaseCorrupt, EngineUnavailable) as problem:
+            log.warning("no job was enqueued for conversation %s (%s)", snapshot.info.id, type(problem).__name__)
 
     async def _request_compaction(self, scope: Scope, snapshot: ContextSnapshot, context: Context) -> None:
         compacts = Compaction.of(snapshot.info.settings).strategy != "never"
@@ -454,6 +468,14 @@ def _note_unknown(context: Context, turns: int) -> Context:
     if not turns:
         return context
     note = f"standing instructions of {turns:,} older turns are not known yet: some more are searched for each context"
+    return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
+
+
+def _note_damage(context: Context, snapshot: ContextSnapshot) -> Context:
+    """Let the explanation say which rows of memory were left out because they are damaged."""
+    if not snapshot.damage:
+        return context
+    note = f"damaged and left out ({describe(merge(snapshot.damage))}): they are made again from the turns"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 

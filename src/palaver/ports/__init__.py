@@ -3,6 +3,7 @@
 from palaver.ports.blobs import Blobs as Blobs
 from palaver.ports.clock import Clock as Clock
 from palaver.ports.clock import Ids as Ids
+from palaver.ports.damage import Damage as Damage
 from palaver.ports.engine import ANNOUNCED as ANNOUNCED
 from palaver.ports.engine import KEY_ID as KEY_ID
 from palaver.ports.engine import ConversationStore as ConversationStore
@@ -15,6 +16,7 @@ from palaver.ports.engine import KeyStore as KeyStore
 from palaver.ports.engine import LogStore as LogStore
 from palaver.ports.engine import MemoryStore as MemoryStore
 from palaver.ports.engine import RecallStore as RecallStore
+from palaver.ports.engine import RepairStore as RepairStore
 from palaver.ports.engine import RequestStore as RequestStore
 from palaver.ports.engine import Signal as Signal
 from palaver.ports.engine import StatsStore as StatsStore

@@ -33,6 +33,7 @@ from palaver.model import (
 )
 from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.blobs import Blobs
+from palaver.ports.damage import Damage
 from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import (
     CallCount,
@@ -346,6 +347,10 @@ class RecallStore(Protocol):
     async def postings(
         self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int
     ) -> dict[str, Postings]: ...
+    def index_problem(self) -> str | None:
+        """Say what the text index lacked when it was last read; None when it was whole."""
+        ...
+
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]: ...
@@ -453,6 +458,34 @@ class EmbeddingStore(Protocol):
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int: ...
 
 
+class RepairStore(Protocol):
+    """Damage of derived data: the text index, vectors, summaries, working memory and facts."""
+
+    async def find_damage(self, tenant: str | None = None, *, thorough: bool = False) -> list[Damage]:
+        """Compare the derived rows with the counts that are kept of them, in one tenant or in all.
+
+        With `thorough`, check every row and, where the engine can, every page.
+        """
+        ...
+
+    async def repair(self, scope: Scope, conversation: str) -> list[Damage]:
+        """Remove damaged rows of a conversation's memory, so that the worker writes them again. Returns what was found.
+
+        Rows that a person wrote are kept aside.
+        """
+        ...
+
+    async def repair_database(self) -> list[Damage]:
+        """Repair what belongs to no single conversation: damaged tables, and the text index. Returns what was found."""
+        ...
+
+    async def rows_kept_aside(self, tenant: str | None = None) -> list[Damage]:
+        """Return which damaged rows are kept for people to look at."""
+        ...
+
+    async def enqueue_repair(self, damage: Sequence[Damage]) -> None: ...
+
+
 class StatsStore(Protocol):
     """Counts over everything that is stored, for operators."""
 
@@ -481,6 +514,7 @@ class Engine(
     KeyStore,
     JobStore,
     EmbeddingStore,
+    RepairStore,
     StatsStore,
     Protocol,
 ):

@@ -10,6 +10,7 @@ from palaver.model import (
     Summary,
     Turn,
 )
+from palaver.ports.damage import Damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,10 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSnapshot:
-    """The data that a context is made from, read in one snapshot and bounded by the budget."""
+    """The data that a context is made from, read in one snapshot and bounded by the budget.
+
+    `damage` names rows that were left out because they cannot be used.
+    """
 
     info: ConversationInfo
     tail: tuple[Turn, ...]
@@ -40,6 +44,7 @@ class ContextSnapshot:
     revision: int
     summarized_position: int
     summarized_turns: int  # of the active view, without retired turns
+    damage: tuple[Damage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ class ProfileRows:
     passages: int
     terms: int
     total: int | None = None  # number of rows in all; set where rows with lower numbers may be committed later
+    missing: int | None = None  # passages that should be in the text index and are not; None: they were not counted
 
 
 class Postings(NamedTuple):
@@ -45,6 +46,7 @@ class VectorRows:
     fresh: bool
     rows: list[tuple[int, int, bytes]]
     stamp: tuple[int, ...]
+    missing: int = 0  # vectors that should be there and are not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ class _KnownScope(NamedTuple):
     turns: IndexedProfile
     passages: int
     words: int
+    missing: int  # passages that are not in the text index, though they should be
 
 
 class RecallService:
@@ -67,6 +68,8 @@ class RecallService:
         self.ranking_store = engine if isinstance(engine, RankingStore) else None
         self.limits = limits = limits or RecallLimits()
         self._profiles: BoundedDict[tuple[Scope, RecallScope], IndexedProfile] = BoundedDict(limits.profiles)
+        self._lost_vectors: BoundedDict[tuple[Scope, RecallScope], int] = BoundedDict(limits.profiles)
+        self._missing: BoundedDict[tuple[Scope, RecallScope], int] = BoundedDict(limits.profiles)
         self._samples: BoundedDict[tuple[Scope, RecallScope], VectorSample] = BoundedDict(limits.profiles)
         self._sizes: BoundedDict[tuple[Scope, RecallScope], tuple[datetime, RecallSize]] = BoundedDict(limits.profiles)
         self._vectors: OrderedDict[int, ConversationVectors] = OrderedDict()
@@ -108,7 +111,9 @@ class RecallService:
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
         scores, order = await asyncio.to_thread(rank_turns, turns.profile, query, lexical, near, most, bounds)
-        self.note = note = self._describe(has_vector=near.question is not None)
+        note = self._describe(has_vector=near.question is not None)
+        lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
+        self.note = note = "; ".join(filter(None, (note, *lost, self.engine.index_problem())))
         return Ranking(turns.profile, scores, order, note, near)
 
     async def _rank_candidates(
@@ -225,13 +230,15 @@ class RecallService:
         known = self._profiles.pop((scope, where), None)
         stamp, through = (known.stamp, known.through) if known is not None else (None, 0)
         rows = await self.engine.profile(scope, where, stamp, through)
+        missing = self._missing.get((scope, where), 0) if rows.missing is None else rows.missing
         known = known.update(rows.rows, rows.stamp, rows.through) if known is not None and not rows.fresh else None
         if known is not None and rows.total not in (None, len(known.profile)):  # a turn came late, and is missing
             rows, known = await self.engine.profile(scope, where, None, 0), None
         if known is None:
             known = IndexedProfile.of(Profile.build(map(read_row, rows.rows)), rows.stamp, rows.through)
         self._profiles[scope, where] = known
-        return _KnownScope(known, rows.passages, rows.terms)
+        self._missing[scope, where] = missing
+        return _KnownScope(known, rows.passages, rows.terms, missing)
 
     # ---- vectors
 
@@ -317,11 +324,15 @@ class RecallService:
 
         assert self.embedder is not None
         stamps = {cid: vectors.stamp for cid, vectors in self._vectors.items()}
-        for stored in await self.engine.vectors(scope, where, self.embedder.name, stamps):
+        found = await self.engine.vectors(scope, where, self.embedder.name, stamps)
+        self._lost_vectors[scope, where] = sum(one.missing for one in found)
+        for stored in found:
             old = self._vectors.pop(stored.conversation, None)
             rows = [(tid, half) for _, tid, half in stored.rows if has_length(half, self.embedder.dimensions)]
             tids = np.array([tid for tid, _ in rows], np.int64)
             new = decode([half for _, half in rows], self.embedder.dimensions)
+            finite = np.isfinite(new).all(axis=1)  # a damaged vector would spoil every sum that it is in
+            tids, new = tids[finite], new[finite]
             if old is None or stored.fresh:
                 old = ConversationVectors.empty(new.shape[1])
             self._vectors[stored.conversation] = old.add(VectorBlock(tids, new), stored.stamp)
@@ -331,3 +342,8 @@ class RecallService:
         size = sum(vectors.nbytes for vectors in self._vectors.values())
         while size > self.limits.vector_bytes and len(self._vectors) > 1:
             size -= self._vectors.popitem(last=False)[1].nbytes
+
+
+def _lost_note(missing: int, what: str) -> str:
+    """Say that part of the index is lost."""
+    return f"{missing:,} {what} are lost and are made again" if missing > 0 else ""

@@ -55,6 +55,8 @@ ARGUMENTS = {
     "before:bigint": "4000000000000000",
     "before:text": "$turn",
     "before_id": "$conversation",
+    "bad:jsonb": "[[0, 0]]",
+    "bad:text[]": "{$fact}",
     "bodies": "10",
     "before_updated": "4000000000000000",
     "budget": "10000",

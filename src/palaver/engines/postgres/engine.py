@@ -22,8 +22,8 @@ from palaver.engines.postgres.files import PostgresFiles
 from palaver.engines.postgres.jobs import PostgresJobs
 from palaver.engines.postgres.keys import PostgresKeys
 from palaver.engines.postgres.log import PostgresLog
-from palaver.engines.postgres.memory import PostgresMemory
 from palaver.engines.postgres.recall import PostgresRecall
+from palaver.engines.postgres.repair import PostgresRepair
 from palaver.engines.postgres.requests import PostgresRequests
 from palaver.engines.postgres.stats import PostgresStats
 from palaver.engines.postgres.streams import PostgresStreams
@@ -70,12 +70,12 @@ class PostgresEngine(
     PostgresFiles,
     PostgresLog,
     PostgresExportRows,
-    PostgresMemory,
     PostgresRecall,
     PostgresRequests,
     PostgresKeys,
     PostgresJobs,
     PostgresEmbeddings,
+    PostgresRepair,
     PostgresStats,
 ):
     """A Postgres database that holds everything."""

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaver.core.identity import from_json, micros, moment
+from palaver.engines.derived_rows import is_memory, notes_of_people, read_memory, read_rows
 from palaver.engines.postgres.rows import read_turn
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import TurnRow, conversation_info, is_current_message
+from palaver.memory import working_memory
 from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
+from palaver.ports.damage import LOST, Damage
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
@@ -26,18 +29,22 @@ class PostgresMemory(EnginePart):
     async def context_snapshot(self, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
         args = {"budget": limits.budget, "in_characters": limits.in_characters, "most_facts": limits.facts}
         more = {"viewer": limits.viewer, "summarised": limits.summarised}
-        (row,) = await self.read("reading", scope, conversation=conversation, **args, **more)
+        (row,) = await self.read("read_context", scope, conversation=conversation, **args, **more)
         tail = _read_turns(row["tail"], conversation)
         current = next((turn for turn in reversed(tail) if is_current_message(turn, limits.viewer)), None)
         if row["current"] is not None:
             current = read_turn_json(from_json(row["current"]), conversation)
+        summaries, bad_summaries = read_rows("summaries", from_json(row["summaries"] or "[]"), _read_summary)
+        memory, bad_memory = read_memory(row["working_memory"], is_there=row["working_memory"] is not None)
+        facts, bad_facts = read_rows("facts", from_json(row["facts"] or "[]"), _read_fact)
         return ContextSnapshot(
             info=_read_info(row, row["summarized_position"]),
             tail=tail,
             current=current,
-            summaries=_read_summaries(row["summaries"]),
-            working_memory=row["working_memory"],
-            facts=_read_facts(row["facts"]),
+            summaries=summaries,
+            working_memory=memory,
+            facts=facts,
+            damage=(*bad_summaries, *bad_memory, *bad_facts, *_read_missing(row["missing"])),
             revision=row["revision"],
             summarized_position=row["summarized_position"],
             summarized_turns=row["summarized_turns"],
@@ -50,9 +57,9 @@ class PostgresMemory(EnginePart):
             revision=row["revision"],
             position=row["position"],
             turns=_read_turns(row["turns"], conversation),
-            stale=_read_summaries(row["stale"]),
-            working_memory=row["working_memory"],
-            facts=_read_facts(row["facts"]),
+            stale=read_rows("summaries", from_json(row["stale"] or "[]"), _read_summary)[0],
+            working_memory=read_memory(row["working_memory"], is_there=row["working_memory"] is not None)[0],
+            facts=read_rows("facts", from_json(row["facts"] or "[]"), _read_fact)[0],
         )
 
     async def span(self, scope: Scope, conversation: str, from_seq: int, through_seq: int) -> list[Turn]:
@@ -71,11 +78,11 @@ class PostgresMemory(EnginePart):
 
     async def summaries(self, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
         rows = await self.read("summaries", scope, conversation=conversation, level=level)
-        return [_read_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+        return list(read_rows("summaries", rows, read_summary)[0])
 
     async def uncovered(self, scope: Scope, conversation: str, level: int) -> list[Summary]:
         rows = await self.read("uncovered", scope, conversation=conversation, level=level)
-        return [_read_summary([row[name] for name in SUMMARY_FIELDS]) for row in rows]
+        return list(read_rows("summaries", rows, read_summary)[0])
 
     async def put_summary(self, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
         (row,) = await self.write("put_summary", scope, conversation=conversation, draft=as_json(draft))
@@ -88,15 +95,28 @@ class PostgresMemory(EnginePart):
     async def put_working_memory(self, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
         values = {name: getattr(draft, name) for name in draft.__dataclass_fields__}
         (row,) = await self.write("put_working_memory", scope, conversation=conversation, **values)
+        if not row["stored"] and draft.before is None:
+            await self.repair_memory(scope, conversation, is_lost=False)
         return bool(row["stored"])
+
+    async def repair_memory(self, scope: Scope, conversation: str, *, is_lost: bool) -> None:
+        """Put a damaged working memory aside. Notes of people that can be read go into a new one.
+
+        `is_lost`: where there is none, there should be one.
+        """
+        rows = await self.write("working_memory_records", scope, conversation=conversation)
+        before = rows[0]["memory"] if rows else None
+        if is_lost if before is None else not is_memory(before):
+            kept = working_memory.to_json(notes_of_people((before or "").encode()))
+            await self.write("repair_memory", scope, conversation=conversation, before=before, memory=kept)
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
         rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)
-        return [read_fact(row) for row in rows]
+        return list(read_rows("facts", rows, read_fact)[0])
 
     async def facts_where(self, scope: Scope, where: RecallScope) -> list[Fact]:
         rows = await self.read("facts_where", scope, conversation=where.conversation, owner=where.owner)
-        return [read_fact(row) for row in rows]
+        return list(read_rows("facts", rows, read_fact)[0])
 
     async def put_facts(self, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
         (row,) = await self.write(
@@ -134,17 +154,18 @@ def _read_info(row: Row, summarized_position: int) -> ConversationInfo:
     return conversation_info((*fields[:SUMMARIZED_PLACE], summarized_position, *fields[SUMMARIZED_PLACE:]))
 
 
-def _read_summaries(text: str | None) -> tuple[Summary, ...]:
-    return tuple(_read_summary(values) for values in from_json(text or "[]"))
+def _read_missing(text: str | None) -> list[Damage]:
+    counts = {} if text is None else from_json(text)
+    return [Damage(table=table, problem=LOST, count=count) for table, count in counts.items()]
+
+
+def read_summary(row: Row) -> Summary:
+    return _read_summary([row[name] for name in SUMMARY_FIELDS])
 
 
 def _read_summary(values: list[Any]) -> Summary:
     known = dict(zip(SUMMARY_FIELDS, values, strict=True))
     return Summary(**{**known, "created": moment(known["created"])})
-
-
-def _read_facts(text: str | None) -> tuple[Fact, ...]:
-    return tuple(_read_fact(values) for values in from_json(text or "[]"))
 
 
 def read_fact(row: Row) -> Fact:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from palaver.core.identity import from_json
 from palaver.engines.postgres.memory import read_fact, read_turn_json
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
-from palaver.model import Scope, Turn
+from palaver.errors import EngineError
+from palaver.model import WRITE, Scope, Turn
 from palaver.ports.ranking import RankingStore
 from palaver.ports.recall import (
     CandidateQuery,
@@ -44,7 +46,20 @@ class PostgresRecall(EnginePart, RankingStore):
             passages=row["passages"],
             terms=row["terms"],
             total=row["stamp"][-1],
+            missing=await self._count_missing(scope, where) if row["fresh"] else None,
         )
+
+    async def _count_missing(self, scope: Scope, where: RecallScope) -> int:
+        """Count the passages that are missing from the text index, and enqueue the repair of a conversation."""
+        place = {"conversation": where.conversation, "owner": where.owner}
+        missing = int((await self.read("missing_passages", scope, **place))[0]["missing"])
+        if missing > 0 and where.conversation is not None and WRITE in scope.rights:
+            with suppress(EngineError):  # a standby, or one that is full: it is found again later
+                await self.write("add_job", scope, conversation=where.conversation, kind="repair", argument=None)
+        return max(0, missing)
+
+    def index_problem(self) -> str | None:
+        return None  # the server keeps its index up to date; lost rows are counted with the profile
 
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         args = {"stems": list(stems), "most": limit}

@@ -75,6 +75,10 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise _cannot_open(path) from problem
     except apsw.IOError as problem:
         raise _io_error(path, problem) from problem
+    except apsw.SQLError as problem:
+        if not str(problem).startswith(("no such table", "no such column")):
+            raise
+        raise errors.DatabaseCorrupt(f"{path} lacks tables: it was truncated, or replaced by another file") from None
     except UNREADABLE:  # raised where the row is not known
         raise errors.DatabaseCorrupt(f"a row of {path} is damaged: `palaver verify` names it") from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
 from palaver.core.identity import canonical_json, genesis
 from palaver.engines.erasing import CODES, RESETTING
@@ -13,9 +15,11 @@ from palaver.engines.sqlite.open_conversation import MINUTE, NO_LIMIT, OpenConve
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, tenant_word
 from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.unindexed import IndexState, scan
 from palaver.errors import ConversationBusy, ConversationNotFound
 from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
+from palaver.ports.recall import RecallScope
 from palaver.recall.terms import terms
 
 CANDIDATES = 500  # the newest matching passages that a search considers
@@ -106,10 +110,11 @@ def conversations(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationIn
 # ---- searching -----------------------------------------------------------------------------------------------------
 
 
-def search(tx: Tx, scope: Scope, query: SearchQuery) -> list[ConversationMatch]:
+def search(tx: Tx, scope: Scope, query: SearchQuery, state: IndexState) -> list[ConversationMatch]:
     """Find conversations with a title or a turn that contains every stem; title matches first, then the most recent."""
     by_conversation: dict[int, list[Row]] = {}
-    for row in _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND "):
+    rows = _passages(tx, scope, query, f"scope : {tenant_word(scope.tenant)}", " AND ") if state.usable else []
+    for row in [*_unindexed(tx, scope, query, state, all), *rows]:
         by_conversation.setdefault(row[0], []).append(row)
     found = [_search_result(tx, cid, rows, query) for cid, rows in by_conversation.items()]
     found.sort(key=lambda one: (one.in_title, one.conversation.updated), reverse=True)
@@ -125,11 +130,12 @@ def _search_result(tx: Tx, cid: int, rows: list[Row], query: SearchQuery) -> Con
     )
 
 
-def matches(tx: Tx, scope: Scope, query: SearchQuery) -> list[TurnMatch]:
+def matches(tx: Tx, scope: Scope, query: SearchQuery, state: IndexState) -> list[TurnMatch]:
     """Find turns of one conversation that contain any stem; those with the most stems first, then the latest."""
     assert query.conversation is not None
     cid = require_cid(tx, scope, query.conversation)
-    rows = _passages(tx, scope, query, f"scope : c{cid}", " OR ")
+    rows = _passages(tx, scope, query, f"scope : c{cid}", " OR ") if state.usable else []
+    rows = [*_unindexed(tx, scope, query, state, any), *rows]
     found = [_match(tx, tid, query) for tid in dict.fromkeys(tid for _, tid in rows if tid is not None)]
     found.sort(key=lambda match: (len(match.terms), match.turn.seq), reverse=True)
     return found[: query.limit]
@@ -141,6 +147,20 @@ def _passages(tx: Tx, scope: Scope, query: SearchQuery, where: str, joiner: str)
         words[-1] = f'({words[-1]} OR "{query.prefix}" *)'
     match = f"({where}) AND terms : ({joiner.join(words)})"
     return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **scope_params(scope))
+
+
+def _unindexed(
+    tx: Tx, scope: Scope, query: SearchQuery, state: IndexState, wanted: Callable[[Iterable[bool]], bool]
+) -> list[Row]:
+    """Find the same among turns that are not in the index: all stems in one passage, or any of them."""
+    final, *others = reversed(query.stems)  # the prefix belongs to the last one
+    found: list[Row] = []
+    for passage in scan(tx, scope, RecallScope(conversation=query.conversation), state):
+        there = set(passage.terms)
+        last = final in there or bool(query.prefix and any(term.startswith(query.prefix) for term in there))
+        if wanted([last, *(stem in there for stem in others)]):
+            found.append((passage.cid, passage.tid))
+    return found
 
 
 def _match(tx: Tx, tid: int, query: SearchQuery) -> TurnMatch:

@@ -5,7 +5,7 @@ Forgetting a turn removes, in this order:
 1. the conversation's title, if a job wrote it: it may repeat the turn's words;
 2. the turns that hold results of its tool calls, each in the same way as the turn itself;
 3. its passages in the text index, and those of its files;
-4. its mark as a standing instruction, and its vectors;
+4. its mark as a standing instruction, its vectors, and damaged rows of memory that were put aside: they may quote it;
 5. the bodies of recorded requests that may contain it: those sent after it, and those elsewhere that quote it;
 6. its files: the rows and their extracted text now; the bytes are listed in `doomed_blobs`, and the store deletes them
    after the commit;
@@ -35,6 +35,7 @@ from palaver.core.turn_draft import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, scope_params
 from palaver.engines.sqlite import memory_invalidation, requests
 from palaver.engines.sqlite.details import drop_generated_title
+from palaver.engines.sqlite.embeddings import drop_vectors_of_turn
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import rewrite_separators, unindex, unindex_title
@@ -99,7 +100,8 @@ def _remove_copies(conv: OpenConversation, row: TurnRow) -> None:
     """Remove the copies of a turn's words that are found by its id, except for those in the text index."""
     tx = conv.tx
     tx.run(Q.unmark, tid=row.tid)
-    tx.run(Q.drop_vectors_of_turn, tid=row.tid)
+    drop_vectors_of_turn(tx, row.tid)
+    tx.run(Q.drop_set_aside, cid=conv.cid)
     requests.drop_bodies_quoting(tx, row.id)
     tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
     tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
@@ -139,6 +141,7 @@ def _is_forgotten(conv: OpenConversation, row: TurnRow) -> bool:
 def _forget_retired(conv: OpenConversation, row: TurnRow) -> Deletion:
     """Forget a turn whose words are gone already: what memory derived from it, and its salt, go too."""
     memory_invalidation.invalidate_turn(conv, row)
+    conv.tx.run(Q.drop_set_aside, cid=conv.cid)
     requests.drop_bodies_after(conv.tx, conv.cid, row.seq)
     requests.drop_bodies_quoting(conv.tx, row.id)
     conv.tx.run(Q.unsalt, tid=row.tid)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from palaver.core.identity import canonical_json
 from palaver.engines import embedding
 from palaver.engines.file_passages import FILE_PARTS
+from palaver.engines.rows import Row
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.ports.recall import Embedded, FactToEmbed, ToEmbed
@@ -17,7 +20,11 @@ DROP_BATCH = 1_000  # vectors deleted in one transaction
 def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """Return the next passages that have no vector of this model."""
     limits = {"limit": limit, "most": embedding.MAX_PARTS_READ, "files": FILE_PARTS}
-    return embedding.to_embed(tx.all(Q.to_embed, after=_embedded_pid(tx, model), **limits))
+    rows = tx.all(Q.to_embed, after=_embedded_pid(tx, model), model=model, **limits)
+    found = embedding.to_embed(row[:-1] for row in rows)
+    return [
+        replace(one, worth_a_vector=one.worth_a_vector and not row[-1]) for one, row in zip(found, rows, strict=True)
+    ]
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
@@ -29,7 +36,7 @@ def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
         return
     for pid, tid, part, vector in embedded.vectors:
         if pid in there:
-            tx.run(Q.add_vector, tid=tid, part=part, model=model, vector=vector)
+            _count(tx, tx.all(Q.add_vector, tid=tid, part=part, model=model, vector=vector), 1)
     marks = [(tid, standing) for pid, tid, standing in embedded.marks if pid in there]
     for tid, standing in marks:
         tx.run(Q.mark, tid=tid, standing=standing)
@@ -40,7 +47,18 @@ def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
 def drop_other_vectors(tx: Tx, model: str, batch: int = DROP_BATCH) -> int:
     """Delete some vectors of other embedders, and their progress. Returns how many were deleted."""
     tx.run(Q.forget_other_embedders, name=_progress_name(model))
-    return len(tx.all(Q.drop_other_vectors, model=model, limit=batch))
+    return _count(tx, tx.all(Q.drop_other_vectors, model=model, limit=batch), -1)
+
+
+def drop_vectors_of_turn(tx: Tx, tid: int) -> None:
+    _count(tx, tx.all(Q.drop_vectors_of_turn, tid=tid), -1)
+
+
+def _count(tx: Tx, conversations: list[Row], sign: int) -> int:
+    """Count vectors that were added (1) or deleted (-1), by their conversations. Returns how many there were."""
+    for cid, count in Counter(row[0] for row in conversations).items():
+        tx.run(Q.count_vectors, cid=cid, count=sign * count)
+    return len(conversations)
 
 
 def has_vectors_of(tx: Tx, models: Sequence[str]) -> bool:
@@ -54,7 +72,7 @@ def drop_vectors(tx: Tx, models: Sequence[str], batch: int = DROP_BATCH) -> int:
     Their progress is set to 0 first, so that one of them would start again, and deleted last, so that a crash in
     between does not leave vectors that nothing looks for.
     """
-    dropped = len(tx.all(Q.drop_vectors_by, models=canonical_json(list(models)), limit=batch))
+    dropped = _count(tx, tx.all(Q.drop_vectors_by, models=canonical_json(list(models)), limit=batch), -1)
     for model in models:
         if dropped:
             tx.run(Q.restart_embedder, name=_progress_name(model))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Concatenate, ParamSpec, TypeVar
@@ -30,18 +31,28 @@ from palaver.engines.sqlite import (
     log,
     memory,
     recall,
+    repair,
     requests,
     stats,
     streams,
     text_index,
     turns,
+    unindexed,
 )
 from palaver.engines.sqlite.connection import SQLiteAddress, translate_errors
 from palaver.engines.sqlite.readers import DedicatedReader, Readers
 from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.unindexed import IndexState
 from palaver.engines.sqlite.watch import FileWatcher
 from palaver.engines.sqlite.writer import DEFAULT_TUNING, Writer, WriterTuning
-from palaver.errors import EngineUnavailable
+from palaver.errors import (
+    DatabaseCorrupt,
+    DatabaseFull,
+    DatabaseReadOnly,
+    EngineError,
+    EngineUnavailable,
+    RowUnreadable,
+)
 from palaver.model import (
     ApiKey,
     Attachment,
@@ -64,6 +75,7 @@ from palaver.model import (
 )
 from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.clock import Clock
+from palaver.ports.damage import LOST, UNREADABLE, Damage, describe
 from palaver.ports.engine import Signal
 from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import (
@@ -96,12 +108,15 @@ from palaver.ports.queries import (
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
 
+logger = logging.getLogger("palaver.sqlite")  # types and counts only
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # Up to these sizes, an operation is brief: a write takes less time than its commit, a read looks at few rows.
 BRIEF_TURNS, BRIEF_CHARACTERS = 8, 32_768  # of an append
 BRIEF_CONTEXT_TOKENS, BRIEF_HISTORY_TURNS = 16_000, 128  # of a read
+REPORT_SECONDS = 10.0  # between two reports of damage that reads meet
 
 
 @asynccontextmanager
@@ -130,6 +145,9 @@ class SQLiteEngine:
     def __init__(self, address: SQLiteAddress, clock: Clock, tuning: WriterTuning = DEFAULT_TUNING) -> None:
         self.address, self.clock = address, clock
         self._last_append = 0.0
+        self._reported = -REPORT_SECONDS  # when damage was last reported
+        self._index_problem: str | None = None
+        self._suspects_index = False  # passages were missing: they are counted until they are there again
         self.readers = Readers(address, clock)
         self.hub = FileWatcher(self.readers)
         self.writer = Writer(
@@ -137,6 +155,7 @@ class SQLiteEngine:
             clock,
             setup=text_index.rebuild_if_outdated,
             chores=text_index.index_batch,
+            repair=repair.repair_file,
             committed=self.hub.wake,
             tuning=tuning,
         )
@@ -167,12 +186,57 @@ class SQLiteEngine:
         return await self.readers.run(conversations.conversations, scope, listing)
 
     async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
-        await self.index_all()
-        return await self.readers.run(conversations.search, scope, search)
+        return await self._search(lambda tx, state: conversations.search(tx, scope, search, state))
 
     async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
-        await self.index_all()
-        return await self.readers.run(conversations.matches, scope, search)
+        return await self._search(lambda tx, state: conversations.matches(tx, scope, search, state))
+
+    async def _search(self, work: Callable[[Tx, IndexState], T]) -> T:
+        """Search with the text index. Turns that it lacks are searched word by word, and its repair is enqueued."""
+        state = await self._index_state()
+        if state.usable:
+            try:
+                self._index_problem = state.problem
+                return await self.readers.run(work, state)
+            except RowUnreadable:
+                raise
+            except DatabaseCorrupt:
+                await self._report_damage(Damage(table=text_index.INDEX, problem=UNREADABLE))
+        self._index_problem = unindexed.DAMAGED.problem
+        return await self.readers.run(work, unindexed.DAMAGED)
+
+    async def _index_state(self) -> IndexState:
+        """Bring the text index up to date, if that is possible now, and say how far it can be used."""
+        try:
+            ends = await self.readers.run_brief(text_index.ends)
+            if ends.passage != ends.entry:
+                await self._report_damage(Damage(table=text_index.INDEX, problem=LOST))
+                return unindexed.DAMAGED
+            if not ends.is_rebuilding:
+                await self.index_all()
+                return unindexed.WHOLE
+            return await self.readers.run_brief(text_index.state, "the text index is being filled again")
+        except RowUnreadable:
+            raise
+        except DatabaseCorrupt:
+            await self._report_damage(Damage(table=text_index.INDEX, problem=UNREADABLE))
+            return unindexed.DAMAGED
+        except (DatabaseFull, DatabaseReadOnly, EngineUnavailable) as problem:
+            why = f"the text index could not be brought up to date ({type(problem).__name__})"
+            return await self.readers.run_brief(text_index.state, why)
+
+    def index_problem(self) -> str | None:
+        return self._index_problem
+
+    async def _report_damage(self, *damage: Damage) -> None:
+        """Log damage that a read has met, and enqueue its repair, not more than once in a while."""
+        now = time.monotonic()
+        if now - self._reported < REPORT_SECONDS:
+            return
+        self._reported = now
+        logger.warning("derived data is damaged (%s)", describe(damage))
+        with suppress(EngineError):  # a full disk: it is found again later
+            await self.enqueue_repair(damage)
 
     async def index_all(self) -> None:
         """Index every stored turn, so that a search sees everything that was stored before it."""
@@ -332,7 +396,7 @@ class SQLiteEngine:
         return await self.readers.run(files.file_text, scope, conversation, id)
 
     async def file_quotes(self, scope: Scope, tids: Sequence[int], stems: Sequence[str]) -> dict[int, FileQuote]:
-        return await self.readers.run(files.file_quotes, scope, tids, stems)
+        return await self._read_derived("file_passages", {}, files.file_quotes, scope, tids, stems)
 
     async def file_in_database(self, scope: Scope, path: str) -> bytes | None:
         return None
@@ -375,6 +439,7 @@ class SQLiteEngine:
 
     async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
         """Read all pages from one snapshot, on a connection of its own."""
+        await asyncio.to_thread(self.writer.check_file)
         with translate_errors(self.address.path):
             reader = DedicatedReader(await asyncio.to_thread(self.readers.connect))
         try:
@@ -439,17 +504,37 @@ class SQLiteEngine:
     # ---- recall
 
     async def profile(self, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
-        await self.index_all()  # the rarity of a word is counted in the index
-        return await self.readers.run(recall.profile, scope, where, known, after)
+        await self._index_state()  # the rarity of a word is counted in the index
+        rows = await self.readers.run(recall.profile, scope, where, known, after, self._suspects_index)
+        if rows.missing is not None:
+            self._suspects_index = rows.missing > 0
+        if rows.missing:
+            await self._report_damage(Damage(table="passages", problem=LOST, count=rows.missing))
+        return rows
 
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
-        await self.index_all()
-        return await self.readers.run(recall.postings, scope, where, stems, limit)
+        return await self._search(lambda tx, state: recall.postings(tx, scope, where, stems, limit, state))
 
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
-        return await self.readers.run(recall.vectors, scope, where, model, known)
+        found = await self._read_derived("embeddings", [], recall.vectors, scope, where, model, known)
+        missing = sum(one.missing for one in found)
+        if missing:
+            await self._report_damage(Damage(table="embeddings", problem=LOST, count=missing))
+        return found
+
+    async def _read_derived(
+        self, table: str, nothing: T, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Run a read that can do without its table: a damaged one gives nothing, and its repair is enqueued."""
+        try:
+            return await self.readers.run(work, *arguments, **options)
+        except RowUnreadable:
+            raise
+        except DatabaseCorrupt:
+            await self._report_damage(Damage(table=table, problem=UNREADABLE))
+            return nothing
 
     async def turns_by_number(self, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
         return await self.readers.run(recall.turns_by_number, scope, tids)
@@ -577,6 +662,30 @@ class SQLiteEngine:
 
     async def embedding_backlog(self, model: str, tenant: str | None = None) -> int:
         return await self.readers.run(embeddings.embedding_backlog, model)
+
+    # ---- damage of derived data
+
+    async def find_damage(self, tenant: str | None = None, *, thorough: bool = False) -> list[Damage]:
+        if thorough:  # FTS5 checks its index in a transaction that may write
+            return await self.writer.submit(repair.find_thoroughly)
+        found = await self.readers.run(repair.find_everywhere)
+        self._suspects_index |= any(one.table in text_index.TABLES for one in found)
+        return found
+
+    async def repair(self, scope: Scope, conversation: str) -> list[Damage]:
+        return await self.writer.submit(repair.repair, scope, conversation)
+
+    async def repair_database(self) -> list[Damage]:
+        return await self.writer.submit(repair.repair_file)
+
+    async def rows_kept_aside(self, tenant: str | None = None) -> list[Damage]:
+        return await self.readers.run(repair.set_aside)
+
+    async def enqueue_repair(self, damage: Sequence[Damage]) -> None:
+        if damage:
+            await self.writer.submit(repair.enqueue, damage)
+
+    # ---- counts
 
     async def stats(self, scope: Scope) -> Stats:
         found = await self.readers.run(stats.stats, scope)

@@ -91,6 +91,7 @@ def erase_turns(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> Er
         forget_turn(tx, scope, conversation, row.id)
     files = _drop_files(tx, scope, conversation, named)
     tx.run(Q.drop_bodies_naming, cid=cid, user=name.user)
+    tx.run(Q.drop_set_aside, cid=cid)
     tx.run(Q.mark_unscrubbed)
     erased = ErasedTurns(tuple(row.id for row in rows), files)
     note_erased(tx, scope, name.digest, "turns", [f"{conversation}/{id}" for id in erased.turns])

@@ -25,7 +25,7 @@ PAGE_ROWS = 1_000
 LOCAL = frozenset(
     {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
     | {"characters", "problem"}  # of attachments: the text is extracted again after an import
-    | {"summarized_position", "summarized_turns", "summarized_tokens"}
+    | {"summarized_position", "summarized_turns", "summarized_tokens", "fact_count", "vector_count", "has_memory"}
 )
 FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
@@ -122,8 +122,10 @@ def _restore_row(conv: OpenConversation, record: Record, turns: dict[str, int]) 
     elif record.kind == "working_memory":
         read = working_memory.from_json(row["memory"]).through_seq
         _insert(conv.tx, "working_memory", {**row, "through_seq": read, "updated": conv.tx.now})
+        conv.tx.run(Q.mark_memory, cid=conv.cid, has=1)
     elif record.kind == "fact":
         _insert(conv.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
+        conv.tx.run(Q.count_facts, cid=conv.cid, count=1)
 
 
 def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import micros, moment
+from palaver.engines.derived_rows import notes_of_people, read_memory, read_rows
 from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
 from palaver.engines.sqlite import jobs, memory_invalidation
+from palaver.engines.sqlite.derived_rows import BROKEN_PAGES, read_derived
 from palaver.engines.sqlite.details import info
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.summary_gaps import find_gaps
+from palaver.engines.sqlite.transaction import SqlValue, Tx
+from palaver.memory import working_memory
 from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
+from palaver.ports.damage import LOST, Damage
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
 
 MAX_TURNS = 10_000  # read for one context, whatever the budget
+FACT_COLUMNS = 11  # of a Fact; a statement may return more
 
 
 def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
@@ -25,18 +31,52 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
     known = info(tx, cid)
     tail = _tail(tx, cid, conversation, limits, _first_limited(known, limits, position))
     start = tail[0].position if tail else 0
-    memory = tx.one(Q.working_memory, cid=cid)
+    summaries, bad_summaries = _summaries(tx, Q.shown_summaries, cid=cid, start=start)
+    memory, bad_memory = stored_memory(tx, cid)
+    facts, bad_facts = _facts(tx, Q.recent_facts, cid=cid, limit=limits.facts)
     return ContextSnapshot(
         info=known,
         tail=tuple(tail),
         current=_current(tx, cid, conversation, limits.viewer, tail),
-        summaries=tuple([_summary(row) for row in tx.all(Q.shown_summaries, cid=cid, start=start)]),
-        working_memory=memory[0] if memory else None,
-        facts=tuple(_fact(row[:-1]) for row in tx.all(Q.recent_facts, cid=cid, limit=limits.facts)),
+        summaries=summaries,
+        working_memory=memory,
+        facts=facts,
         revision=revision,
         summarized_position=position,
         summarized_turns=summarized,
+        damage=(*bad_summaries, *bad_memory, *bad_facts, *_find_missing(tx, cid)),
     )
+
+
+def _find_missing(tx: Tx, cid: int) -> list[Damage]:
+    """Compare the counts that are kept with the rows that are there."""
+    try:
+        memory, facts, summaries = tx.all(Q.missing_memory, cid=cid)[0]
+    except BROKEN_PAGES:  # reading the rows has reported it
+        return []
+    counts = {"working_memory": memory, "facts": facts, "summaries": len(find_gaps(tx, cid)) if summaries else 0}
+    return [Damage(table=table, problem=LOST, count=count) for table, count in counts.items() if count > 0]
+
+
+def _summaries(tx: Tx, sql: str, **values: SqlValue) -> tuple[tuple[Summary, ...], list[Damage]]:
+    """Read summaries. Damaged ones are left out and reported."""
+    found = read_derived(tx, "summaries", sql, **values)
+    summaries, damage = read_rows("summaries", found.rows, read_summary)
+    return summaries, [*found.damage, *damage]
+
+
+def _facts(tx: Tx, sql: str, **values: SqlValue) -> tuple[tuple[Fact, ...], list[Damage]]:
+    found = read_derived(tx, "facts", sql, **values)
+    facts, damage = read_rows("facts", (row[:FACT_COLUMNS] for row in found.rows), read_fact)
+    return facts, [*found.damage, *damage]
+
+
+def stored_memory(tx: Tx, cid: int) -> tuple[str | None, list[Damage]]:
+    """Read the working memory. One that is damaged is reported, and is not there for the reader."""
+    found = read_derived(tx, "working_memory", Q.working_memory, cid=cid)
+    if found.damage:
+        return None, found.damage
+    return read_memory(found.rows[0][0] if found.rows else None, is_there=bool(found.rows))
 
 
 def _first_limited(known: ConversationInfo, limits: ReadBudget, summarized: int) -> int:
@@ -88,7 +128,7 @@ def _head(tx: Tx, cid: int) -> Row:
     return row
 
 
-def _summary(row: Row) -> Summary:
+def read_summary(row: Row) -> Summary:
     id, level, from_seq, through_seq, text, model, token_count, turns, created = row
     return Summary(
         id=id,
@@ -103,7 +143,7 @@ def _summary(row: Row) -> Summary:
     )
 
 
-def _fact(row: Row) -> Fact:
+def read_fact(row: Row) -> Fact:
     id, subject, predicate, object, source, confidence, valid_from, invalidated_at, invalidated_by, by, created = row
     return Fact(
         id=id,
@@ -127,7 +167,6 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
     """Read the turns after the last summary, up to `tokens` and never past a pending turn."""
     cid = require_cid(tx, scope, conversation)
     revision, position, *_ = _head(tx, cid)
-    memory = tx.one(Q.working_memory, cid=cid)
     turns: list[Turn] = []
     for row in tx.each(Q.span, **{"cid": cid, "from": position, "through": NO_LIMIT}):
         turn = TurnRow(*row)
@@ -140,9 +179,9 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
         revision=revision,
         position=position,
         turns=tuple(turns),
-        stale=tuple(_summary(row) for row in tx.all(Q.stale_summaries, cid=cid)),
-        working_memory=memory[0] if memory else None,
-        facts=tuple(_fact(row) for row in tx.all(Q.facts, cid=cid, all=0)),
+        stale=_summaries(tx, Q.stale_summaries, cid=cid)[0],
+        working_memory=stored_memory(tx, cid)[0],
+        facts=_facts(tx, Q.facts, cid=cid, all=0)[0],
     )
 
 
@@ -163,15 +202,13 @@ def speakers(
 def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
     cid = require_cid(tx, scope, conversation)
     if level is None:
-        rows = tx.all(Q.all_summaries, cid=cid)
-    else:
-        rows = tx.all(Q.level, cid=cid, level=level, **{"from": 0, "through": NO_LIMIT})
-    return [_summary(row) for row in rows]
+        return list(_summaries(tx, Q.all_summaries, cid=cid)[0])
+    return list(_summaries(tx, Q.level, cid=cid, level=level, **{"from": 0, "through": NO_LIMIT})[0])
 
 
 def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summary]:
     cid = require_cid(tx, scope, conversation)
-    return [_summary(row) for row in tx.all(Q.uncovered, cid=cid, level=level)]
+    return list(_summaries(tx, Q.uncovered, cid=cid, level=level)[0])
 
 
 def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
@@ -206,14 +243,31 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
 def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
     """Replace the working memory. False when it, or the turns that were read, changed since."""
     conv = open_conversation(tx, scope, conversation)
-    stored = tx.one(Q.working_memory, cid=conv.cid)
-    if (stored[0] if stored else None) != draft.before or not _is_unchanged(tx, conv.cid, draft.revision):
+    stored, damage = stored_memory(tx, conv.cid)
+    if stored != draft.before or not _is_unchanged(tx, conv.cid, draft.revision):
         return False
+    if damage:
+        repair_memory(conv)
+        return False
+    _save_memory(conv, draft.memory, draft.through_seq)
+    return True
+
+
+def _save_memory(conv: OpenConversation, memory: str, through_seq: int) -> None:
     updated = conv.tick()
-    tx.run(Q.save_working_memory, cid=conv.cid, memory=draft.memory, through_seq=draft.through_seq, updated=updated)
+    conv.tx.run(Q.save_working_memory, cid=conv.cid, memory=memory, through_seq=through_seq, updated=updated)
+    conv.tx.run(Q.mark_memory, cid=conv.cid, has=1)
     conv.log("remember", conv.updated)
     conv.save()
-    return True
+
+
+def repair_memory(conv: OpenConversation) -> None:
+    """Keep a damaged working memory aside. Notes of people that can be read go into a new one; turns are read again."""
+    data = read_derived(conv.tx, "working_memory", Q.memory_bytes, cid=conv.cid).rows
+    if data:
+        conv.tx.run(Q.set_memory_aside, cid=conv.cid, now=conv.tx.now)
+    kept = notes_of_people(data[0][0] if data else b"")
+    _save_memory(conv, working_memory.to_json(kept), kept.through_seq)
 
 
 def _is_unchanged(tx: Tx, cid: int, revision: int | None) -> bool:
@@ -222,17 +276,17 @@ def _is_unchanged(tx: Tx, cid: int, revision: int | None) -> bool:
 
 def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
     cid = require_cid(tx, scope, conversation)
-    return [_fact(row) for row in tx.all(Q.facts, cid=cid, all=int(include_invalidated))]
+    return list(_facts(tx, Q.facts, cid=cid, all=int(include_invalidated))[0])
 
 
 def facts_where(tx: Tx, scope: Scope, where: RecallScope) -> list[Fact]:
     params = {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
-    return [_fact(row) for row in tx.all(Q.facts_where, **params)]
+    return list(_facts(tx, Q.facts_where, **params)[0])
 
 
 def fact_vectors(tx: Tx, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
     params = {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
-    return dict(tx.all(Q.fact_vectors, model=model, **params))
+    return dict(read_derived(tx, "facts", Q.fact_vectors, model=model, **params).rows)
 
 
 def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> list[Fact] | None:
@@ -250,6 +304,7 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
     for old, by in replaced:
         tx.run(Q.invalidate_fact, cid=conv.cid, id=old, at=at, by=by)
     if new:
+        tx.run(Q.count_facts, cid=conv.cid, count=len(new))
         jobs.enqueue_embed_job(tx)
         conv.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
         conv.save()
@@ -277,6 +332,7 @@ def drop_fact(tx: Tx, scope: Scope, conversation: str, id: str) -> bool:
     conv = open_conversation(tx, scope, conversation)
     found = bool(tx.all(Q.drop_fact, cid=conv.cid, id=id))
     if found:
+        tx.run(Q.count_facts, cid=conv.cid, count=-1)
         memory_invalidation.revalidate_facts(conv, [id])
         conv.log("forget_fact", conv.tick(), payload={"fact": id})
         conv.save()

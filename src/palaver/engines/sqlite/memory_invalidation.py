@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaver.core.identity import canonical_json
+from palaver.engines.derived_rows import read_memory
 from palaver.engines.rows import TurnRow
+from palaver.engines.sqlite.derived_rows import read_derived
 from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
 from palaver.memory import working_memory
@@ -20,7 +22,14 @@ def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
     if tx.all(Q.spoil, cid=cid, position=turn.position):
         tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     _drop_notes(conv, turn.id)
-    revalidate_facts(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
+    _revalidate_after(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
+
+
+def _revalidate_after(conv: OpenConversation, deleted: list[str]) -> None:
+    """Count deleted facts, and make those valid again that they had replaced."""
+    if deleted:
+        conv.tx.run(Q.count_facts, cid=conv.cid, count=-len(deleted))
+        revalidate_facts(conv, deleted)
 
 
 def revalidate_facts(conv: OpenConversation, deleted: list[str]) -> None:
@@ -50,11 +59,11 @@ def drop_notes_and_facts_from(conv: OpenConversation, position: int) -> None:
     """
     tx, cid = conv.tx, conv.cid
     recount_summarized(conv)
-    revalidate_facts(conv, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
-    row = tx.one(Q.working_memory, cid=cid)
-    if row is None:
+    _revalidate_after(conv, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
+    stored = _readable_notes(conv)
+    if stored is None:
         return
-    memory = working_memory.from_json(row[0])
+    memory = working_memory.from_json(stored)
     for turn in {note.turn for name in MEMORY_LISTS for note in getattr(memory, name) if note.turn}:
         if not conv.is_active(turn) and not conv.is_retired(turn):
             memory = working_memory.without_turn(memory, turn)
@@ -79,16 +88,27 @@ def drop_all(conv: OpenConversation) -> None:
         Q.drop_marks,
         Q.drop_vectors,
         Q.drop_jobs,
+        Q.drop_set_aside,
         Q.restart_memory,
     ):
         conv.tx.run(statement, cid=conv.cid)
 
 
 def _drop_notes(conv: OpenConversation, turn: str) -> None:
-    row = conv.tx.one(Q.working_memory, cid=conv.cid)
-    if row is None or turn not in row[0]:
+    stored = _readable_notes(conv)
+    if stored is None or turn not in stored:
         return
-    _save(conv, working_memory.without_turn(working_memory.from_json(row[0]), turn))
+    _save(conv, working_memory.without_turn(working_memory.from_json(stored), turn))
+
+
+def _readable_notes(conv: OpenConversation) -> str | None:
+    """Return the notes as they are stored. Damaged ones are deleted: nobody can tell which turns they quote."""
+    found = read_derived(conv.tx, "working_memory", Q.working_memory, cid=conv.cid)
+    stored, damage = read_memory(found.rows[0][0] if found.rows else None, is_there=bool(found.rows))
+    if found.damage or damage:
+        conv.tx.run(Q.drop_working_memory, cid=conv.cid)
+        conv.tx.run(Q.add_job, cid=conv.cid, kind="repair", argument=None, now=conv.tx.now)
+    return stored
 
 
 def _save(conv: OpenConversation, memory: WorkingMemory) -> None:

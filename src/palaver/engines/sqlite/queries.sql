@@ -226,6 +226,10 @@ INSERT INTO passages (pid, cid, tid, part, size, terms) VALUES (?, ?, ?, ?, ?, ?
 -- index_passage: insert the passage into the index itself
 INSERT INTO text_index (rowid, scope, terms) VALUES (?, ?, ?)
 
+-- lost_passages: check whether a conversation has fewer passages than were indexed
+SELECT 1 FROM conversations c WHERE c.cid = :cid AND c.passage_count > (
+  SELECT count(*) FROM turns t JOIN passages p ON p.tid = t.tid WHERE t.cid = :cid)
+
 -- passages_of: read the passages of one turn
 SELECT pid, part, terms, size FROM passages WHERE tid = :tid
 
@@ -299,6 +303,34 @@ INSERT INTO text_index (text_index) VALUES ('delete-all')
 
 -- empty_passages: delete the rows that describe its passages
 DELETE FROM passages
+
+-- index_ends: read the last passage and the last entry of the index, which have the same number, and whether it is being
+-- filled again
+SELECT coalesce((SELECT max(pid) FROM passages), 0), coalesce((SELECT max(id) FROM text_index_docsize), 0),
+  EXISTS (SELECT 1 FROM meta WHERE name = 'rebuilding')
+
+-- mark_rebuilding: remember that the index was damaged and is being filled again
+INSERT OR REPLACE INTO meta (name, value) VALUES ('rebuilding', 1)
+
+-- rebuilding: check whether it is being filled again
+SELECT 1 FROM meta WHERE name = 'rebuilding'
+
+-- mark_rebuilt: every turn is in it again
+DELETE FROM meta WHERE name = 'rebuilding'
+
+-- mark_index_damaged: remember that the index was found damaged, for all processes
+INSERT OR REPLACE INTO meta (name, value) VALUES ('index_damaged', 1)
+
+-- mark_index_sound: it was emptied, to be filled again
+DELETE FROM meta WHERE name = 'index_damaged'
+
+-- restart_embedders: let embedders go through all passages again, because these have other numbers now
+UPDATE meta SET value = 0 WHERE name LIKE 'embedded_pid/%'
+
+-- index_size: count the passages of turns that should be in the index, those that are, and the entries of the index
+SELECT (SELECT coalesce(sum(c.passage_count), 0) FROM conversations c),
+  (SELECT count(*) FROM passages p WHERE p.tid IS NOT NULL), (SELECT count(*) FROM passages),
+  (SELECT count(*) FROM text_index_docsize)
 
 -- titles: read the titles, to index them again
 SELECT c.cid, c.tenant, c.owner, c.title FROM conversations c WHERE c.title IS NOT NULL
@@ -674,7 +706,8 @@ WHERE cid = :cid
 DELETE FROM summaries WHERE cid = :cid
 
 -- restart_memory: reset the summarised counts of a conversation
-UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summarized_tokens = 0 WHERE cid = :cid
+UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summarized_tokens = 0, fact_count = 0,
+  vector_count = 0, has_memory = 0 WHERE cid = :cid
 
 -- span: read the turns of the view in a span
 SELECT {turn_columns} FROM turns t
@@ -770,7 +803,16 @@ DELETE FROM marks WHERE tid = :tid
 DELETE FROM marks WHERE cid = :cid
 
 -- drop_vectors_of_turn: delete the vectors of a turn
-DELETE FROM embeddings WHERE tid = :tid
+DELETE FROM embeddings WHERE tid = :tid RETURNING cid
+
+-- count_vectors: count the vectors that a conversation should have
+UPDATE conversations SET vector_count = max(0, vector_count + :count) WHERE cid = :cid
+
+-- count_facts: count the facts that a conversation should have
+UPDATE conversations SET fact_count = max(0, fact_count + :count) WHERE cid = :cid
+
+-- mark_memory: record whether a conversation should have a working memory
+UPDATE conversations SET has_memory = :has WHERE cid = :cid
 
 -- drop_vectors: delete all vectors of a conversation
 DELETE FROM embeddings WHERE cid = :cid
@@ -781,10 +823,119 @@ UPDATE conversations SET passage_count = passage_count + :count, passage_terms =
 -- forget_passage_counts: reset those counts before the index is rebuilt
 UPDATE conversations SET passage_count = 0, passage_terms = 0 WHERE passage_count != 0
 
+-- ---- damage and repair
+
+-- expected: read how much of memory a conversation should have, and how much is there
+SELECT c.has_memory, EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = c.cid), c.fact_count,
+  (SELECT count(*) FROM facts f WHERE f.cid = c.cid), c.vector_count,
+  (SELECT count(*) FROM embeddings e WHERE e.cid = c.cid), c.summarized_position
+FROM conversations c WHERE c.cid = :cid
+
+-- missing_memory: count what is missing in the memory of a conversation; summaries may be, if their spans do not add up
+SELECT c.has_memory - EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = c.cid),
+  c.fact_count - (SELECT count(*) FROM facts f WHERE f.cid = c.cid),
+  c.summarized_position > (SELECT coalesce(sum(s.through_seq - s.from_seq), 0) FROM summaries s
+    WHERE s.cid = c.cid AND s.level = 0)
+FROM conversations c WHERE c.cid = :cid
+
+-- damaged_conversations: find conversations in which rows of memory are missing, or summaries do not follow one another;
+-- those that are being deleted (see `hide`) are left out
+SELECT c.cid, c.tenant, c.id FROM conversations c WHERE c.gone IS NULL AND coalesce(c.expires_at, 9) > 2 AND (
+  c.has_memory > EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = c.cid)
+  OR c.fact_count > (SELECT count(*) FROM facts f WHERE f.cid = c.cid)
+  OR c.vector_count > (SELECT count(*) FROM embeddings e WHERE e.cid = c.cid)
+  OR c.summarized_position > (SELECT coalesce(sum(s.through_seq - s.from_seq), 0) FROM summaries s
+    WHERE s.cid = c.cid AND s.level = 0))
+ORDER BY c.cid
+
+-- summary_places: read where the summaries of a conversation are, without their text
+SELECT s.sid, s.level, s.from_seq, s.through_seq, s.stale FROM summaries s WHERE s.cid = :cid
+ORDER BY s.level, s.from_seq, s.through_seq
+
+-- numbered_summaries: read the summaries with their row numbers
+SELECT {summary_columns}, s.sid FROM summaries s WHERE s.cid = :cid AND s.stale = 0
+
+-- numbered_facts: read the facts with their row numbers
+SELECT {fact_columns}, f.fid FROM facts f WHERE f.cid = :cid
+
+-- fact_numbers: read the row numbers of the facts
+SELECT f.fid FROM facts f WHERE f.cid = :cid
+
+-- spoil_damaged: make a damaged summary stale; its words are gone
+UPDATE summaries SET id = :id, stale = 1, text = '', model = '', token_count = 0, turns = max(0, turns),
+  tokens = max(0, tokens), created = :now WHERE sid = :sid
+
+-- drop_damaged_summary: delete a summary whose place is damaged
+DELETE FROM summaries WHERE sid = :sid
+
+-- add_stale_summary: insert a place for a summary that was lost
+INSERT INTO summaries (cid, id, level, from_seq, through_seq, turns, tokens, text, token_count, model, stale, created)
+SELECT :cid, :id, :level, :from, :through, count(*), coalesce(sum(t.token_count), 0), '', 0, '', 1, :now FROM turns t
+WHERE t.cid = :cid AND t.active = 1 AND t.status = 'complete' AND t.position >= :from AND t.position < :through
+
+-- has_turns: check whether a span of the view has turns
+SELECT 1 FROM turns t WHERE t.cid = :cid AND t.active = 1 AND t.status = 'complete' AND t.position >= :from
+  AND t.position < :through LIMIT 1
+
+-- set_fact_aside: keep the bytes of a damaged fact
+INSERT INTO set_aside (cid, source, at, data)
+SELECT f.cid, 'facts', :now, CAST(f.subject || x'1f' || f.predicate || x'1f' || f.object AS BLOB) FROM facts f
+WHERE f.fid = :fid
+
+-- set_memory_aside: keep the bytes of a damaged working memory
+INSERT INTO set_aside (cid, source, at, data)
+SELECT w.cid, 'working_memory', :now, CAST(w.memory AS BLOB) FROM working_memory w WHERE w.cid = :cid
+
+-- memory_bytes: read a working memory that may not be text
+SELECT CAST(memory AS BLOB) FROM working_memory WHERE cid = :cid
+
+-- drop_damaged_fact: delete a fact that cannot be read
+DELETE FROM facts WHERE fid = :fid
+
+-- save_fact_count: count the facts that are there, after a repair
+UPDATE conversations SET fact_count = (SELECT count(*) FROM facts f WHERE f.cid = :cid) WHERE cid = :cid
+
+-- save_vector_count: count the vectors that are there, after a repair
+UPDATE conversations SET vector_count = (SELECT count(*) FROM embeddings e WHERE e.cid = :cid) WHERE cid = :cid
+
+-- all_vectors: read the vectors of a conversation
+SELECT e.eid, e.model, e.vector FROM embeddings e WHERE e.cid = :cid
+
+-- drop_vector: delete a vector that is damaged
+DELETE FROM embeddings WHERE eid = :eid
+
+-- number_of: read the number of a conversation
+SELECT c.cid FROM conversations c WHERE c.tenant = :tenant AND c.id = :id AND c.gone IS NULL
+
+-- all_conversations: list the conversations of all tenants, but for those that are being deleted
+SELECT c.cid, c.tenant, c.id FROM conversations c WHERE c.gone IS NULL AND coalesce(c.expires_at, 9) > 2 ORDER BY c.cid
+
+-- restart_embedders_at: let embedders go through the passages of a conversation again
+UPDATE meta SET value = min(value, (SELECT coalesce(min(p.pid), 1) - 1 FROM turns t JOIN passages p ON p.tid = t.tid
+  WHERE t.cid = :cid)) WHERE name LIKE 'embedded_pid/%'
+
+-- count_set_aside: count the damaged rows that are kept for people to look at
+SELECT c.tenant, c.id, a.source, count(*) FROM set_aside a JOIN conversations c ON c.cid = a.cid
+GROUP BY c.tenant, c.id, a.source
+
+-- drop_set_aside: delete the damaged rows of a conversation that are kept, because they may quote a forgotten turn
+DELETE FROM set_aside WHERE cid = :cid
+
+-- files_without_words: find files whose extracted text is lost
+SELECT a.aid, a.cid FROM attachments a WHERE a.characters > 0 AND NOT EXISTS (
+  SELECT 1 FROM file_passages f WHERE f.aid = a.aid)
+
+-- unindexed: read the newest turns that are not in the text index, of conversations that a search looks at
+SELECT t.tid, t.cid, t.is_parts, t.content FROM turns t NOT INDEXED JOIN conversations c ON c.cid = t.cid
+WHERE t.tid > :after AND t.active = 1 AND t.status = 'complete' AND {where} ORDER BY t.tid DESC LIMIT :limit
+
 -- ---- recall
 
 -- where: the predicate for the conversations that a recall searches
 {visible} AND (:conversation IS NULL OR c.id = :conversation) AND (:owner IS NULL OR c.owner = :owner)
+
+-- count_passages_there: count the passages of the conversations that a recall searches
+SELECT count(*) FROM conversations c CROSS JOIN turns t ON t.cid = c.cid CROSS JOIN passages p ON p.tid = t.tid WHERE {where}
 
 -- recall_stamp: compute the stamp that shows whether a cached profile is still valid
 SELECT coalesce(sum(c.passage_count), 0), coalesce(sum(c.passage_terms), 0),
@@ -840,13 +991,15 @@ CROSS JOIN turns t ON t.tid = j.value CROSS JOIN conversations c ON c.cid = t.ci
 WHERE t.active = 1 AND t.status = 'complete' AND {visible}
 
 -- conversations_where: read the conversations of a recall, and how often their views changed other than by appends
-SELECT c.cid, c.revision FROM conversations c WHERE {where}
+SELECT c.cid, c.revision, c.vector_count FROM conversations c WHERE {where}
 
 -- ---- the outbox
 
--- to_embed: read the next passages that a model has not embedded; words only where they will be used
+-- to_embed: read the next passages that a model has not embedded; words only where they will be used. The last column
+-- says whether there is a vector: progress is set back when others were lost
 SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
-  CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < :most AND t.status = 'complete' THEN t.content END, t.metadata
+  CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < :most AND t.status = 'complete' THEN t.content END, t.metadata,
+  EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = p.tid AND e.part = p.part AND e.model = :model)
 FROM passages p LEFT JOIN turns t ON t.tid = p.tid
 LEFT JOIN file_passages f ON p.part >= :files AND f.tid = p.tid AND f.part = p.part
 WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
@@ -870,13 +1023,14 @@ UPDATE meta SET value = min(value, (SELECT coalesce(max(pid), 0) FROM passages))
 INSERT INTO embeddings (cid, tid, part, model, vector)
 SELECT t.cid, t.tid, :part, :model, :vector FROM turns t WHERE t.tid = :tid AND t.status = 'complete'
   AND NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = :tid AND e.part = :part AND e.model = :model)
+RETURNING cid
 
 -- drop_other_vectors: delete vectors of other embedders
-DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING eid
+DELETE FROM embeddings WHERE eid IN (SELECT eid FROM embeddings WHERE model != :model LIMIT :limit) RETURNING cid
 
 -- drop_vectors_by: delete vectors of these embedders
 DELETE FROM embeddings WHERE eid IN (
-  SELECT eid FROM embeddings WHERE model IN (SELECT value FROM json_each(:models)) LIMIT :limit) RETURNING eid
+  SELECT eid FROM embeddings WHERE model IN (SELECT value FROM json_each(:models)) LIMIT :limit) RETURNING cid
 
 -- restart_embedder: reset the progress of an embedder, some of whose vectors are deleted
 UPDATE meta SET value = 0 WHERE name = :name

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, scope_params
+from palaver.engines.sqlite.derived_rows import BROKEN_PAGES, read_derived
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
 from palaver.engines.sqlite.transaction import SqlValue, Tx
+from palaver.engines.sqlite.unindexed import IndexState, scan_postings
 from palaver.model import Scope, Turn
 from palaver.ports.recall import Postings, ProfileRows, RecallScope, VectorRows
 
@@ -22,20 +24,23 @@ def _params(tx: Tx, scope: Scope, where: RecallScope) -> dict[str, SqlValue]:
     return {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
 
 
-def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int) -> ProfileRows:
+def profile(
+    tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | None, after: int, suspect: bool = False
+) -> ProfileRows:
     """Read the turns after `after`, and the marked ones if there are new marks.
 
-    Read all of them when anything else changed since the stamp `known`.
+    Read all of them when anything else changed since the stamp `known`. Then, or if the text index is suspect, its
+    passages are counted.
     """
     params = _params(tx, scope, where)
     passages, terms, *rest, marked = tx.all(Q.recall_stamp, **params)[0]
     stamp = (*rest, marked)
     fresh = known is None or known[:-1] != stamp[:-1]
     few = not fresh and tx.all(Q.newest_turn)[0][0] - after < FEW_NEW_TURNS
-    rows = tx.all(Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
+    rows = _shapes(tx, Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
     newest = max((row[0] for row in rows), default=0 if fresh else after)
     if not fresh and known != stamp:
-        rows += tx.all(Q.profile_marked, after=after, **params)
+        rows += read_derived(tx, "marks", Q.profile_marked, after=after, **params).rows
     pending = tx.all(Q.first_pending, end=NO_LIMIT, **params)[0][0]
     return ProfileRows(
         stamp=stamp,
@@ -44,11 +49,48 @@ def profile(tx: Tx, scope: Scope, where: RecallScope, known: tuple[int, ...] | N
         through=min(newest, pending - 1),
         passages=passages,
         terms=terms,
+        missing=passages - _count_passages(tx, params) if fresh or suspect else None,
     )
 
 
-def postings(tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
+def _shapes(tx: Tx, sql: str, **params: SqlValue) -> list[Row]:
+    """Read the shapes of turns; without their marks, where those are damaged."""
+    try:
+        return tx.all(sql, **params)
+    except BROKEN_PAGES:
+        no_marks = "LEFT JOIN (SELECT NULL AS tid, 0 AS standing) m ON m.tid = t.tid"
+        return tx.all(sql.replace("LEFT JOIN marks m ON m.tid = t.tid", no_marks), **params)
+
+
+def _count_passages(tx: Tx, params: dict[str, SqlValue]) -> int:
+    try:
+        return int(tx.all(Q.count_passages_there, **params)[0][0])
+    except BROKEN_PAGES:
+        return 0
+
+
+def postings(
+    tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int, state: IndexState
+) -> dict[str, Postings]:
     """Find, for each stem, the newest `limit` passages that contain it."""
+    found = _indexed_postings(tx, scope, where, stems, limit) if state.usable else {}
+    if state.after is None:
+        return found
+    import numpy as np
+
+    for stem, more in scan_postings(tx, scope, where, stems, state).items():
+        old = found.get(stem, Postings((), ()))
+        arrays = (
+            np.concatenate((np.array(new, np.int64), np.array(had, np.int64)))
+            for new, had in zip(more, old, strict=True)
+        )
+        found[stem] = Postings(*arrays)
+    return found
+
+
+def _indexed_postings(
+    tx: Tx, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int
+) -> dict[str, Postings]:
     params = _params(tx, scope, where)
     if where.conversation is not None:
         cid = require_cid(tx, scope, where.conversation)
@@ -79,16 +121,17 @@ def vectors(
     Vectors are counted only when a conversation's revision changed: appends alone delete none.
     """
     found = []
-    for cid, revision in tx.all(Q.conversations_where, **_params(tx, scope, where)):
+    for cid, revision, expected in tx.all(Q.conversations_where, **_params(tx, scope, where)):
         had, last, seen = known.get(cid, (0, 0, revision))
         added, newest = tx.all(Q.vector_stamp, cid=cid, after=last)[0]
         count = had + added if revision == seen else tx.all(Q.vector_stamp, cid=cid, after=0)[0][0]
         stamp = (count, max(newest, last), revision)
-        if stamp == known.get(cid, (0, 0, revision)):
+        missing = max(0, expected - count)
+        if stamp == known.get(cid, (0, 0, revision)) and not missing:
             continue
         fresh = had + added != count
         rows: list[tuple[int, int, bytes]] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
-        found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=stamp))
+        found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=stamp, missing=missing))
     return found
 
 

@@ -16,13 +16,16 @@ from typing import NamedTuple
 from palaver.core.identity import canonical_json, digest
 from palaver.core.turn_draft import decode_content, words
 from palaver.engines.rows import Row, TurnRow
-from palaver.engines.sqlite import jobs
+from palaver.engines.sqlite import jobs, table_repair
 from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.unindexed import MOST, IndexState
 from palaver.recall.terms import ANALYZER, passages, title_terms
 
 BATCH = 500  # turns indexed in one transaction
+INDEX = table_repair.INDEX
+TABLES = ("passages", INDEX)
 
 
 def tenant_word(tenant: str) -> str:
@@ -56,6 +59,8 @@ def index_batch(tx: Tx) -> int:
     """
     rows = tx.all(Q.to_index, tid=_indexed_tid(tx), limit=BATCH)
     if not rows:
+        if is_rebuilding(tx):
+            tx.run(Q.mark_rebuilt)
         return 0
     entries = [
         _turn_entry(cid, tid, scope_words(cid, tenant, owner), words(decode_content(content, bool(is_parts))))
@@ -138,12 +143,20 @@ def unindex(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_later: b
     count = terms = 0
     for turn in turns:
         rows = conv.tx.all(Q.passages_of, tid=turn.tid)
+        if not rows and _is_missing(conv, turn):
+            rebuild_damaged(conv.tx)  # its words may be in the index, though nothing says where
         if rows:
             _remove(conv, rows, passages(_text(turn)), keep_terms=not merged_later)
             count, terms = count + len(rows), terms + sum(size for *_, size in rows)
     if count:
         conv.tx.run(Q.count_passages, cid=conv.cid, count=-count, terms=-terms)
         conv.tx.run(Q.lower_embedded_pids)  # once: FTS5 flushes its changes before a statement such as this one
+
+
+def _is_missing(conv: OpenConversation, turn: TurnRow) -> bool:
+    """Return whether a turn without passages should have some: passages of its conversation were lost."""
+    is_indexed = turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(passages(_text(turn)))
+    return is_indexed and conv.tx.one(Q.lost_passages, cid=conv.cid) is not None
 
 
 def unindex_title(conv: OpenConversation, pid: int, title: str) -> None:
@@ -250,9 +263,53 @@ def rebuild_if_outdated(tx: Tx) -> None:
         return
     tx.run(Q.empty_index)
     tx.run(Q.empty_passages)
+    _start_again(tx)
+
+
+def rebuild_damaged(tx: Tx) -> None:
+    """Empty an index that is damaged, whatever is left of it. Until it is full again, searches do not wait for it."""
+    if table_repair.find_broken(tx.db, TABLES):
+        table_repair.empty_index(tx)
+        table_repair.empty_table(tx, "passages")
+    else:
+        tx.run(Q.empty_index)
+        tx.run(Q.empty_passages)
+    _start_again(tx)
+    tx.run(Q.mark_rebuilding)
+
+
+def is_rebuilding(tx: Tx) -> bool:
+    """Return whether the index was damaged, and not every turn is in it again."""
+    return tx.one(Q.rebuilding) is not None
+
+
+class IndexEnds(NamedTuple):
+    """The last numbers of the two halves of the index, and whether it is being filled again."""
+
+    passage: int
+    entry: int
+    is_rebuilding: bool
+
+
+def ends(tx: Tx) -> IndexEnds:
+    passage, entry, rebuilding = tx.all(Q.index_ends)[0]
+    return IndexEnds(passage, entry, bool(rebuilding))
+
+
+def state(tx: Tx, why: str) -> IndexState:
+    """Return how far an index can be used that is not up to date."""
+    behind = backlog(tx)
+    if behind <= 0:
+        return IndexState()
+    problem = f"{why}: of {behind:,} turns that are not in it, the newest {MOST:,} were searched"
+    return IndexState(_indexed_tid(tx), True, problem)
+
+
+def _start_again(tx: Tx) -> None:
     tx.run(Q.forget_passage_counts)
     tx.run(Q.save_indexed_tid, tid=0)
     tx.run(Q.save_analyzer, analyzer=ANALYZER)
+    tx.run(Q.restart_embedders)
     tx.run(Q.drop_file_passages)
     tx.run(Q.unread_all)
     tx.run(Q.read_all_again, now=tx.now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import threading
 import time
 from collections import deque
@@ -19,14 +19,19 @@ import apsw
 from palaver import errors
 from palaver.core.identity import micros
 from palaver.engines.sqlite.connection import SQLiteAddress, poll_while_busy, prepare, translate_errors
+from palaver.engines.sqlite.file_guard import FileGuard
 from palaver.engines.sqlite.readers import AVERAGE_WEIGHT, BRIEF_SECONDS, ForkGuard
 from palaver.engines.sqlite.scrubbing import Scrubber, is_marked
 from palaver.engines.sqlite.transaction import Tx, Work
 from palaver.ports.clock import Clock
+from palaver.ports.damage import Damage, describe
+
+log = logging.getLogger("palaver.sqlite")  # types and counts only
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+HEAL_SECONDS = 60.0  # between two attempts to repair derived tables that found nothing
 UNKNOWN_SECONDS = 2 * BRIEF_SECONDS  # the assumed duration of a commit before the first one: not brief
 
 
@@ -88,15 +93,17 @@ class Writer(ForkGuard):
         *,
         setup: Work[None],
         chores: Work[int],
+        repair: Work[list[Damage]],
         committed: Callable[[set[str]], None],
         tuning: WriterTuning = DEFAULT_TUNING,
     ) -> None:
         """Open the connection and start the thread. Blocks.
 
         `setup` runs once, after migrations. `chores` is work that may wait for a quiet moment; it returns how much it
-        did, and runs again until it did nothing. `committed` gets the names that a commit touched.
+        did, and runs again until it did nothing. `repair` repairs damaged tables of derived data, and returns which;
+        it runs when a write met a damaged page. `committed` gets the names that a commit touched.
         """
-        self.address, self.clock, self.committed, self.chores = address, clock, committed, chores
+        self.address, self.clock, self.committed, self.chores, self.repair = address, clock, committed, chores, repair
         self.tuning = tuning
         self.commits = 0
         self.average_seconds = UNKNOWN_SECONDS  # of a commit, recently
@@ -105,8 +112,8 @@ class Writer(ForkGuard):
         self._last_write = 0.0
         self._wal_pages, self._checkpoint_at = 0, tuning.checkpoint_pages
         self.db = prepare(address, setup)
-        self._name = str(address.path)  # converted once: every commit needs it
-        self._file = self._identity()
+        self._guard = FileGuard(address.path, self.db)
+        self._not_healed = -HEAL_SECONDS  # when nothing could be repaired
         self.db.set_wal_hook(self._wal_grew)  # replaces SQLite's automatic checkpoints, which would delay a commit
         self.scrubber = Scrubber(address)
         with translate_errors(address.path):
@@ -324,8 +331,7 @@ class Writer(ForkGuard):
         try:
             with translate_errors(self.address.path):
                 while True:
-                    self.db.execute("BEGIN IMMEDIATE")
-                    tx = Tx(self.db, micros(self.clock.now()))
+                    tx = self._begin()
                     done = self.chores(tx)
                     self.db.execute("COMMIT")
                     if tx.touched:
@@ -336,6 +342,18 @@ class Writer(ForkGuard):
             self._roll_back()
 
     def _commit_group(self, writes: list[_Write]) -> None:
+        self._write_group(writes)
+        broken = [write for write in writes if _met_broken_page(write.error)]
+        if broken and self._heal():
+            for write in broken:
+                write.error = None
+            self._write_group(broken)
+        with self._gate:
+            self._under_way -= len(writes)
+        _deliver(writes)
+
+    def _write_group(self, writes: list[_Write]) -> None:
+        """Run writes in one transaction, each on its own if one fails."""
         try:
             with translate_errors(self.address.path):
                 tx = self._begin()
@@ -350,29 +368,58 @@ class Writer(ForkGuard):
             for write in writes:
                 write.error = write.error or problem
         else:
-            if tx.scrub:
-                self.scrubber.request()
-            self.committed(tx.touched)
-        with self._gate:
-            self._under_way -= len(writes)
-        _deliver(writes)
+            self._follow_up(tx)
+
+    def _follow_up(self, tx: Tx) -> None:
+        """Do what a transaction asked for after its commit."""
+        if tx.vacuum:
+            self._vacuum()
+        if tx.scrub:
+            self.scrubber.request()
+        self.committed(tx.touched)
+
+    def _heal(self) -> bool:
+        """Repair damaged tables of derived data. False when there is none: turns or the log are damaged, then."""
+        if time.monotonic() - self._not_healed < HEAL_SECONDS:
+            return False
+        try:
+            with translate_errors(self.address.path):
+                tx = self._begin()
+                found = self.repair(tx)
+                self._commit()
+        except Exception:  # the caller gets the error of its own write
+            self._roll_back()
+            found = []
+        if not found:
+            self._not_healed = time.monotonic()
+            return False
+        log.warning("derived data was damaged and is made again (%s)", describe(found))
+        self._follow_up(tx)
+        return True
+
+    def _vacuum(self) -> None:
+        """Remove the pages of tables that were created again: nothing refers to them, and they may hold old text."""
+        try:
+            self.db.execute("VACUUM")
+        except apsw.Error as problem:
+            log.warning(
+                "no VACUUM after a repair (%s): run one when nothing else uses the file", type(problem).__name__
+            )
 
     # ---- a transaction
 
     def _begin(self) -> Tx:
-        if self._identity() != self._file:  # writes to a deleted file would be lost
-            raise errors.EngineUnavailable(f"{self.address.path} was deleted or replaced: open the store again")
+        self._guard.check()  # writes to a deleted file would be lost
         self.db.execute("BEGIN IMMEDIATE")
         # The clock is read under the lock, so that two processes cannot give two events the same time.
         return Tx(self.db, micros(self.clock.now()))
 
-    def _identity(self) -> tuple[int, int] | None:
-        """Return what identifies the file that is at our path now."""
-        try:
-            found = os.stat(self._name)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+    def check_file(self) -> None:
+        """Raise if the file or its WAL was deleted, replaced or truncated since it was opened."""
+        with self._in_use:
+            if self._closed:
+                raise errors.StoreClosed
+            self._guard.check()
 
     def _commit(self) -> None:
         start = time.perf_counter()
@@ -428,6 +475,10 @@ class Writer(ForkGuard):
         except apsw.Error:
             pass  # the WAL keeps growing, and the next commit reports the error
         self._checkpoint_at = self._wal_pages + self.tuning.checkpoint_pages
+
+
+def _met_broken_page(error: BaseException | None) -> bool:
+    return isinstance(error, errors.DatabaseCorrupt) and not isinstance(error, errors.RowUnreadable)
 
 
 def _deliver(writes: list[_Write]) -> None:

@@ -113,6 +113,16 @@ class Extraction:
                 await self._mark_failure(stored.failure)
                 return stored.value
 
+    async def extract_facts_again(self) -> None:
+        """Store the facts of the summarised turns again, after some were lost. Those that are there are not doubled."""
+        found = await self._unsummarised(0)
+        if not found.info.settings.get("facts"):
+            return
+        for start in range(0, found.position, SPAN_TURNS):
+            end = min(start + SPAN_TURNS, found.position)
+            span = await self.services.engine.span(self.scope, self.conversation, start, end)
+            await self._store_facts(await self.services.clean(span), await self._unsummarised(0))
+
     async def _store_facts(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
         """Store facts in the place of those that they contradict. Its value is None when the thread changed since."""
         from palaver.memory.facts import extract, reconcile, without_sentences

@@ -44,6 +44,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp AS $
 DECLARE
   me asker := enter(who, 'write');
   progress bigint;
+  added bigint;
 BEGIN
   PERFORM 1 FROM conversations c WHERE c.tenant = me.tenant AND c.cid = put_embedded.cid AND c.gone IS NULL
   FOR NO KEY UPDATE;
@@ -69,6 +70,7 @@ BEGIN
   JOIN turns t ON t.tenant = me.tenant AND t.tid = p.tid AND t.status = 'complete'
   ORDER BY v.n
   ON CONFLICT DO NOTHING;
+  GET DIAGNOSTICS added = ROW_COUNT;
   INSERT INTO marks AS o (tenant, tid, cid, standing)
   SELECT me.tenant, p.tid, p.cid, max((m.value ->> 1)::smallint) FROM jsonb_array_elements(put_embedded.marks) AS m (value)
   JOIN passages p ON p.tenant = me.tenant AND p.cid = put_embedded.cid AND p.pid = (m.value ->> 0)::bigint
@@ -81,8 +83,9 @@ BEGIN
   -- Not past the last passage: those of later turns are still to be embedded, whatever the caller says.
   SELECT least(last, coalesce(max(p.pid), 0)) INTO progress FROM passages p
   WHERE p.tenant = me.tenant AND p.cid = put_embedded.cid;
-  INSERT INTO embedded (tenant, cid, model, pid) VALUES (me.tenant, put_embedded.cid, put_embedded.model, progress)
-  ON CONFLICT ON CONSTRAINT embedded_pkey DO UPDATE SET pid = excluded.pid;
+  INSERT INTO embedded AS o (tenant, cid, model, pid, vectors)
+  VALUES (me.tenant, put_embedded.cid, put_embedded.model, progress, added)
+  ON CONFLICT ON CONSTRAINT embedded_pkey DO UPDATE SET pid = excluded.pid, vectors = o.vectors + added;
 END $$;
 
 -- drop_other_vectors: delete a batch of the vectors of other embedders, and their progress. A user without the right
@@ -133,7 +136,7 @@ DECLARE
   c palaver.conversations := find(me, conversation);
 BEGIN
   dropped := 0;
-  UPDATE embedded e SET pid = 0 WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.model = ANY (models);
+  UPDATE embedded e SET pid = 0, vectors = 0 WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.model = ANY (models);
   IF FOUND THEN
     DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.eid IN (
       SELECT o.eid FROM embeddings o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.model = ANY (models) LIMIT most);

@@ -80,9 +80,9 @@ BEGIN
     UNION SELECT e.actor FROM events e WHERE e.tenant = names_in.tenant AND e.cid = names_in.cid
     UNION SELECT e.payload::jsonb ->> 'by' FROM events e
       WHERE e.tenant = names_in.tenant AND e.cid = names_in.cid AND e.payload LIKE '%"by"%'
-    UNION SELECT jsonb_path_query(w.memory::jsonb, '$.*[*].by') #>> '{}' FROM working_memory w
+    UNION SELECT jsonb_path_query(CASE WHEN is_memory(w.memory) THEN w.memory::jsonb ELSE '{}' END, '$.*[*].by') #>> '{}' FROM working_memory w
       WHERE w.tenant = names_in.tenant AND w.cid = names_in.cid
-    UNION SELECT jsonb_path_query(w.memory::jsonb, '$.*[*].actor') #>> '{}' FROM working_memory w
+    UNION SELECT jsonb_path_query(CASE WHEN is_memory(w.memory) THEN w.memory::jsonb ELSE '{}' END, '$.*[*].actor') #>> '{}' FROM working_memory w
       WHERE w.tenant = names_in.tenant AND w.cid = names_in.cid);
 END $$;
 
@@ -138,6 +138,7 @@ BEGIN
     c := log(me, c, 'detach', payload => jsonb_build_object('attachment', file.id));
     ids := ids || file.id;
   END LOOP;
+  DELETE FROM set_aside a WHERE a.tenant = c.tenant AND a.cid = c.cid;  -- they may name the user
   IF ids <> '{}' THEN
     PERFORM save(c);
   END IF;

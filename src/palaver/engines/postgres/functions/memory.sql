@@ -290,6 +290,7 @@ BEGIN
     VALUES (c.tenant, c.cid, put_working_memory.memory, put_working_memory.through_seq, c.updated)
     ON CONFLICT ON CONSTRAINT working_memory_pkey DO UPDATE SET memory = excluded.memory,
       through_seq = excluded.through_seq, updated = excluded.updated;
+    UPDATE conversations o SET has_memory = 1 WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.has_memory = 0;
     c := log(me, c, 'remember');
     PERFORM save(c);
   END IF;
@@ -354,6 +355,7 @@ BEGIN
       WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
     SELECT count(*) INTO marked FROM pairs;
     IF cardinality(added) > 0 THEN
+      PERFORM count_facts(c, cardinality(added));
       PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
       c := log(me, c, 'extract_facts', payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
       PERFORM save(c);
@@ -371,6 +373,7 @@ BEGIN
   DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = drop_fact.id;
   dropped := FOUND;
   IF FOUND THEN
+    PERFORM count_facts(c, -1);
     PERFORM revive(c, ARRAY[drop_fact.id]);
     c.updated := tick(me, c);
     c := log(me, c, 'forget_fact', payload => jsonb_build_object('fact', drop_fact.id));

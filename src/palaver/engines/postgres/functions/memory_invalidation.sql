@@ -34,6 +34,41 @@ BEGIN
   WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_by = ANY (gone);
 END $$;
 
+-- count_facts: count the facts that a conversation should have
+CREATE OR REPLACE FUNCTION palaver.count_facts(c palaver.conversations, added bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  UPDATE conversations o SET fact_count = greatest(0, o.fact_count + added) WHERE o.tenant = c.tenant AND o.cid = c.cid;
+END $$;
+
+-- facts_gone: count facts that were deleted with their turns, and make those valid again that they had replaced
+CREATE OR REPLACE FUNCTION palaver.facts_gone(c palaver.conversations, gone text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF gone IS NOT NULL THEN
+    PERFORM count_facts(c, -cardinality(gone)), revive(c, gone);
+  END IF;
+END $$;
+
+-- is_memory: whether a text is a working memory, as far as the functions here need it to be
+CREATE OR REPLACE FUNCTION palaver.is_memory(memory text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  RETURN jsonb_typeof(memory::jsonb) = 'object' AND noted_turns(memory::jsonb) IS NOT NULL;
+EXCEPTION WHEN OTHERS THEN  -- not JSON
+  RETURN false;
+END $$;
+
+-- drop_damaged_memory: delete a working memory that cannot be read: nobody can tell which turns it quotes
+CREATE OR REPLACE FUNCTION palaver.drop_damaged_memory(me palaver.asker, c palaver.conversations) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid AND NOT is_memory(w.memory);
+  IF FOUND THEN
+    PERFORM put_job(c.tenant, c.cid, 'repair', NULL, me.now);
+  END IF;
+END $$;
+
 -- changed: invalidate what was derived from a turn that left its place in the active view
 CREATE OR REPLACE FUNCTION palaver.changed(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -45,12 +80,13 @@ BEGIN
   IF FOUND THEN
     PERFORM put_job(c.tenant, c.cid, 'compact', NULL, me.now);
   END IF;
+  PERFORM drop_damaged_memory(me, c);
   UPDATE working_memory w SET memory = without_turns(w.memory::jsonb, ARRAY[t.id])::text, updated = me.now
   WHERE w.tenant = c.tenant AND w.cid = c.cid AND strpos(w.memory, t.id) > 0;
   WITH dropped AS (
     DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.source_turn = t.id RETURNING f.id)
   SELECT array_agg(d.id) INTO gone FROM dropped d;
-  PERFORM revive(c, gone);
+  PERFORM facts_gone(c, gone);
 END $$;
 
 -- recount: count again how much of the view is summarised, after any change but one more summary. Everything before
@@ -92,7 +128,8 @@ BEGIN
     WHERE f.tenant = c.tenant AND f.cid = c.cid AND t.tenant = c.tenant AND t.cid = c.cid AND t.active = 0
       AND t.position >= prune."from" AND t.status <> 'forgotten' AND t.id = f.source_turn RETURNING f.id)
   SELECT array_agg(d.id) INTO gone FROM dropped d;
-  PERFORM revive(c, gone);
+  PERFORM facts_gone(c, gone);
+  PERFORM drop_damaged_memory(me, c);
   SELECT w.memory INTO noted FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
   IF NOT FOUND THEN
     RETURN;
@@ -120,12 +157,17 @@ BEGIN
   END IF;
 END $$;
 
--- drop_meaning: delete the marks and vectors of a turn
+-- drop_meaning: delete the marks and vectors of a turn, and damaged rows of memory that were put aside
 CREATE OR REPLACE FUNCTION palaver.drop_meaning(t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   DELETE FROM marks m WHERE m.tenant = t.tenant AND m.tid = t.tid;
-  DELETE FROM embeddings e WHERE e.tenant = t.tenant AND e.tid = t.tid;
+  WITH gone AS (
+    DELETE FROM embeddings e WHERE e.tenant = t.tenant AND e.tid = t.tid RETURNING e.model
+  ) UPDATE embedded o SET vectors = greatest(0, o.vectors - g.vectors)
+    FROM (SELECT model, count(*) AS vectors FROM gone GROUP BY model) AS g
+    WHERE o.tenant = t.tenant AND o.cid = t.cid AND o.model = g.model;
+  DELETE FROM set_aside a WHERE a.tenant = t.tenant AND a.cid = t.cid;  -- they may quote it
 END $$;
 
 -- emptied: delete everything that was derived from the turns of a conversation
@@ -138,10 +180,11 @@ BEGIN
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.cid = c.cid;
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.cid = c.cid;
   DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid;
+  DELETE FROM set_aside a WHERE a.tenant = c.tenant AND a.cid = c.cid;
   DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
   DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid;
   DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid;
   UPDATE conversations o SET revision = o.revision + 1, summarized_position = 0, summarized_turns = 0,
-    summarized_tokens = 0, to_embed = false
+    summarized_tokens = 0, to_embed = false, fact_count = 0, has_memory = 0
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;

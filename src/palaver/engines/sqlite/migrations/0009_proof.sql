@@ -31,3 +31,24 @@ CREATE INDEX request_quotes_by_request ON request_quotes (rid);
 CREATE INDEX facts_by_source ON facts (cid, source_turn) WHERE source_turn IS NOT NULL;
 CREATE INDEX facts_by_replacement ON facts (cid, invalidated_by) WHERE invalidated_by IS NOT NULL;
 CREATE INDEX events_of_forgotten ON events (cid, turn) WHERE kind = 'forget';
+
+-- ---- repair of derived data ------------------------------------------------------------------------------------------
+-- How many rows there should be. Fewer mean that some were lost, and they are made again from the turns.
+ALTER TABLE conversations ADD COLUMN fact_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN vector_count INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN has_memory INTEGER NOT NULL DEFAULT 0;  -- there is a working memory
+UPDATE conversations SET fact_count = (SELECT count(*) FROM facts f WHERE f.cid = conversations.cid),
+  vector_count = (SELECT count(*) FROM embeddings e WHERE e.cid = conversations.cid),
+  has_memory = EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = conversations.cid)
+WHERE gone IS NULL;
+
+-- Damaged rows that cannot be made again, such as notes that a person wrote: their bytes as they were found. They are
+-- deleted when a turn of the conversation is forgotten, because nobody can tell whether they quote it.
+CREATE TABLE set_aside (
+  said INTEGER PRIMARY KEY,
+  cid INTEGER NOT NULL REFERENCES conversations,
+  source TEXT NOT NULL,                      -- the table that the row was in
+  at INTEGER NOT NULL,
+  data BLOB NOT NULL
+) STRICT;
+CREATE INDEX set_aside_of ON set_aside (cid);

@@ -1,0 +1,113 @@
+"""Damaged pages in tables of derived data: the table is created again with the rows that can still be read.
+
+A table with a damaged page cannot be dropped, because SQLite walks its pages to free them. Its entries are taken out of
+the schema instead, and the pages that nobody refers to any more are removed by a VACUUM after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import apsw
+
+from palaver.engines.rows import Row
+from palaver.engines.sqlite.derived_rows import BROKEN_PAGES
+from palaver.engines.sqlite.transaction import Tx
+from palaver.ports.damage import UNREADABLE, Damage
+
+INDEX = "text_index"
+SHADOWS = ("text_index_data", "text_index_idx", "text_index_docsize", "text_index_config")  # where FTS5 keeps it
+# Everything that can be made again from turns, files and the log.
+DERIVED = (
+    "passages", "embeddings", "summaries", "working_memory", "facts", "marks", "file_passages", "jobs", "set_aside",
+)  # fmt: skip
+MATCHED = "name = 'text_index' OR name GLOB 'text_index_*'"
+SECURE = f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('secure-delete', 1)"
+
+
+def find_broken(db: apsw.Connection, names: Sequence[str] = (*DERIVED, INDEX)) -> list[Damage]:
+    """Check every page and every index of derived tables. Reads all of them."""
+    return [Damage(table=name, problem=UNREADABLE) for name in names if not _is_sound(db, name)]
+
+
+def _is_sound(db: apsw.Connection, name: str) -> bool:
+    return all(_is_whole(db, one) for one in ((*SHADOWS, INDEX) if name == INDEX else (name,)))
+
+
+def _is_whole(db: apsw.Connection, name: str) -> bool:
+    try:
+        return db.execute(f"PRAGMA integrity_check('{name}')").fetchall() == [("ok",)]
+    except apsw.Error:  # a damaged page, or an index whose configuration cannot be read
+        return False
+
+
+def rebuild_table(tx: Tx, name: str) -> int:
+    """Create a table again with the rows that can be read. Returns how many those are."""
+    rows = list(_salvage(tx.db, name))
+    _create_again(tx, f"tbl_name = '{name}'")
+    values = ", ".join("CAST(? AS TEXT)" if kind == "TEXT" else "?" for _, kind in _columns(tx.db, name))
+    kept = 0
+    for row in rows:
+        try:
+            tx.db.execute(f"INSERT OR IGNORE INTO {name} VALUES ({values})", row)
+            kept += 1
+        except apsw.ConstraintError:
+            pass  # it names a row that does not exist: it was damaged as well
+    return kept
+
+
+def empty_table(tx: Tx, name: str) -> None:
+    """Create a table again, without any rows."""
+    _create_again(tx, f"tbl_name = '{name}'")
+
+
+def empty_index(tx: Tx) -> None:
+    """Create the text index again, without any rows."""
+    _create_again(tx, MATCHED, only=INDEX)
+    tx.db.execute(SECURE)
+
+
+def _create_again(tx: Tx, matching: str, only: str | None = None) -> None:
+    """Take tables out of the schema and create them again; with `only`, that one, which creates the others."""
+    db = tx.db
+    found = db.execute(f"SELECT name, sql FROM sqlite_schema WHERE ({matching}) AND sql IS NOT NULL ORDER BY rowid")
+    statements = [str(sql) for name, sql in found.fetchall() if only in (None, name)]
+    db.execute("PRAGMA writable_schema = ON")
+    try:
+        db.execute(f"DELETE FROM sqlite_schema WHERE {matching}")
+    finally:
+        db.execute("PRAGMA writable_schema = RESET")  # and the schema is read again
+    for sql in statements:
+        db.execute(sql)
+    tx.vacuum = True
+
+
+def _salvage(db: apsw.Connection, name: str) -> Iterator[Row]:
+    """Read a table forwards up to a damaged page, and then backwards down to one."""
+    last = None
+    try:
+        for rowid, row in _walk(db, name, "ASC"):
+            last = rowid
+            yield row
+        return
+    except BROKEN_PAGES:
+        pass
+    try:
+        for rowid, row in _walk(db, name, "DESC"):
+            if last is not None and rowid <= last:
+                return
+            yield row
+    except BROKEN_PAGES:
+        return
+
+
+def _walk(db: apsw.Connection, name: str, order: str) -> Iterator[tuple[int, Row]]:
+    """Yield rows with their numbers. Texts are read as bytes, because they may not be text any more."""
+    columns = _columns(db, name)
+    wanted = ", ".join(f"CAST({column} AS BLOB)" if kind == "TEXT" else column for column, kind in columns)
+    for number, *row in db.execute(f"SELECT rowid, {wanted} FROM {name} NOT INDEXED ORDER BY rowid {order}"):
+        yield number, tuple(row)
+
+
+def _columns(db: apsw.Connection, name: str) -> list[tuple[str, str]]:
+    return [(str(row[1]), str(row[2])) for row in db.execute(f"PRAGMA table_info({name})").fetchall()]
