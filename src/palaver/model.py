@@ -318,8 +318,8 @@ class ErasureReceipt:
 
     `erased` has the kinds `conversations`, `turns` and `files` (as `conversation/id`), `notes`, `details` (title,
     metadata or participants) and `logs` (ids of the conversations in which they were changed), and `keys`.
-    `scrubbed` is false while another process's reader keeps old bytes in the WAL; the next sweep removes them.
-    `signature` is there if an audit key was given.
+    Nothing of the person from before `finished` is left. `scrubbed` is false while another process's reader keeps old
+    bytes in the WAL; the next sweep removes them. `signature` is there if an audit key was given.
     """
 
     tenant: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -121,6 +122,24 @@ async def test_erasing_again_changes_nothing(tmp_path: Path) -> None:
         events = await store.audit(talk.id)
         assert (await store.erase_user(ADA)).erased == {}
         assert await store.audit(talk.id) == events
+
+
+async def test_an_erasure_ends_even_if_the_person_goes_on_writing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        talk, stop = await filled(store), asyncio.Event()
+        hers = await store.get(talk.id)
+
+        async def go_on() -> None:
+            while not stop.is_set():
+                await hers.append("user", WORD, actor=ADA)
+
+        writing = asyncio.create_task(go_on())
+        receipt = await store.erase_user(ADA)
+        stop.set()
+        await writing
+        await store.check_erasure(receipt)  # nothing from before its last pass is left
+        await store.erase_user(ADA)
+        assert await traces(tmp_path, ADA, WORD) == []
 
 
 async def test_another_erased_name_in_the_same_events_is_proved_too(tmp_path: Path) -> None:

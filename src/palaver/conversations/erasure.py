@@ -58,6 +58,7 @@ from palaver.ports.queries import ConversationNames, ErasedName, Erasure, Record
 
 PAGE = 100  # conversations that are searched for names in one call
 EVER = 2**62  # later than every row
+MAX_PASSES = 10  # a person who goes on writing is erased up to the last pass
 ERASED_WORD = "[erased]"
 
 
@@ -76,7 +77,7 @@ class Eraser:
         if user in ROLES:
             raise InvalidInput("user", "is the name of a role, under which many may have spoken")
         key = None if audit_key is None else clean_sealing_key(audit_key)
-        receipt = await self._finish(await self._erase(await self._begin(user)))
+        receipt = await self._complete(await self._begin(user))
         return receipt if key is None else sign(receipt, key)
 
     async def resume(self) -> None:
@@ -85,7 +86,7 @@ class Eraser:
             return
         for erasure in await self.components.engine.erasures(self.scope):
             if erasure.user is not None:
-                await self._finish(await self._erase(erasure))
+                await self._complete(erasure)
 
     def _may_erase(self) -> bool:
         engine = self.components.engine
@@ -116,51 +117,58 @@ class Eraser:
     def _now(self) -> int:
         return micros(self.components.clock.now())
 
-    async def _erase(self, erasure: Erasure) -> Erasure:
+    async def _complete(self, erasure: Erasure) -> ErasureReceipt:
         """Erase everything, or, when an old backup or export is put back, what is older than the erasure."""
         name = _name(erasure)
         scope = self._acting(name.user)
-        while await self._pass(scope, name):
-            pass
+        await self._erase_elsewhere(scope, name)  # first: with a key, the person could go on writing
+        since = self._now()
+        for _ in range(MAX_PASSES):
+            since = self._now()
+            if not await self._pass(scope, name, since):
+                break
         await self._erase_elsewhere(scope, name)
-        return erasure
+        return await self._finish(erasure, since)
 
     async def _erase_elsewhere(self, scope: Scope, name: ErasedName) -> None:
         """Erase what belongs to no conversation."""
         while any(await self.components.engine.erase_keys(scope, name)):
             pass
 
-    async def _finish(self, erasure: Erasure) -> ErasureReceipt:
-        """Drop the name and the key of the pseudonym, and return the receipt."""
+    async def _finish(self, erasure: Erasure, since: int) -> ErasureReceipt:
+        """Drop the name and the key of the pseudonym, and return the receipt. Nothing from before `since` is left."""
         engine = self.components.engine
         await delete_pending_blobs(engine, self.components.blobs)
         items: dict[str, list[str]] = {}
         for kind, item in await engine.erased_items(self.scope, erasure.digest):
             items.setdefault(kind, []).append(item)
         deleted = {conversation_digest(erasure.salt, id) for id in items.get("conversations", ())}
-        finished = self._now()
         done = replace(
             erasure,
-            at=erasure.at if _is_repeated(erasure) else finished,
+            at=erasure.at if _is_repeated(erasure) else since,
             user=None,
             key=None,
             conversations=tuple(sorted({*erasure.conversations, *deleted})),
         )
         await engine.put_erasure(self.scope, done)
         scrubbed = await engine.scrub()
-        return replace(receipt_of(self.scope.tenant, erasure, finished, items), scrubbed=scrubbed)
+        return replace(receipt_of(self.scope.tenant, erasure, since, items), scrubbed=scrubbed)
 
     # ---- conversations
 
-    async def _pass(self, scope: Scope, name: ErasedName) -> bool:
-        """Go through all conversations once. Returns whether anything was erased: then more may have been written."""
+    async def _pass(self, scope: Scope, name: ErasedName, since: int) -> bool:
+        """Go through the conversations from before a time once. Returns whether anything was erased.
+
+        If so, more may have been written in the meantime; a conversation from after that time counts as such.
+        """
         engine, after, changed = self.components.engine, "", False
+        await engine.finish_deletions(scope)  # those that a crash interrupted
         while (await engine.expire(scope)).conversations:
             pass
         while page := await engine.conversation_names(scope, after, PAGE):
             for one in page:
-                if name.user in one.names and await self._erase_from(scope, one, name):
-                    changed = True
+                if name.user in one.names:
+                    changed |= one.created >= since or await self._erase_from(scope, one, name)
             after = page[-1].id
         return changed
 
@@ -174,14 +182,20 @@ class Eraser:
                 changed = True
             else:
                 changed = await self._leave(scope, one, name)
-        while await self.components.engine.erase_names(scope, one.id, name):
-            changed = True
+        return await self._erase_names(scope, one.id, name) or changed
+
+    async def _erase_names(self, scope: Scope, id: str, name: ErasedName) -> bool:
+        """Replace the name in a log. Ends with a batch that is not full: others may go on writing for ever."""
+        changed, more = False, True
+        while more:
+            count, more = await self.components.engine.erase_names(scope, id, name)
+            changed |= count > 0
         return changed
 
     async def _delete(self, scope: Scope, id: str, name: ErasedName) -> None:
         engine = self.components.engine
         await engine.note_erased(scope, name.digest, "conversations", [id])
-        await engine.forget_conversation(scope, id)
+        await engine.erase_conversation(scope, id)
         self.components.generation.provider_threads.drop(scope.tenant, id)
         await delete_pending_blobs(engine, self.components.blobs)
 
@@ -189,9 +203,10 @@ class Eraser:
         """Erase a person from a conversation of others."""
         engine = self.components.engine
         talk = Conversation(self.components, scope, await engine.conversation(scope, one.id))
-        changed = False
-        while (erased := await engine.erase_turns(scope, one.id, name)).turns or erased.files:
-            changed = True
+        changed, more = False, True
+        while more:
+            erased = await engine.erase_turns(scope, one.id, name)
+            changed, more = changed or bool(erased.turns or erased.files), erased.more
         if changed:
             self.components.generation.provider_threads.drop(scope.tenant, one.id)
             await delete_pending_blobs(engine, self.components.blobs)
@@ -241,7 +256,7 @@ class Eraser:
                 found |= _older(one, persons)
             after = page[-1].id
         for user, erasure in found.items():
-            await self._finish(await self._erase(await self._begin_again(user, erasure)))
+            await self._complete(await self._begin_again(user, erasure))
         return len(found)
 
     async def _begin_again(self, user: str, erasure: Erasure) -> Erasure:
@@ -255,7 +270,7 @@ class Eraser:
         """Delete a conversation that was deleted with its owner, even if it has another owner now."""
         if not one.gone and persons.is_deleted(one.id):
             with suppress(ConversationGone):
-                await self.components.engine.forget_conversation(self._acting(""), one.id)
+                await self.components.engine.erase_conversation(self._acting(""), one.id)
 
     @asynccontextmanager
     async def importing(self, records: Sequence[Record]) -> AsyncIterator[None]:
@@ -283,7 +298,7 @@ class Eraser:
 
     async def _finish_all(self, erasures: Sequence[Erasure]) -> None:
         for erasure in erasures:
-            await self._finish(erasure)
+            await self._finish(erasure, self._now())
 
     # ---- checking a receipt
 
@@ -317,7 +332,7 @@ class Eraser:
         while page := await self.components.engine.conversation_names(self._acting(""), after, PAGE):
             for one in page:
                 if _older(one, persons):
-                    raise VerificationFailed(one.id, "conversation", "it names the erased person")
+                    raise VerificationFailed(one.id, "conversation", "it names the erased person in a row from before")
             after = page[-1].id
 
 
@@ -341,9 +356,9 @@ def _merge(known: Erasure | None, other: Erasure) -> Erasure:
 
 
 def _older(one: ConversationNames, persons: ErasedPersons) -> dict[str, Erasure]:
-    """Return the erased persons whom a conversation from before their erasure names."""
+    """Return the erased persons whom a conversation names in rows from before their erasure."""
     found = {name: persons.find(name) for name in one.names}
-    return {name: erasure for name, erasure in found.items() if erasure is not None and one.created < erasure.at}
+    return {name: erasure for name, erasure in found.items() if erasure is not None and one.names[name] < erasure.at}
 
 
 def _names_in(records: Sequence[Record]) -> ConversationNames:
@@ -356,7 +371,7 @@ def _names_in(records: Sequence[Record]) -> ConversationNames:
             names.add(from_json(record.row["payload"]).get("by"))
         if record.kind == "working_memory":
             names |= {note.get(one) for note in _notes(record.row["memory"]) for one in ("by", "actor")}
-    found = frozenset(name for name in names if isinstance(name, str))
+    found = {name: row["created"] for name in names if isinstance(name, str)}  # it is enough that none is later
     return ConversationNames(row["id"], False, row["owner"], row["created"], row["updated"], found)
 
 

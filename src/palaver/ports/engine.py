@@ -201,7 +201,11 @@ class ErasureStore(Protocol):
         ...
 
     async def conversation_names(self, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
-        """Return whom conversations name, deleted ones included, by conversation id."""
+        """Return whom conversations name and since when, deleted ones included, by conversation id."""
+        ...
+
+    async def erase_conversation(self, scope: Scope, conversation: str) -> None:
+        """Delete a conversation. Old bytes on disk may be left until `scrub`."""
         ...
 
     async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
@@ -209,9 +213,9 @@ class ErasureStore(Protocol):
         batches."""
         ...
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
         """Replace the user's name in the log and in what is left of forgotten turns. Works in batches, and returns how
-        many rows were changed."""
+        many rows were changed, and whether the batch was full."""
         ...
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:

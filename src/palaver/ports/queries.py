@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -199,14 +200,14 @@ class ErasedName:
 
 @dataclass(frozen=True, slots=True)
 class ConversationNames:
-    """A conversation, deleted or not, and everybody whom its rows name."""
+    """A conversation, deleted or not, and everybody whom its rows name, with the time of the first row."""
 
     id: str
     gone: bool
     owner: str
     created: int
     updated: int
-    names: frozenset[str]
+    names: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +216,4 @@ class ErasedTurns:
 
     turns: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    more: bool = False  # the batch was full

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json, from_json
+from palaver.engines.postgres.deletion import SLICE
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.model import Scope
 from palaver.ports.queries import ConversationNames, ErasedName, ErasedTurns, Erasure
@@ -37,22 +38,29 @@ class PostgresErasure(EnginePart):
         rows = await self.write("conversation_names", scope, after=after, most=limit)
         return [
             ConversationNames(
-                row["conversation"], row["gone"], row["owner"], row["created"], row["updated"], frozenset(row["names"])
+                row["conversation"], row["gone"], row["owner"], row["created"], row["updated"], from_json(row["names"])
             )
             for row in rows
         ]
+
+    async def erase_conversation(self, scope: Scope, conversation: str) -> None:
+        more = True
+        while more:
+            more = (await self.write("forget_slice", scope, conversation=conversation, most=SLICE))[0]["forget_slice"]
+        self.hub.committed(conversation)
 
     async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
         args = _arguments(name, TURN_BATCH)
         (row,) = await self.write("erase_turns", scope, conversation=conversation, **args)
         self.hub.committed(conversation)
-        return ErasedTurns(tuple(row["turns"]), tuple(row["files"]))
+        full = TURN_BATCH in (len(row["turns"]), len(row["files"]))
+        return ErasedTurns(tuple(row["turns"]), tuple(row["files"]), full)
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
         args = _arguments(name, EVENT_BATCH)
         (row,) = await self.write("erase_names", scope, conversation=conversation, **args)
         self.hub.committed(conversation)
-        return int(row["erase_names"])
+        return int(row["erase_names"]), int(row["erase_names"]) >= EVENT_BATCH
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
         (row,) = await self.write("erase_keys", scope, **_arguments(name, EVENT_BATCH))

@@ -418,10 +418,13 @@ class SQLiteEngine:
     async def conversation_names(self, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
         return await self.readers.run(erasure.conversation_names, scope, after, limit)
 
+    async def erase_conversation(self, scope: Scope, conversation: str) -> None:
+        await self._erase(await self.writer.submit(large_deletions.begin, scope, conversation, "forget"))
+
     async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
         return await self.writer.submit(erasure.erase_turns, scope, conversation, name)
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
         return await self.writer.submit(erasure.erase_names, scope, conversation, name)
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:

@@ -71,7 +71,7 @@ def erased_items(tx: Tx, scope: Scope, digest: str) -> list[tuple[str, str]]:
 def conversation_names(tx: Tx, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
     rows = tx.all(Q.conversation_names, after=after, limit=limit, **scope_params(scope))
     return [
-        ConversationNames(id, bool(gone), owner, created, updated, frozenset(from_json(names)))
+        ConversationNames(id, bool(gone), owner, created, updated, from_json(names))
         for id, gone, owner, created, updated, names in rows
     ]
 
@@ -93,7 +93,8 @@ def erase_turns(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> Er
     tx.run(Q.drop_bodies_naming, cid=cid, user=name.user)
     tx.run(Q.drop_set_aside, cid=cid)
     tx.run(Q.mark_unscrubbed)
-    erased = ErasedTurns(tuple(row.id for row in rows), files)
+    tx.scrub = False  # once, when the erasure is finished
+    erased = ErasedTurns(tuple(row.id for row in rows), files, TURN_BATCH in (len(rows), len(files)))
     note_erased(tx, scope, name.digest, "turns", [f"{conversation}/{id}" for id in erased.turns])
     note_erased(tx, scope, name.digest, "files", [f"{conversation}/{id}" for id in erased.files])
     return erased
@@ -114,7 +115,7 @@ def _drop_files(tx: Tx, scope: Scope, conversation: str, named: Values) -> tuple
 # ---- names ---------------------------------------------------------------------------------------------------------
 
 
-def erase_names(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> int:
+def erase_names(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
     """Replace the user's name in some events, in stubs of forgotten turns, and as the owner of what was deleted."""
     found = tx.one(Q.find_even_deleted, id=conversation, **scope_params(scope))
     if found is None:
@@ -129,7 +130,7 @@ def erase_names(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> in
         conv.save()
         note_erased(tx, scope, name.digest, "logs", [conversation])
         tx.run(Q.mark_unscrubbed)
-    return len(events) + len(stubs)
+    return len(events) + len(stubs), EVENT_BATCH in (len(events), len(stubs))
 
 
 def _erase_from_events(conv: OpenConversation, name: ErasedName) -> list[tuple[int, str]]:

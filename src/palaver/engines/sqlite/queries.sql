@@ -1283,18 +1283,21 @@ SELECT kind, item FROM erased_items WHERE tenant = :tenant AND digest = :digest 
 -- drop_erased_items: delete the notes when the receipt is made
 DELETE FROM erased_items WHERE tenant = :tenant AND digest = :digest
 
--- conversation_names: list conversations, deleted ones included, with everybody whom their rows name
+-- conversation_names: list conversations, deleted ones included, with everybody whom their rows name and since when
 SELECT c.id, c.gone IS NOT NULL, c.owner, c.created, c.updated, (
-  SELECT json_group_array(named.name) FROM (
-    SELECT c.owner AS name
-    UNION SELECT p.actor FROM participants p WHERE p.cid = c.cid
-    UNION SELECT t.actor FROM turns t WHERE t.cid = c.cid
-    UNION SELECT a.owner FROM attachments a WHERE a.cid = c.cid
-    UNION SELECT e.actor FROM events e WHERE e.cid = c.cid
-    UNION SELECT json_extract(e.payload, '$.by') FROM events e WHERE e.cid = c.cid AND e.payload LIKE '%"by"%'
-      AND json_valid(e.payload)
-    UNION SELECT j.atom FROM working_memory w, json_tree(CASE WHEN json_valid(w.memory) THEN w.memory ELSE '{}' END) j
-      WHERE w.cid = c.cid AND j.key IN ('by', 'actor') AND j.type = 'text'
+  SELECT json_group_object(named.name, named.since) FROM (
+    SELECT name, min(since) AS since FROM (
+      SELECT c.owner AS name, c.created AS since
+      UNION ALL SELECT p.actor, c.updated FROM participants p WHERE p.cid = c.cid
+      UNION ALL SELECT t.actor, min(t.created) FROM turns t WHERE t.cid = c.cid GROUP BY t.actor
+      UNION ALL SELECT a.owner, min(a.created) FROM attachments a WHERE a.cid = c.cid GROUP BY a.owner
+      UNION ALL SELECT e.actor, min(e.at) FROM events e WHERE e.cid = c.cid GROUP BY e.actor
+      UNION ALL SELECT json_extract(e.payload, '$.by'), e.at FROM events e WHERE e.cid = c.cid
+        AND e.payload LIKE '%"by"%' AND json_valid(e.payload)
+      UNION ALL SELECT j.atom, c.updated FROM working_memory w,
+        json_tree(CASE WHEN json_valid(w.memory) THEN w.memory ELSE '{}' END) j
+        WHERE w.cid = c.cid AND j.key IN ('by', 'actor') AND j.type = 'text'
+    ) GROUP BY name
   ) AS named WHERE named.name IS NOT NULL
 )
 FROM conversations c WHERE {allowed} AND c.id > :after ORDER BY c.id LIMIT :limit

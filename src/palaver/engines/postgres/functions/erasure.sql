@@ -68,27 +68,32 @@ BEGIN
     WHERE i.tenant = me.tenant AND i.digest = erased_items.digest ORDER BY i.kind, i.item;
 END $$;
 
--- names_in: everybody whom the rows of a conversation name
-CREATE OR REPLACE FUNCTION palaver.names_in(tenant text, cid bigint) RETURNS text[]
+-- names_in: everybody whom the rows of a conversation name, with the time of the first of them
+CREATE OR REPLACE FUNCTION palaver.names_in(tenant text, cid bigint, created bigint, updated bigint) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  RETURN ARRAY(
-    SELECT c.owner FROM conversations c WHERE c.tenant = names_in.tenant AND c.cid = names_in.cid
-    UNION SELECT unnest(c.members) FROM conversations c WHERE c.tenant = names_in.tenant AND c.cid = names_in.cid
-    UNION SELECT t.actor FROM turns t WHERE t.tenant = names_in.tenant AND t.cid = names_in.cid
-    UNION SELECT a.owner FROM attachments a WHERE a.tenant = names_in.tenant AND a.cid = names_in.cid
-    UNION SELECT e.actor FROM events e WHERE e.tenant = names_in.tenant AND e.cid = names_in.cid
-    UNION SELECT e.payload::jsonb ->> 'by' FROM events e
+  RETURN (SELECT jsonb_object_agg(o.name, o.since) FROM (SELECT n.name, min(n.since) AS since FROM (
+    SELECT c.owner AS name, names_in.created AS since FROM conversations c
+      WHERE c.tenant = names_in.tenant AND c.cid = names_in.cid
+    UNION ALL SELECT unnest(c.members), names_in.updated FROM conversations c
+      WHERE c.tenant = names_in.tenant AND c.cid = names_in.cid
+    UNION ALL SELECT t.actor, t.created FROM turns t WHERE t.tenant = names_in.tenant AND t.cid = names_in.cid
+    UNION ALL SELECT a.owner, a.created FROM attachments a WHERE a.tenant = names_in.tenant AND a.cid = names_in.cid
+    UNION ALL SELECT e.actor, e.at FROM events e WHERE e.tenant = names_in.tenant AND e.cid = names_in.cid
+    UNION ALL SELECT e.payload::jsonb ->> 'by', e.at FROM events e
       WHERE e.tenant = names_in.tenant AND e.cid = names_in.cid AND e.payload LIKE '%"by"%'
-    UNION SELECT jsonb_path_query(CASE WHEN is_memory(w.memory) THEN w.memory::jsonb ELSE '{}' END, '$.*[*].by') #>> '{}' FROM working_memory w
-      WHERE w.tenant = names_in.tenant AND w.cid = names_in.cid
-    UNION SELECT jsonb_path_query(CASE WHEN is_memory(w.memory) THEN w.memory::jsonb ELSE '{}' END, '$.*[*].actor') #>> '{}' FROM working_memory w
-      WHERE w.tenant = names_in.tenant AND w.cid = names_in.cid);
+    UNION ALL SELECT jsonb_path_query(w.notes, '$.*[*].by') #>> '{}', names_in.updated FROM (
+      SELECT CASE WHEN is_memory(m.memory) THEN m.memory::jsonb ELSE '{}' END AS notes FROM working_memory m
+      WHERE m.tenant = names_in.tenant AND m.cid = names_in.cid) AS w
+    UNION ALL SELECT jsonb_path_query(w.notes, '$.*[*].actor') #>> '{}', names_in.updated FROM (
+      SELECT CASE WHEN is_memory(m.memory) THEN m.memory::jsonb ELSE '{}' END AS notes FROM working_memory m
+      WHERE m.tenant = names_in.tenant AND m.cid = names_in.cid) AS w
+  ) AS n WHERE n.name IS NOT NULL GROUP BY n.name) AS o);
 END $$;
 
--- conversation_names: conversations, deleted ones included, with everybody whom their rows name
+-- conversation_names: conversations, deleted ones included, with everybody whom their rows name and since when, as JSON
 CREATE OR REPLACE FUNCTION palaver_api.conversation_names(who jsonb, after text, most integer)
-RETURNS TABLE (conversation text, gone boolean, owner text, created bigint, updated bigint, names text[])
+RETURNS TABLE (conversation text, gone boolean, owner text, created bigint, updated bigint, names text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'admin');
@@ -96,7 +101,8 @@ DECLARE
 BEGIN
   FOR c IN SELECT o.cid, o.id, o.gone, o.owner, o.created, o.updated FROM conversations o
       WHERE o.tenant = me.tenant AND o.id > after ORDER BY o.id LIMIT most LOOP
-    RETURN QUERY SELECT c.id, c.gone IS NOT NULL, c.owner, c.created, c.updated, array_remove(names_in(me.tenant, c.cid), NULL);
+    RETURN QUERY SELECT c.id, c.gone IS NOT NULL, c.owner, c.created, c.updated,
+      names_in(me.tenant, c.cid, c.created, c.updated)::text;
   END LOOP;
 END $$;
 
