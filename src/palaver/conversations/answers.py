@@ -47,7 +47,7 @@ class Answers:
         return place
 
     async def stop(self) -> int:
-        self.handle.require(WRITE)
+        self.handle.require(READ, WRITE)
         await self.handle.refresh()
         running = tuple(self.services.shared.running.get((self.handle.scope.tenant, self.handle.id), ()))
         for one in running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from palaver.core.rights import require_owner, require_right
-from palaver.model import ConversationInfo, Scope
+from palaver.model import READ, ConversationInfo, Scope
 from palaver.ports.engine import Engine
 
 
@@ -35,6 +35,7 @@ class Handle:
 
     async def require_owner(self) -> None:
         """Allow the call to the owner and to admins. A scope that cannot see the conversation gets `NotFound`."""
+        self.require(READ)
         require_owner(self.scope, await self.refresh())
 
     def default_actor(self, role: str) -> str:

@@ -38,13 +38,13 @@ class ConversationMemory:
         return await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
 
     async def compact(self, keep_tokens: int | None, policy: CompactionSettings | None) -> int:
-        self.handle.require(WRITE, GENERATE)
+        self.handle.require(READ, WRITE, GENERATE)
         keep = clean_count("keep_tokens", keep_tokens)
         check_policy("policy", policy)
         return await self.worker.compact(self.handle.scope, self.handle.id, keep, policy=policy)
 
     async def summarize(self, through: Turn | str | None) -> list[Summary]:
-        self.handle.require(WRITE, GENERATE)
+        self.handle.require(READ, WRITE, GENERATE)
         end = await self._position(through)
         await self.worker.compact(self.handle.scope, self.handle.id, force=True, through=end)
         return await self.summaries()
@@ -101,7 +101,7 @@ class ConversationMemory:
         return author
 
     async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
-        self.handle.require(WRITE)
+        self.handle.require(READ, WRITE)
         with self.telemetry.memory("upsert_memory", self.handle.id):
             while True:  # repeat if the notes changed between reading and writing
                 before, stored = await self._read_notes()
@@ -117,6 +117,6 @@ class ConversationMemory:
         return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
 
     async def extract_facts(self, through: Turn | str | None) -> list[Fact]:
-        self.handle.require(WRITE, GENERATE)
+        self.handle.require(READ, WRITE, GENERATE)
         end = await self._position(through)
         return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT, end)

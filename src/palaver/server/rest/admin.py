@@ -106,6 +106,7 @@ async def erase_user(services: ServicesDep, store: StoreDep, body: schemas.Erase
 
 async def verify_erasure(services: ServicesDep, store: StoreDep, body: schemas.CheckErasure) -> Response:
     """Check that a receipt is unchanged, and that nothing which it lists is there again. Needs the right `admin`."""
+    require_right(store.scope, ADMIN)
     try:
         await store.check_erasure(read_receipt(body.receipt), audit_key=_audit_key(services))
     except VerificationFailed as problem:

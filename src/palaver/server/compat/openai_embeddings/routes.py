@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from palaver.conversations.internals import worker_of
 from palaver.core.rights import require_right
-from palaver.model import WRITE
+from palaver.model import GENERATE
 from palaver.models.tokens import counter_for
 from palaver.ports.models import Embedder
 from palaver.server.compat import responses
@@ -28,7 +28,7 @@ async def create_embeddings(request: Request, services: ServicesDep, store: Stor
 
     `model` is the name of that embedder or of its setting (`local`). Vectors are numbers, or base64 of 32-bit floats.
     """
-    require_right(store.scope, WRITE)
+    require_right(store.scope, GENERATE)
     body, _ = await responses.read_body(request)
     embedder = worker_of(services.store).embedder
     if embedder is None:

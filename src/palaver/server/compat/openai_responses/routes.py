@@ -11,7 +11,9 @@ from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from palaver.core.rights import require_right
 from palaver.errors import ModelUnavailable, PalaverError
+from palaver.model import WRITE
 from palaver.models.tokens import counter_for
 from palaver.server.compat import errors as compat_errors
 from palaver.server.compat import openai_items, responses
@@ -69,6 +71,7 @@ async def get_response(
 
 async def cancel_response(services: ServicesDep, store: StoreDep, caller: CallerDep, response: ResponseId) -> Response:
     """Stop a running answer. The text so far is kept."""
+    require_right(store.scope, WRITE)
     exchange = await Exchanges(services, store, caller).find(response.removeprefix(PREFIX))
     talk, _ = exchange.stored()
     found = await _stored_response(exchange, _frames(exchange, _stored_echo(exchange)))
