@@ -121,6 +121,8 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
         "index": 0,
     }
     bodies: dict[str, Any] = {
+        "erase_user": {"user": "x"},
+        "verify_erasure": {"receipt": {}},
         "append_turn": {"role": "user", "content": "x"},
         "append_turns": {"turns": [{"role": "user", "content": "x"}]},
         "write_chunk": {"n": 0, "text": "x"},
