@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 from base64 import b64encode
@@ -136,6 +137,31 @@ class MovableClock:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(1_800_000_000 + self.seconds, UTC)
+
+
+REPLACEMENTS = {
+    "rename": ({"title": "About {}"}, lambda talk: talk.rename("another title")),
+    "update": ({"metadata": {"said": "{}"}}, lambda talk: talk.update(metadata={"said": "nothing"})),
+    "workspace": ({"workspace": "{}"}, lambda talk: talk.update(workspace="another")),
+    "drop_note": ({}, lambda talk: talk.drop_note("goals", 0)),
+    "correct": ({}, lambda talk: talk.correct("goals", 0, "something else")),
+}
+
+
+@pytest.mark.parametrize("verb", REPLACEMENTS)
+async def test_no_byte_of_what_was_replaced_remains_while_the_store_is_open(tmp_path: Path, verb: str) -> None:
+    rng = random.Random(verb)
+    word, (fields, replace) = marker(rng), REPLACEMENTS[verb]
+    async with palaver.open(url(tmp_path), tenant="acme") as store:
+        await populate(store, rng, conversations=4, turns=320)
+        talk = await store.conversation("k", **json.loads(json.dumps(fields).replace("{}", word)))
+        if not fields:
+            await talk.remember("goals", f"to say {word}")
+        await talk.append("user", "hello")
+        assert traces(tmp_path, [word])
+        await replace(talk)
+        assert traces(tmp_path, [word]) == []
+        await talk.verify()
 
 
 async def test_bytes_are_gone_also_after_titles_and_metadata_were_rewritten_many_times(tmp_path: Path) -> None:

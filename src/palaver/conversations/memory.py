@@ -75,10 +75,10 @@ class ConversationMemory:
 
     async def correct_note(self, list_name: str, index: int, text: str, by: str | None) -> WorkingMemory:
         author, text = self._author(by), await self._clean_note(text)
-        return await self._edit(lambda notes: working_memory.correct(notes, list_name, index, text, author))
+        return await self._remove(lambda notes: working_memory.correct(notes, list_name, index, text, author))
 
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
-        return await self._edit(lambda notes: working_memory.drop(notes, list_name, index))
+        return await self._remove(lambda notes: working_memory.drop(notes, list_name, index))
 
     async def names(self, user: str) -> bool:
         """Return whether a user wrote or said any of the notes."""
@@ -86,7 +86,7 @@ class ConversationMemory:
         return working_memory.without_person(before, user) != before
 
     async def drop_notes_of(self, user: str) -> WorkingMemory:
-        return await self._edit(lambda notes: working_memory.without_person(notes, user))
+        return await self._remove(lambda notes: working_memory.without_person(notes, user))
 
     async def _clean_note(self, text: object) -> str:
         return await self.redaction.redact_note(clean_text("text", text))
@@ -99,6 +99,12 @@ class ConversationMemory:
         author = clean_actor("by", by or self.handle.default_actor("user"))
         self.redaction.check_identity("by", author)
         return author
+
+    async def _remove(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
+        """Change the notes, and remove the old bytes of what they said before."""
+        notes = await self._edit(edit)
+        await self.handle.engine.scrub()  # a reader may keep some for a while: then they go without us
+        return notes
 
     async def _edit(self, edit: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
         self.handle.require(READ, WRITE)

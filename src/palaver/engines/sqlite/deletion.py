@@ -308,6 +308,10 @@ def request_scrub(tx: Tx) -> None:
     tx.scrub = True
 
 
+def is_marked_for_scrub(tx: Tx) -> bool:
+    return tx.one(Q.unscrubbed) is not None
+
+
 def mark_for_scrub(tx: Tx) -> None:
     """Note that there are old bytes, and leave their removal to a later transaction."""
     rewrite_separators(tx)

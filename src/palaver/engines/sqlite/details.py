@@ -38,9 +38,11 @@ def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> Conve
     if "title" in changes.fields:
         title_pid = _index_new_title(conv, details.title or "", title_pid, changes.title)
         tx.run(Q.mark_title, cid=conv.cid, made=int(changes.if_untitled))
+    replaced = False
     for name in changes.fields:
-        value = getattr(changes, name)
+        value, before = getattr(changes, name), getattr(details, name)
         setattr(details, name, canonical_json(value) if name == "participants" else value)
+        replaced = replaced or before not in (None, getattr(details, name))
     if "participants" in changes.fields:
         tx.run(Q.drop_participants, cid=conv.cid)
         add_participants(conv, changes.participants)
@@ -51,6 +53,9 @@ def update(tx: Tx, scope: Scope, id: str, changes: ConversationChanges) -> Conve
     tx.run(Q.save_expiry, cid=conv.cid, expires_at=None)
     conv.log("update", conv.tick(), payload={"fields": sorted(changes.fields)}, content_hash=hash)
     conv.save()
+    if replaced:  # old words are removed from the WAL and the file, as those of a forgotten turn are
+        tx.run(Q.mark_unscrubbed)
+        tx.scrub = True
     return info(tx, conv.cid)
 
 

@@ -245,7 +245,9 @@ class SQLiteEngine:
             more = await self.writer.submit_chores() == text_index.BATCH
 
     async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
-        return await self.writer.submit(details.update, scope, id, changes)
+        info = await self.writer.submit(details.update, scope, id, changes)
+        await self.writer.scrubber.finished()  # a reader may keep old words for a while: then they go without us
+        return info
 
     # ---- turns
 
@@ -360,6 +362,8 @@ class SQLiteEngine:
 
     async def scrub(self) -> bool:
         """Remove old bytes from the WAL and the file. True when none are left."""
+        if await self.readers.run_brief(deletion.is_marked_for_scrub):
+            self.writer.scrubber.request()
         return await self.writer.scrubber.finished()
 
     async def blobs_to_delete(self, limit: int) -> list[str]:

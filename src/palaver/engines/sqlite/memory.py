@@ -250,6 +250,8 @@ def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDra
         repair_memory(conv)
         return False
     _save_memory(conv, draft.memory, draft.through_seq)
+    if stored is not None:
+        tx.run(Q.mark_unscrubbed)  # the notes of before; removed when a note is dropped, and by the next sweep
     return True
 
 

@@ -482,6 +482,9 @@ RETURNING aid
 -- mark_unscrubbed: remember that old bytes may be in the WAL and in gaps; the number changes with every deletion
 INSERT INTO meta (name, value) VALUES ('scrub', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
 
+-- unscrubbed: check for that mark
+SELECT 1 FROM meta WHERE name = 'scrub'
+
 -- blobs_to_delete: read the files that are to be deleted
 SELECT path FROM doomed_blobs LIMIT :limit
 
