@@ -130,9 +130,14 @@ def test_a_moment_comes_back_in_utc(when: datetime) -> None:
     assert micros(moment(cleaned)) == cleaned
 
 
-def test_a_time_without_a_zone_is_utc() -> None:
-    naive = datetime(2026, 5, 1, 12)  # noqa: DTZ001
-    assert clean_moment("created", naive) == clean_moment("created", naive.replace(tzinfo=UTC))
+def test_a_time_without_a_zone_is_refused_with_a_hint() -> None:
+    for naive in (datetime(2026, 5, 1, 12), "2026-05-01T12:00:00"):  # noqa: DTZ001
+        with pytest.raises(InvalidInput, match=r"created: has no time zone: write .*Z, or datetime.now\(UTC\)"):
+            clean_moment("created", naive)
+
+
+def test_a_date_alone_is_the_beginning_of_the_day_in_utc() -> None:
+    assert clean_moment("since", "2026-05-01") == clean_moment("since", datetime(2026, 5, 1, tzinfo=UTC))
 
 
 def test_a_moment_outside_the_calendar_is_refused() -> None:

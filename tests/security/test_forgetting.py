@@ -140,9 +140,9 @@ class MovableClock:
 
 
 REPLACEMENTS = {
-    "rename": ({"title": "About {}"}, lambda talk: talk.rename("another title")),
-    "update": ({"metadata": {"said": "{}"}}, lambda talk: talk.update(metadata={"said": "nothing"})),
-    "workspace": ({"workspace": "{}"}, lambda talk: talk.update(workspace="another")),
+    "rename": ({"title": "About WORD"}, lambda talk: talk.rename("another title")),
+    "update": ({"metadata": {"said": "WORD"}}, lambda talk: talk.update(metadata={"said": "nothing"})),
+    "workspace": ({"workspace": "WORD"}, lambda talk: talk.update(workspace="another")),
     "drop_note": ({}, lambda talk: talk.drop_note("goals", 0)),
     "correct": ({}, lambda talk: talk.correct("goals", 0, "something else")),
 }
@@ -154,7 +154,7 @@ async def test_no_byte_of_what_was_replaced_remains_while_the_store_is_open(tmp_
     word, (fields, replace) = marker(rng), REPLACEMENTS[verb]
     async with palaver.open(url(tmp_path), tenant="acme") as store:
         await populate(store, rng, conversations=4, turns=320)
-        talk = await store.conversation("k", **json.loads(json.dumps(fields).replace("{}", word)))
+        talk = await store.conversation("k", **json.loads(json.dumps(fields).replace("WORD", word)))
         if not fields:
             await talk.remember("goals", f"to say {word}")
         await talk.append("user", "hello")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from palaver.context.builder import ContextBuilder
+from palaver.conversations.clock_watch import ClockWatch
 from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.live_buffer import Unflushed
 from palaver.conversations.open_options import STREAM_FLUSH, STREAM_LEASE
@@ -41,6 +42,7 @@ class Components:
     contexts: ContextBuilder
     worker: Worker
     clock: Clock
+    clock_watch: ClockWatch
     generation: GenerationContext
     redactor: Redactor  # for turns, before they are stored
     redact_record: Callable[[str], str]  # for the request log

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from palaver.conversations.clock_watch import ClockWatch
 from palaver.conversations.deletion import BLOB_BATCH, check_scrubbed, delete_pending_blobs
 from palaver.conversations.open_options import clean_minutes
 from palaver.core.identity import micros
@@ -31,6 +32,7 @@ class Maintenance:
     scope: Scope
     blobs: Blobs
     clock: Clock
+    clock_watch: ClockWatch
     worker: Worker
     resume_erasures: Callable[[], Awaitable[None]]
 
@@ -79,10 +81,11 @@ class Maintenance:
     async def _repeat(self, step: Callable[[], Awaitable[Deletion]]) -> Deletion:
         """Delete batch by batch until nothing is left. The old bytes are removed at the end.
 
-        A missing location for files is reported at the end, too: it must not keep rows from being deleted.
+        It stops when the clock jumps ahead. A missing location for files is reported at the end: it must not keep rows
+        from being deleted.
         """
         whole = Deletion()
-        while (one := await step()).conversations or one.turns:
+        while self.clock_watch.is_steady() and ((one := await step()).conversations or one.turns):
             with suppress(FilesNotConfigured):
                 await self.delete_pending_blobs()
             whole = Deletion(whole.conversations + one.conversations, whole.turns + one.turns)
@@ -90,6 +93,8 @@ class Maintenance:
 
     async def _delete_unattached_files(self) -> int:
         """Delete the files that were uploaded and never attached to a turn."""
+        if not self.clock_watch.is_steady():
+            return 0
         deleted, long_ago = 0, micros(self.clock.now() - UNATTACHED)
         while count := await self.engine.drop_loose_files(self.scope, long_ago):
             deleted += count
@@ -98,6 +103,8 @@ class Maintenance:
 
     async def _delete_unknown_blobs(self) -> int:
         """Delete the bytes that no row names. This lists the whole folder or bucket."""
+        if not self.clock_watch.is_steady():
+            return 0
         deleted, long_ago = 0, self.clock.now() - UNATTACHED
         batch: list[str] = []
         async for path, since in self.blobs.listed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -213,6 +214,10 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the current time."""
         return datetime.now(UTC)
+
+    def elapsed(self) -> float:
+        """Return seconds that do not change when the clock is set."""
+        return time.monotonic()
 
 
 def clean_minutes(value: float) -> timedelta:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit
 
 from palaver.context.builder import ContextBuilder
+from palaver.conversations.clock_watch import ClockWatch
 from palaver.conversations.components import Components
 from palaver.conversations.details import clean_scope
 from palaver.conversations.engine_choice import open_engine
@@ -112,6 +113,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
         ids=ids,
         contexts=ContextBuilder(engine, RecallService(engine, connected.embedder, clock), counter),
         clock=clock,
+        clock_watch=ClockWatch(clock),
         worker=Worker(
             engine,
             counter,

@@ -56,7 +56,13 @@ class Store:
         self._directory = Directory(components.engine, scope, components.ids, components.redactor)
         self._eraser = Eraser(components, scope)
         self._maintenance = Maintenance(
-            components.engine, scope, components.blobs, components.clock, components.worker, self._eraser.resume
+            components.engine,
+            scope,
+            components.blobs,
+            components.clock,
+            components.clock_watch,
+            components.worker,
+            self._eraser.resume,
         )
 
     def __repr__(self) -> str:

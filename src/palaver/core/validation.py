@@ -125,16 +125,23 @@ def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str |
 
 
 def clean_moment(field: str, value: object) -> int:
-    """Check a time and return it in microseconds. A time without a zone is UTC."""
+    """Check a time and return it in microseconds.
+
+    A time without a zone is refused: it could be local time or UTC. A date alone is the beginning of that day in UTC.
+    """
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            is_day = len(value) == len("2026-11-15")
+            value = datetime.fromisoformat(value).replace(tzinfo=UTC) if is_day else datetime.fromisoformat(value)
         except ValueError:
             raise InvalidInput(field, "is not an ISO 8601 time") from None
     if not isinstance(value, datetime):
         raise InvalidInput(field, f"must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None:
+        hint = "write 2026-11-15T09:30:00Z, or datetime.now(UTC) and datetime(…, tzinfo=UTC) in Python"
+        raise InvalidInput(field, f"has no time zone: {hint}")
     try:
-        return micros(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
+        return micros(value.astimezone(UTC))
     except OverflowError:
         raise InvalidInput(field, "is outside the years 1 to 9999 in UTC") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -137,7 +137,7 @@ def read_row(raw: Mapping[str, Any], layout: Layout, owner: str | None) -> Table
         row.keep(layout.fields["metadata"], metadata)
     created = layout.value(raw, "created")
     if isinstance(created, datetime):
-        row.turn["created"] = created
+        row.turn["created"] = created if created.tzinfo else created.replace(tzinfo=UTC)  # a column without zones
     elif created is not None:
         row.keep(layout.fields["created"], created)
     _read_tools(row, raw, layout)

@@ -26,6 +26,7 @@ from palaver.errors import (
 from palaver.model import Scope
 
 MINUTE = 60_000_000  # microseconds
+CLOCK_WAS_WRONG = 1_440 * MINUTE  # how far ahead of the clock the time of a conversation may be
 NO_LIMIT = 2**62  # a bound that no position, number or time of a row reaches
 ADD_TURN, LOG, SAVE = Q.add_turn, Q.log, Q.save_conversation
 # `require_row` passes its values by position, because every verb runs it: the order must be that of first mention.
@@ -61,8 +62,12 @@ class OpenConversation:
     # ---- clock and log
 
     def tick(self) -> int:
-        """Return the next time of this conversation, which is later than every earlier one even if the clock is not."""
-        self.updated = max(self.tx.now, self.updated + 1)
+        """Return the next time of this conversation, which is later than every earlier one even if the clock is not.
+
+        If it is far ahead of the clock, an earlier clock was wrong: then time goes on from now.
+        """
+        ahead = self.updated - self.tx.now
+        self.updated = self.tx.now if ahead < 0 or ahead > CLOCK_WAS_WRONG else self.updated + 1
         return self.updated
 
     def log(

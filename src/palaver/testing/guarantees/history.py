@@ -98,11 +98,14 @@ async def another_conversations_turn_is_no_cursor(db: Database) -> None:
 
 @guarantee
 async def since_includes_and_until_excludes(db: Database) -> None:
-    """Since is inclusive and until is not; a time without a zone is UTC."""
+    """Since is inclusive and until is not; a time without a zone is refused, because it could be local time."""
     async with ten_turns(db) as (talk, turns):
         since, until = turns[3].created, turns[6].created
         assert await talk.history(since=since, until=until) == turns[3:6]
-        assert await talk.history(since=since.isoformat(), until=until.replace(tzinfo=None)) == turns[3:6]
+        assert await talk.history(since=since.isoformat(), until=until.isoformat()) == turns[3:6]
+        for naive in (until.replace(tzinfo=None), until.replace(tzinfo=None).isoformat()):
+            async with refused(InvalidInput, field="until"):
+                await talk.history(until=naive)
         assert await talk.history(since=turns[-1].created + timedelta(microseconds=1)) == []
 
 

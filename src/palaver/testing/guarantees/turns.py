@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from palaver.conversations.conversation import Conversation
@@ -302,6 +302,27 @@ async def time_only_goes_forward(db: Database) -> None:
         assert created == sorted(set(created))
         assert at == sorted(set(at))
         assert len(created) == 8
+
+
+@guarantee
+async def a_clock_that_was_years_ahead_does_not_date_later_turns(db: Database) -> None:
+    """After a clock was far ahead for a moment, turns have the true time again; the order is that of arrival."""
+    clock = FakeClock()
+    async with db.open(clock=clock) as store:
+        talk, start, years = await store.conversation("k"), clock.now(), 10 * 365 * 86_400
+        clock.advance(years)
+        wrong = await talk.append("user", "in the future")
+        assert wrong.created >= start + timedelta(seconds=years)
+        clock.advance(-years)
+        turns = [await talk.append("user", str(n)) for n in range(2)]
+        turns += await talk.append_many([{"role": "user", "content": "x"}] * 2)
+        assert all(start <= turn.created < start + timedelta(minutes=1) for turn in turns)
+        assert [turn.id for turn in await talk.history()] == [turn.id for turn in (wrong, *turns)]
+        assert [turn.id for turn in await talk.history(until=start + timedelta(days=1))] == [turn.id for turn in turns]
+        assert (await talk.verify()).turns == 5
+        await talk.update(ttl=3_600)
+        clock.advance(7_200)
+        assert await store.expire() == [talk.id]
 
 
 @guarantee

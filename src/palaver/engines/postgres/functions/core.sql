@@ -265,10 +265,16 @@ BEGIN
   END IF;
 END $$;
 
+-- next_time: the time after another one, which is later even if the clock is not. If it is more than a day ahead of the
+-- clock, an earlier clock was wrong: then time goes on from now
+CREATE OR REPLACE FUNCTION palaver.next_time(now bigint, last bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN last < now OR last - now > 86400000000 THEN now ELSE last + 1 END;
+
 -- tick: the next time of a conversation, later than every one before even if the clock was set back
 CREATE OR REPLACE FUNCTION palaver.tick(me palaver.asker, c palaver.conversations) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-  RETURN greatest((me).now, (c).updated + 1);
+  RETURN palaver.next_time((me).now, (c).updated);
 
 -- log: append an event at the conversation's current time. `payload` is JSON
 CREATE OR REPLACE FUNCTION palaver.log(me palaver.asker, c palaver.conversations, kind text, actor text DEFAULT NULL,

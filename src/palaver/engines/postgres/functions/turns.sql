@@ -211,7 +211,7 @@ BEGIN
       IF expected_seq <> first THEN
         PERFORM fail('PV011', expected_seq::text, first::text);
       END IF;
-      clock := greatest(me.now, clock + 1);
+      clock := next_time(me.now, clock);
       place := place + 1;
       t.tenant := me.tenant;
       t.cid := cid;
