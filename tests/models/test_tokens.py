@@ -10,7 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palaver.models import tokens
-from palaver.models.tokens import BpeCounter, CharCounter, MarginCounter, _load_table, counter_for, is_dense
+from palaver.models.tokens import (
+    BpeCounter,
+    CharCounter,
+    MarginCounter,
+    _load_table,
+    counter_for,
+    is_dense,
+    split_for_counting,
+)
+from tests.support.examples import examples
 
 PROSE = "We could meet on Thursday at the little café near the station, if the weather holds, and talk it all over."
 CODE = "def add(a, b):\n    return {'sum': a + b, 'args': [a, b]}\n\nfor _ in range(3):\n    print(add(_, _ ** 2))\n"
@@ -166,3 +175,44 @@ def _once(counter: BpeCounter | MarginCounter, text: str) -> float:
     start = time.process_time()
     counter(text)
     return time.process_time() - start
+
+
+PARTS = [
+    "a",
+    "B",
+    "é",
+    "1",
+    "23",
+    "4567",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    "\t",
+    "'s",
+    "'LL",
+    "!",
+    "...",
+    "/",
+    "密码",
+    " the",
+    "3a",
+    "\r\n",
+]
+
+
+@pytest.mark.parametrize("table", ["o200k_base", "cl100k_base"])
+@examples(100)
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=60))
+def test_a_text_in_pieces_has_the_tokens_of_the_whole(table: str, parts: list[str]) -> None:
+    text = "".join(parts)
+    pieces = list(split_for_counting(text, piece=3, hard_piece=10_000))
+    assert "".join(pieces) == text
+    assert sum(map(_load_table(table).count, pieces)) == _load_table(table).count(text)
+
+
+def test_a_large_text_is_counted_exactly_where_it_has_spaces() -> None:
+    text = "The harbour lay still, and 12 gulls cried. " * 2_000
+    assert BpeCounter()(text) == _load_table("o200k_base").count(text)
+    word = "a" * 200_000
+    assert 0 <= BpeCounter()(word) - _load_table("o200k_base").count(word) <= 8

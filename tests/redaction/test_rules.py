@@ -24,7 +24,7 @@ from palaver.redaction.rules import RULES as TABLE
 from palaver.redaction.rules.rule import Rule
 from palaver.redaction.rules.words import HOLD
 from palaver.redaction.scan import ODD_LETTERS, WINDOW, RuleRedactor, _touches_placeholder, to_lower_case
-from palaver.redaction.stream import STREAM_WORD, StreamRedactor, is_quiet
+from palaver.redaction.stream import STREAM_WORD, Openings, StreamRedactor, is_quiet
 from tests.support.examples import examples
 
 DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
@@ -287,7 +287,7 @@ def test_every_sample_in_small_pieces_gives_what_the_whole_gives(size: int) -> N
 def test_no_rule_matches_across_a_quiet_break(text: str) -> None:
     whole = clean(text)
     for word in STREAM_WORD.finditer(text):
-        if is_quiet(text, word.end(), word[0]):
+        if is_quiet(text, word.end(), word[0], Openings(text)):
             assert clean(text[: word.end()]) + clean(text[word.end() :]) == whole
 
 

@@ -62,7 +62,7 @@ class BpeCounter:
             return count(text.encode("utf-8", "replace").decode())
 
 
-def split_for_counting(text: str) -> Iterator[str]:
+def split_for_counting(text: str, piece: int = PIECE, hard_piece: int = HARD_PIECE) -> Iterator[str]:
     """Split a text into pieces whose tokens are those of the text.
 
     The tables never join what stands before and after a single space, a line break after a letter or digit, or the
@@ -70,9 +70,9 @@ def split_for_counting(text: str) -> Iterator[str]:
     the count may then be larger by a token or two for each cut, never smaller than what is sent.
     """
     at = 0
-    while len(text) - at > PIECE:
-        cut = _CUT.search(text, at + PIECE, at + HARD_PIECE)
-        end = cut.start() if cut else min(at + HARD_PIECE, len(text))
+    while len(text) - at > piece:
+        cut = _CUT.search(text, at + piece, at + hard_piece)
+        end = cut.start() if cut else min(at + hard_piece, len(text))
         yield text[at:end]
         at = end
     yield text[at:]

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import Stemmer
 
+from palaver.core.strides import between_strides
+
 # The version of the rules that made an index; another version of the stemmer makes other terms.
 ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
@@ -108,8 +110,11 @@ def _split_unspaced(word: str) -> list[str]:
 
 def passages(text: str) -> tuple[str, ...]:
     """Return the stems of each segment of `text` that has any, joined by spaces."""
-    stems = (" ".join(terms(segment)) for segment in segments(text))
-    return tuple(joined for joined in stems if joined)
+    found = []
+    for segment in segments(text):
+        found.append(" ".join(terms(segment)))
+        between_strides()
+    return tuple(filter(None, found))
 
 
 def segments(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from datetime import datetime
 
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import micros, moment
 from palaver.core.turn_draft import decode_content, preview, words
 from palaver.engines.postgres import rows
@@ -42,7 +43,7 @@ class PostgresStreams(EnginePart):
             conversation=conversation,
             turn=turn,
             seal=as_json({**values, "preview": preview(text)}),
-            words=as_json(rows.index_words(text)),
+            words=await run_in_strides(lambda: as_json(rows.index_words(text)), len(text)),
             **_tail(seal.tail),
         )
         self.hub.committed(conversation)

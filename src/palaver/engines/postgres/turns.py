@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from palaver.core.concurrency import run_in_strides
 from palaver.engines.postgres import rows
 from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.rpc import EnginePart
@@ -17,7 +18,8 @@ class PostgresTurns(EnginePart):
 
     async def append(self, scope: Scope, conversation: str, batch: AppendBatch) -> list[Turn]:
         self.last_append = time.monotonic()
-        drafts = as_json([rows.draft_json(draft) for draft in batch.drafts])
+        size = sum(len(draft.content) for draft in batch.drafts)
+        drafts = await run_in_strides(lambda: as_json([rows.draft_json(draft) for draft in batch.drafts]), size)
         keyed = all(draft.idempotency_key is not None for draft in batch.drafts)
         if batch.replaces is None and self.batcher is not None:
             count, expected = len(batch.drafts), batch.expected_seq
