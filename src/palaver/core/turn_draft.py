@@ -42,6 +42,7 @@ from palaver.model import (
 )
 
 NO_USAGE = TokenUsage()
+_FIRST_LINE = 10_000  # characters in which the end of the first line is looked for
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as of str.splitlines
 
 Counter = Callable[[str], int]
@@ -399,7 +400,7 @@ def _check_roles(role: Role, calls: str | None, results: str | None) -> None:
 
 def preview(text: str) -> str | None:
     """Return the first line that is not empty, shortened to fit a list."""
-    rest = text.lstrip()  # every line break is whitespace
+    rest = text.lstrip()[:_FIRST_LINE]  # every line break is whitespace
     end = _LINE_END.search(rest)
     line = rest[: end.start() if end else None].rstrip()
     if len(line) <= MAX_PREVIEW:
