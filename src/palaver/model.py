@@ -278,7 +278,9 @@ class Page:
 class Verified:
     """The counts of what `verify` checked. `tip` is the hash of the last event.
 
-    `archived` events are not in the database and were not given: the log was checked from the next one on.
+    `archived` events are not in the database and were not given: the log was checked from the next one on. `derived`
+    counts summaries, notes, facts, texts of files and requests that are what the log says; `unproven` those from a
+    version whose log did not know them, which a job brings into the log.
     """
 
     conversation: str
@@ -287,6 +289,8 @@ class Verified:
     attachments: int
     tip: str
     archived: int = 0
+    derived: int = 0
+    unproven: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class PartialReplay(LogReplay):
         else:
             self._check_next(row, self.last_hash)
         payload: EventPayload = from_json(row["payload"]) if row["payload"] else {}
+        self.derived.add(row, payload)
         match row["kind"]:
             case "create" | "update":
                 self.details_hash = row["content_hash"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from palaver.audit.derived import DerivedRows
 from palaver.audit.erasure import names_erased, tombstone_digest
 from palaver.audit.rows import EventPayload, RecordedEvent, require
 from palaver.core.branches import LoggedTree
@@ -52,13 +53,16 @@ class LogReplay:
         self.tombstones: dict[int, bytes] = {}  # by number: digests of events that lost the name of an erased person
         self.erased: dict[int, bytes] = {}  # by number: what those digests must be
         self.erased_stubs: dict[str, tuple[bytes, bytes]] = {}  # by turn: hashes of its stub, before and after
+        self.derived = DerivedRows(conversation)
 
     def add(self, row: RecordedEvent) -> None:
         """Check that an event is the next one and unchanged, then apply it."""
         name = self._check_next(row, self.last_hash)
         self._require(row["kind"] in HANDLERS, name, f"the kind {row['kind']!r} is unknown")
+        payload: EventPayload = from_json(row["payload"]) if row["payload"] else {}
+        self.derived.add(row, payload)
         try:
-            HANDLERS[row["kind"]](self, row, from_json(row["payload"]) if row["payload"] else {})
+            HANDLERS[row["kind"]](self, row, payload)
         except (KeyError, IndexError):
             raise VerificationFailed(self.conversation, name, "it contradicts the events before it") from None
 
@@ -211,7 +215,8 @@ HANDLERS: Mapping[str, Callable[[LogReplay, RecordedEvent, EventPayload], None]]
     "retire": LogReplay._retire,
     "reset": LogReplay._reset,
     "erase": LogReplay._erase,
-    # Memory is derived from turns, and can be derived again.
+    # `DerivedRows` has the hashes of derived rows in these.
+    "prove": LogReplay._ignore,
     "summarize": LogReplay._ignore,
     "remember": LogReplay._ignore,
     "extract_facts": LogReplay._ignore,

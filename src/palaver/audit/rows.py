@@ -60,6 +60,8 @@ EventPayload = TypedDict(
         "hash": str,
         "events": list[tuple[int, str]],  # of `erase`: numbers of events, and digests of their tombstones
         "stubs": list[tuple[str, str, str]],  # of `erase`: turns, and the hashes of their stubs before and after it
+        "rows": dict[str, str | None],
+        "proof": int,
     },
     total=False,
 )

@@ -1,6 +1,7 @@
 """Proves what happened: replays the log, and compares every stored row with it. Pure.
 
-`Verifier` is fed the records of one conversation, in order: the conversation, its events, its turns, its attachments.
+`Verifier` is fed the records of one conversation, in order: the conversation, its events, its turns, its attachments,
+then what is derived from them.
 It raises `VerificationFailed` at the first row that does not fit.
 """
 
@@ -40,7 +41,9 @@ class Verifier:
     row: RecordedConversation
     log: LogReplay
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_export: bool = False) -> None:
+        """With `is_export`, summaries and requests may be missing: an export does not have them."""
+        self.is_export = is_export
         self.turns = self.attachments = 0
         self.turn_count = self.token_count = 0
         self.preview: tuple[int, str] | None = None  # position and first line of the first user turn with text
@@ -58,6 +61,8 @@ class Verifier:
                     self._check_turn(cast(RecordedTurn, record.row))
                 case "attachment":
                     self._check_attachment(cast(RecordedAttachment, record.row))
+                case _:
+                    self.log.derived.check(record.kind, record.row)
 
     def _add_event(self, row: RecordedEvent) -> None:
         if not self.log.count and isinstance(row["n"], int) and row["n"] > 1:  # the events before are in an archive
@@ -74,8 +79,7 @@ class Verifier:
         self._check_resets()
         self._check_details()
         self._require(not self.files, "attachments", "the row of a turn's file is missing")
-        log = self.log
-        return Verified(log.conversation, log.count, self.turns, self.attachments, log.last_hash.hex())
+        return self._verified(self.log, 0)
 
     def _finish_partial(self, log: PartialReplay) -> Verified:
         log.require_anchor()
@@ -86,8 +90,20 @@ class Verifier:
         self._check_times()
         self._check_details()
         self._require(not self.files, "attachments", "the row of a turn's file is missing")
-        count = log.count - log.archived
-        return Verified(log.conversation, count, self.turns, self.attachments, log.last_hash.hex(), log.archived)
+        return self._verified(log, log.archived)
+
+    def _verified(self, log: LogReplay, archived: int) -> Verified:
+        log.derived.finish(self.is_export)
+        return Verified(
+            conversation=log.conversation,
+            events=log.count - archived,
+            turns=self.turns,
+            attachments=self.attachments,
+            tip=log.last_hash.hex(),
+            archived=archived,
+            derived=log.derived.proven,
+            unproven=log.derived.unproven,
+        )
 
     def _require(self, fits: bool, name: str, problem: str) -> None:
         require(fits, self.log.conversation, name, problem)

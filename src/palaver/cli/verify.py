@@ -97,5 +97,6 @@ async def _verify_conversation(call: Call, store: Store, talk: Conversation, arc
     else:
         counts = f"{counted(found.turns, 'turn')}, {counted(found.events, 'event')}"
         missing = f", {counted(found.archived, 'event')} in an archive that was not given" if found.archived else ""
-        say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}{missing}")
+        early = f", {counted(found.unproven, 'derived row')} from before they were proved" if found.unproven else ""
+        say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}{missing}{early}")
     return True

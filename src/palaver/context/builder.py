@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from palaver.audit.derived import name_of
 from palaver.context.cached_counter import CachedCounter
 from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn
 from palaver.context.options import Options
@@ -154,7 +155,7 @@ class ContextBuilder:
         material = await self._add_files(material, question, files)
         context = await self._pack(scope, options, snapshot, material, count)
         context = _note_hidden(_note_postponed(context, snapshot), hidden)
-        context = _note_damage(context, snapshot)
+        context = _note_refused(_note_damage(context, snapshot), snapshot)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
         self._freeze(question, recall, context)
@@ -295,7 +296,7 @@ class ContextBuilder:
         """Enqueue compaction and repair. A database that cannot be written now can still be read."""
         try:
             await self._request_compaction(scope, snapshot, context)
-            if snapshot.damage and WRITE in scope.rights:
+            if (snapshot.damage or snapshot.refused) and WRITE in scope.rights:
                 await self.engine.add_job(scope, snapshot.info.id, "repair", None)
         except (DatabaseFull, DatabaseReadOnly, DatabaseCorrupt, EngineUnavailable) as problem:
             log.warning("no job was enqueued for conversation %s (%s)", snapshot.info.id, type(problem).__name__)
@@ -476,6 +477,15 @@ def _note_damage(context: Context, snapshot: ContextSnapshot) -> Context:
     if not snapshot.damage:
         return context
     note = f"damaged and left out ({describe(merge(snapshot.damage))}): they are made again from the turns"
+    return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
+
+
+def _note_refused(context: Context, snapshot: ContextSnapshot) -> Context:
+    """Let the explanation name the rows of memory that are left out because the log says something else of them."""
+    if not snapshot.refused:
+        return context
+    which = ", ".join(name_of(key) for key in snapshot.refused)
+    note = f"damaged: not what the log says, and left out: {which}"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 

@@ -13,7 +13,7 @@ from palaver.conversations.handle import Handle
 from palaver.core.validation import clean_limit
 from palaver.errors import RowUnreadable, VerificationFailed
 from palaver.model import READ, Event, Verified
-from palaver.ports.queries import UNVERIFIED_KINDS, EventQuery, Record
+from palaver.ports.queries import EventQuery, Record
 
 FOLLOW_PAGE = 500
 
@@ -51,9 +51,9 @@ class ConversationLog:
         files: list[str] = []
         archived = await asyncio.to_thread(read_events, archive, self.handle.id)
         try:
-            async for page in self.records():
-                known = [one for one in page if one.kind not in UNVERIFIED_KINDS]
-                if known and known[0].kind == "event":
+            async for page in self._all_records():
+                known = [*page]
+                if known[0].kind == "event":
                     known, archived = [*_before(archived, known[0]), *known], []
                 await asyncio.to_thread(verifier.feed, known)
                 files.extend(record.row["id"] for record in page if record.kind == "attachment")
@@ -63,6 +63,10 @@ class ConversationLog:
         for id in files:
             await self.attachments.read(id)
         return verified
+
+    def _all_records(self) -> AsyncIterator[Sequence[Record]]:
+        self.handle.require(READ)
+        return self.handle.engine.records(self.handle.scope, self.handle.id, derived=True)
 
     def records(self) -> AsyncIterator[Sequence[Record]]:
         self.handle.require(READ)

@@ -3,7 +3,8 @@
 One line per row, `{"kind": "conversation" | "event" | "turn" | "attachment" | "file" | "working_memory" | "fact" |
 "end", "row": {…}}`. Bytes are base64. A conversation ends with an `end` line, so that a file that was cut short is
 noticed. The hash chain is included: an imported conversation verifies, and one that was changed after the export is
-rejected. Working memory and facts are not in the chain; the `end` line has their hash.
+rejected. Working memory and facts are in the chain as well, unless an earlier version wrote the file; the `end` line
+has their hash.
 
 Left out are summaries, the index, vectors and the text of files, which are rebuilt, and the requests to models.
 """
@@ -12,46 +13,56 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from palaver.audit.verifier import Verifier
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
-from palaver.core.identity import canonical_json, digest, file_hash, from_json
+from palaver.core.derived_rows import ROWS
+from palaver.core.identity import canonical_json, digest, event_hash, file_hash, from_json
 from palaver.core.validation import clean_json
 from palaver.errors import InvalidInput
 from palaver.files.storage import blob_path
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS
-from palaver.ports.queries import UNVERIFIED_KINDS, Record
+from palaver.ports.queries import REMEMBERED_KINDS, Record
 
 FORMAT = "palaver/1"
 BINARY = frozenset({"salt", "content_hash", "hash", "tip_hash", "data"})
 # Rebuilt at import from the rows.
 DERIVED = frozenset({"tenant", "path", "members"})
 KINDS = ("conversation", "event", "turn", "attachment", "working_memory", "fact")
+INT64 = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
 
 
-class _Memory(msgspec.Struct, forbid_unknown_fields=True):
+class _Proved(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The salt of a row's hash, and the number of the event with the hash; not in files of earlier versions."""
+
+    salt: bytes | None = None
+    proof: int | None = None
+
+
+class _Memory(_Proved):
     memory: str
+    through_seq: int | None = None
 
 
-class _Fact(msgspec.Struct, forbid_unknown_fields=True):
+class _Fact(_Proved):
     id: str
     subject: str
     predicate: str
     object: str
     source_turn: str | None
     confidence: float
-    valid_from: int
-    invalidated_at: int | None
+    valid_from: Annotated[int, INT64]
+    invalidated_at: Annotated[int, INT64] | None
     invalidated_by: str | None
     by: str
-    created: int
+    created: Annotated[int, INT64]
 
 
 # ---- export --------------------------------------------------------------------------------------------------------
@@ -64,7 +75,7 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
     async for page in talk.records():
         for record in page:
             rows += 1
-            if record.kind in UNVERIFIED_KINDS:
+            if record.kind in REMEMBERED_KINDS:
                 remembered.append(record)
             yield _line(record.kind, {name: _out(name, v) for name, v in record.row.items() if name not in DERIVED})
             if record.kind == "attachment":
@@ -76,7 +87,7 @@ async def export_lines(talk: Conversation) -> AsyncIterator[str]:
 
 def _hash(records: Iterable[Record]) -> str | None:
     """Return the hash of working memory and facts; None without any, as in files of earlier versions."""
-    texts = [text for one in records if one.kind in UNVERIFIED_KINDS for text in (one.kind, canonical_json(one.row))]
+    texts = [text for one in records if one.kind in REMEMBERED_KINDS for text in (one.kind, canonical_json(one.row))]
     return digest(texts).hex() if texts else None
 
 
@@ -123,7 +134,7 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
         elif kind in KINDS:
             last = dump.records[-1].kind if dump.records else kind
             _expect(
-                number, kind in UNVERIFIED_KINDS or last not in UNVERIFIED_KINDS, "notes and facts should come last"
+                number, kind in REMEMBERED_KINDS or last not in REMEMBERED_KINDS, "notes and facts should come last"
             )
             dump.records.append(Record(kind, row))
         else:
@@ -164,17 +175,35 @@ def _expect(number: int, fits: bool, problem: str) -> None:
 async def import_dump(store: Store, dump: Dump) -> Conversation | None:
     """Verify a conversation, then store it. None when it is stored already."""
     try:
-        verifier = Verifier()
-        verifier.feed([record for record in dump.records if record.kind not in UNVERIFIED_KINDS])
+        _check_remembered(dump.records)
+        verifier = Verifier(is_export=True)
+        verifier.feed(dump.records)
         verifier.finish()
         records = [_rebuilt(record) for record in dump.records]
+        records = log_missing_rows(records, verifier.log.derived.missing())
     except (KeyError, TypeError, AttributeError) as problem:
         raise InvalidInput("file", f"a row lacks a field, or has it in another form ({problem})") from None
     for record in records:
         if record.kind == "attachment":
             _check_file(record.row, dump.files)
-    _check_remembered(records)
     return await store.restore(records, dump.files)
+
+
+def log_missing_rows(records: list[Record], missing: Sequence[str]) -> list[Record]:
+    """Add an event which says that rows are gone that an export does not have: summaries and requests.
+
+    It depends on nothing but the records, so that a second import finds the same last event.
+    """
+    if not missing:
+        return records
+    row, events = records[0].row, [at for at, one in enumerate(records) if one.kind == "event"]
+    payload = canonical_json({ROWS: dict.fromkeys(missing)})
+    event = {"n": row["next_n"], "kind": "prove", "turn": None, "actor": "", "at": row["updated"], "payload": payload}
+    hash = event_hash(row["tip_hash"], row["next_n"], "prove", None, "", row["updated"], payload, None)
+    logged = Record("event", {**event, "content_hash": None, "hash": hash})
+    head = Record("conversation", {**row, "next_n": row["next_n"] + 1, "tip_hash": hash})
+    after = events[-1] + 1
+    return [head, *records[1:after], logged, *records[after:]]
 
 
 def _check_file(row: dict[str, Any], files: Mapping[str, bytes]) -> None:

@@ -48,7 +48,7 @@ from palaver.ports.models import TextDelta as TextDelta
 from palaver.ports.models import Thought as Thought
 from palaver.ports.models import ToolSpec as ToolSpec
 from palaver.ports.models import Usage as Usage
-from palaver.ports.queries import UNVERIFIED_KINDS as UNVERIFIED_KINDS
+from palaver.ports.queries import REMEMBERED_KINDS as REMEMBERED_KINDS
 from palaver.ports.queries import AppendBatch as AppendBatch
 from palaver.ports.queries import ConversationChanges as ConversationChanges
 from palaver.ports.queries import ConversationSpec as ConversationSpec

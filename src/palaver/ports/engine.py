@@ -277,8 +277,22 @@ class LogStore(Protocol):
         """
         ...
 
-    def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
-        """Read everything stored of a conversation, page by page, from one snapshot."""
+    async def prove_rows(self, scope: Scope, conversation: str, limit: int) -> bool:
+        """Log the hashes of up to `limit` derived rows from before proofs (core/derived_rows.py).
+
+        True when there are more. The event after the last of them says that the log now knows every row.
+        """
+        ...
+
+    async def mismatched_rows(self, scope: Scope, conversation: str) -> list[str]:
+        """Return the keys of derived rows that are not what the log says: those that no context uses."""
+        ...
+
+    def records(self, scope: Scope, conversation: str, derived: bool = False) -> AsyncIterator[Sequence[Record]]:
+        """Read what an export has of a conversation, page by page, from one snapshot.
+
+        With `derived`, also the other rows that `verify` checks: summaries, the text of files, and requests.
+        """
         ...
 
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:

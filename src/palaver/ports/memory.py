@@ -45,6 +45,7 @@ class ContextSnapshot:
     summarized_position: int
     summarized_turns: int  # of the active view, without retired turns
     damage: tuple[Damage, ...] = ()
+    refused: tuple[str, ...] = ()  # derived rows that are not what the log says, and so are not here: their keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

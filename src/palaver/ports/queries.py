@@ -143,11 +143,13 @@ class ArchivedRows(NamedTuple):
     requests: int
 
 
-RecordKind = Literal["conversation", "event", "turn", "attachment", "working_memory", "fact"]
+RecordKind = Literal[
+    "conversation", "event", "turn", "attachment", "working_memory", "fact", "summary", "file_text", "request"
+]  # fmt: skip
 
 
-# Notes and facts. They are exported too, but the log does not prove them.
-UNVERIFIED_KINDS: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
+# Notes and facts come last in an export.
+REMEMBERED_KINDS: frozenset[RecordKind] = frozenset({"working_memory", "fact"})
 
 
 @dataclass(frozen=True, slots=True)

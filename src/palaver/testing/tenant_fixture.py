@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any
 
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import engine_of
 from palaver.conversations.opener import open as open_store
-from palaver.core.identity import canonical_json
+from palaver.conversations.store import Store
+from palaver.core.identity import canonical_json, new_id
 from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows
-from palaver.model import Scope
+from palaver.model import Fact, Request, Scope, Turn
 from palaver.models.tokens import BpeCounter
+from palaver.ports.memory import FactsDraft, SummaryDraft
 from palaver.testing.fakes import HashEmbedder
 
 LETTERS = "bcdfghjklmnpqrstvwxz"  # no word of any language
@@ -286,6 +290,7 @@ async def victim(
         turn = await talk.append("user", f"My name is {word}. Always answer in {word}.", attachments=[file])
         await talk.remember("goals", f"Learn more about {word}.")
         await store.settle()
+        await _derive(store, talk, turn, word)
         pending = await talk.append_open("assistant")
         await talk.append_chunk(pending, 0, word)
     names |= {"conversation": talk.id, "turn": turn.id, "pending": pending.id, "file": file.id, "path": file.path}
@@ -294,6 +299,38 @@ async def victim(
     await _fill(admin, known)
     job = await admin.fetchval("SELECT min(jid) FROM palaver.jobs WHERE tenant = $1", tenant)
     return Known({**known, "jid": str(job)})
+
+
+async def _derive(store: Store, talk: Conversation, turn: Turn, word: str) -> None:
+    """Store a summary, a fact and a request: the log has to know them, so they are not filled in below."""
+    engine, scope = engine_of(store), store.scope
+    revision = (await engine.unsummarised(scope, talk.id, 0)).revision
+    span = {"level": 0, "from_seq": 0, "through_seq": 1, "turns": 1, "tokens": turn.token_count}
+    summary = SummaryDraft(id=new_id(), text=word, token_count=1, model="x", revision=revision, **span)
+    await engine.put_summary(scope, talk.id, summary)
+    fact = Fact(
+        id=f"fact-{word}",
+        subject=word,
+        predicate="is",
+        object=word,
+        source_turn=turn.id,
+        confidence=0.5,
+        valid_from=turn.created,
+    )
+    await engine.put_facts(scope, talk.id, FactsDraft(new=(fact,)))
+    request = Request(
+        id=new_id(),
+        conversation=talk.id,
+        turn=turn.id,
+        purpose="generate",
+        at=turn.created,
+        model="x",
+        adapter="x",
+        body={"text": word},
+        explanation=None,
+        response=None,
+    )
+    await engine.put_request(scope, talk.id, request, None)
 
 
 async def _numbers(admin: Any, tenant: str, turn: str) -> dict[str, str]:

@@ -113,8 +113,9 @@ async def test_the_eraser_can_read_no_word_and_write_nothing_but_emptiness(catal
     )
     assert {tuple(row) for row in granted} == {
         ("SELECT", "turns", "cid,id,seq,status,tenant"),
-        ("SELECT", "requests", "rid,tenant"),
+        ("SELECT", "requests", "cid,id,rid,tenant"),
         ("UPDATE", "requests", "body"),
+        ("SELECT", "proofs", "cid,key,tenant"),
         ("SELECT", "request_quotes", "cid,quoted_cid,rid,tenant,turn"),
     }
     written = await catalogue.fetch(
@@ -125,6 +126,7 @@ async def test_the_eraser_can_read_no_word_and_write_nothing_but_emptiness(catal
         ("turns", "SELECT", None),
         ("requests", "ALL", "(body IS NULL)"),
         ("request_quotes", "ALL", "false"),
+        ("proofs", "ALL", "false"),
     }
 
 

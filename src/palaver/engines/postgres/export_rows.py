@@ -32,11 +32,14 @@ LOCAL = frozenset(
 )
 TURN_LOCAL = frozenset({"tenant", "cid", "tid", "preview"})
 EVENT_LOCAL = frozenset({"tenant", "cid"})
-OTHERS: tuple[RecordKind, ...] = ("attachment", "working_memory", "fact")  # few enough for one page
+REMEMBERED: tuple[RecordKind, ...] = ("working_memory", "fact")
+DERIVED: tuple[RecordKind, ...] = ("summary", "file_text", "request")  # are not exported
+SALTS = ("salt", "body_salt")
+DERIVED_PAGE = 200  # rows; the body of a request is large
 
 
 class PostgresExportRows(EnginePart):
-    async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
+    async def records(self, scope: Scope, conversation: str, derived: bool = False) -> AsyncIterator[Sequence[Record]]:
         """Read all pages from one snapshot."""
         async with self.transport.snapshot() as snapshot:
             rpc = RpcClient(snapshot, self.clock)
@@ -47,10 +50,12 @@ class PostgresExportRows(EnginePart):
                 yield page
             async for page in _pages(rpc, "turn", scope, conversation, -1, "seq", TURN_LOCAL):
                 yield page
-            for kind in OTHERS:
-                found = await rpc.read(f"{kind}_records", scope, conversation=conversation)
-                if found:
-                    yield [Record(kind, rows.export_row(row, frozenset())) for row in found]
+            found = await rpc.read("attachment_records", scope, conversation=conversation)  # few enough for one page
+            if found:
+                yield [Record("attachment", rows.export_row(row, frozenset())) for row in found]
+            for kind in (*REMEMBERED, *DERIVED) if derived else REMEMBERED:
+                async for page in _derived_pages(rpc, kind, scope, conversation):
+                    yield page
 
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
         size, title = rows.title_words(records[0].row.get("title"))
@@ -68,6 +73,21 @@ async def _pages(
     while found := await rpc.read(f"{kind}_records", scope, conversation=conversation, after=after, most=PAGE):
         yield [Record(kind, rows.export_row(row, local)) for row in found]
         after = found[-1][key]
+
+
+async def _derived_pages(
+    rpc: RpcClient, kind: RecordKind, scope: Scope, conversation: str
+) -> AsyncIterator[list[Record]]:
+    after = -1
+    args = {"conversation": conversation, "kind": kind, "most": DERIVED_PAGE}
+    while found := await rpc.read("derived_records", scope, after=after, **args):
+        yield [Record(kind, _derived_row(rows.decode_json(row["stored"]))) for row in found]
+        after = found[-1]["place"]
+
+
+def _derived_row(row: dict[str, object]) -> dict[str, object]:
+    salts = {name: bytes.fromhex(str(row[name])) for name in SALTS if row.get(name) is not None}
+    return {**row, **salts}
 
 
 def _restored_row(record: Record) -> dict[str, object]:

@@ -44,6 +44,15 @@ class PostgresLog(EnginePart):
         self.hub.committed(tip.conversation)
         return ArchivedRows(row["archived_events"], row["archived_requests"])
 
+    async def prove_rows(self, scope: Scope, conversation: str, limit: int) -> bool:
+        (row,) = await self.write("prove_rows", scope, conversation=conversation, most=limit)
+        self.hub.committed(conversation)
+        return bool(row["more"])
+
+    async def mismatched_rows(self, scope: Scope, conversation: str) -> list[str]:
+        rows = await self.read("mismatched_rows", scope, conversation=conversation)
+        return [row["key"] for row in rows]
+
     # ---- seals
 
     async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:

@@ -48,6 +48,7 @@ class PostgresMemory(EnginePart):
             revision=row["revision"],
             summarized_position=row["summarized_position"],
             summarized_turns=row["summarized_turns"],
+            refused=tuple(row["refused"]),
         )
 
     async def unsummarised(self, scope: Scope, conversation: str, tokens: int) -> Unsummarised:

@@ -85,15 +85,24 @@ class PostgresRepair(PostgresMemory):
             await self.write("add_job", application_scope(tenant), **args)
 
     async def _unreadable(self, scope: Scope, conversation: str) -> list[tuple[Damage, list[Row]]]:
-        """Find rows of a conversation's memory that have another shape than any that was written."""
+        """Find rows of memory that have another shape than any that was written, or that the log contradicts."""
         summaries = await self.read("summaries", scope, conversation=conversation, level=None)
         facts = await self.read("facts", scope, conversation=conversation, include_invalidated=True)
         memory = await self.read("working_memory_records", scope, conversation=conversation)
-        bad = {
+        bad: dict[str, list[Row]] = {
             "summaries": [row for row in summaries if not _is_summary(row)],
             "facts": [row for row in facts if not _is_fact(row)],
             "working_memory": [row for row in memory if not is_memory(row["memory"])],
         }
+        for row in await self.read("mismatched_rows", scope, conversation=conversation):
+            kind, _, id = row["key"].partition("/")
+            if kind == "summary":
+                level, _, start = id.partition("/")
+                bad["summaries"].append({"level": int(level), "from_seq": int(start)})
+            elif kind == "fact":
+                bad["facts"].append({"id": id})
+            elif kind == "notes" and not bad["working_memory"]:
+                bad["working_memory"].append({"memory": ""})
         return [(_unreadable(scope, conversation, name, len(rows)), rows) for name, rows in bad.items() if rows]
 
     async def _index_again(self, scope: Scope, conversation: str) -> None:

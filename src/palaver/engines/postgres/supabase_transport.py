@@ -91,13 +91,19 @@ class _WholeConversation:
     def __init__(self, source: SupabaseTransport) -> None:
         self.source = source
         self.found: dict[str, list[Row]] = {}
+        self.derived: list[tuple[str, int, str]] = []
 
     async def rows(self, function: str, args: Mapping[str, object], *, read: bool) -> Sequence[Row]:
         if not self.found:
-            (whole,) = await self.source.rows("whole", args, read=False)
+            (whole,) = await self.source.rows("whole_with_derived", args, read=False)
             self.found = {"conversation": [whole["conversation_row"]]}
-            for kind in ("event", "turn", "attachment", "working_memory", "fact"):
+            for kind in ("event", "turn", "attachment"):
                 self.found[f"{kind}_records"] = whole[f"{kind}_rows"] or []
+            self.derived = whole["derived_rows"]
+        if function == "derived_records":
+            wanted, after, most = args["kind"], int(str(args["after"])), int(str(args["most"]))
+            found = [(place, row) for kind, place, row in self.derived if kind == wanted and place > after]
+            return [{"place": place, "stored": row} for place, row in found[:most]]
         key = PAGED.get(function)
         if key is None:
             return self.found[function]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
+from palaver.core.derived_rows import PROOF
 from palaver.core.identity import canonical_json, genesis
 from palaver.engines.erasing import CODES, RESETTING
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
@@ -85,7 +86,7 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
     add_participants(conv, spec.participants)
     if title_pid := index_title(conv, spec.title):
         tx.run(Q.save_title_pid, cid=conv.cid, title_pid=title_pid)
-    conv.log("create", conv.updated, content_hash=hash)
+    conv.log("create", conv.updated, payload={PROOF: 1}, content_hash=hash)
     conv.save()
     return info(tx, conv.cid)
 

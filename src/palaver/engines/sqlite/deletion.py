@@ -30,6 +30,7 @@ import time
 from collections.abc import Sequence
 from itertools import starmap
 
+from palaver.core.derived_rows import file_key
 from palaver.core.identity import digest, stub_key
 from palaver.core.turn_draft import decode_calls, decode_results, stub_hash
 from palaver.engines.rows import TurnRow, scope_params
@@ -103,6 +104,7 @@ def _remove_copies(conv: OpenConversation, row: TurnRow) -> None:
     drop_vectors_of_turn(tx, row.tid)
     tx.run(Q.drop_set_aside, cid=conv.cid)
     requests.drop_bodies_quoting(tx, row.id)
+    conv.changed(*(file_key(id) for (id,) in tx.all(Q.files_of_turn, cid=conv.cid, tid=row.tid)))
     tx.run(Q.doom_turn_blobs, cid=conv.cid, tid=row.tid)
     tx.run(Q.drop_turn_attachments, cid=conv.cid, tid=row.tid)
 
@@ -279,6 +281,7 @@ def delete_all_but_log(conv: OpenConversation, kind: str) -> None:
         Q.drop_places,
         Q.drop_turns,
         Q.drop_participants,
+        Q.drop_all_proofs,
     ):
         tx.run(statement, cid=cid)
     tx.run(Q.lower_indexed_tid)

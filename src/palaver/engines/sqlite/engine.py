@@ -444,7 +444,7 @@ class SQLiteEngine:
 
     # ---- whole conversations
 
-    async def records(self, scope: Scope, conversation: str) -> AsyncIterator[Sequence[Record]]:
+    async def records(self, scope: Scope, conversation: str, derived: bool = False) -> AsyncIterator[Sequence[Record]]:
         """Read all pages from one snapshot, on a connection of its own."""
         await asyncio.to_thread(self.writer.check_file)
         with translate_errors(self.address.path):
@@ -452,7 +452,7 @@ class SQLiteEngine:
         try:
             with translate_errors(self.address.path):
                 await reader.run(lambda db: db.execute("BEGIN").fetchall())
-                pages = export_rows.pages(Tx(reader.db, micros(self.clock.now())), scope, conversation)
+                pages = export_rows.pages(Tx(reader.db, micros(self.clock.now())), scope, conversation, derived)
                 while (page := await reader.run(lambda db: next(pages, None))) is not None:
                     yield page
         finally:
@@ -593,6 +593,12 @@ class SQLiteEngine:
 
     async def archive_log(self, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
         return await self.writer.submit(log.archive_log, scope, tip, requests_before)
+
+    async def prove_rows(self, scope: Scope, conversation: str, limit: int) -> bool:
+        return await self.writer.submit(log.prove_rows, scope, conversation, limit)
+
+    async def mismatched_rows(self, scope: Scope, conversation: str) -> list[str]:
+        return await self.readers.run(log.mismatched_rows, scope, conversation)
 
     async def usage(self, scope: Scope, since: int | None, until: int | None, limit: int) -> list[UsageLine]:
         return await self.readers.run(stats.usage, scope, since, until, limit)

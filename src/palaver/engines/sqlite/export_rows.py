@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from palaver.core.derived_rows import COVERED, NOTES, PROOF, fact_key
 from palaver.core.identity import from_json
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.conversations import get
@@ -27,11 +28,15 @@ LOCAL = frozenset(
     | {"characters", "problem"}  # of attachments: the text is extracted again after an import
     | {"summarized_position", "summarized_turns", "summarized_tokens", "fact_count", "vector_count", "has_memory"}
 )
+DERIVED = ("summary", "file_text", "request")
 FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
 
-def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
-    """Read the rows of a conversation in the order that `Verifier` needs, then notes and facts."""
+def pages(tx: Tx, scope: Scope, conversation: str, derived: bool = False) -> Iterator[list[Record]]:
+    """Read the rows of a conversation in the order that `Verifier` needs.
+
+    With `derived`, also those that an export does not have: they can be made again from the others.
+    """
     cid = require_cid(tx, scope, conversation)
     sources: list[tuple[RecordKind, str]] = [
         ("conversation", Q.conversation_record),
@@ -41,6 +46,8 @@ def pages(tx: Tx, scope: Scope, conversation: str) -> Iterator[list[Record]]:
         ("working_memory", Q.working_memory_records),
         ("fact", Q.fact_records),
     ]
+    if derived:
+        sources += [("summary", Q.summary_records), ("file_text", Q.file_records), ("request", Q.request_records)]
     for kind, sql in sources:
         try:
             yield from _pages(tx, kind, sql, cid)
@@ -56,7 +63,8 @@ def _pages(tx: Tx, kind: RecordKind, sql: str, cid: int) -> Iterator[list[Record
     try:
         for row in cursor:
             names = [column[0] for column in cursor.description]
-            page.append(Record(kind, _portable(dict(zip(names, row, strict=True)))))
+            whole = dict(zip(names, row, strict=True))
+            page.append(Record(kind, whole if kind in DERIVED else _portable(whole)))
             if len(page) == PAGE_ROWS:
                 yield page
                 page = []
@@ -100,11 +108,23 @@ def restore(tx: Tx, scope: Scope, records: Sequence[Record]) -> ConversationInfo
     turns: dict[str, int] = {}
     for record in records[1:]:
         _restore_row(conv, record, turns)
+    if covered := covering_event(records):
+        tx.run(Q.save_proof, cid=cid, key=COVERED, n=covered, salt=b"")
     if any(record.kind == "attachment" for record in records):
         conv.enqueue_text_extraction()
     if any(record.kind == "fact" for record in records):
         jobs.enqueue_embed_job(tx)
     return get(tx, scope, row["id"])
+
+
+def covering_event(records: Sequence[Record]) -> int | None:
+    """Return the event from which on the log knows every derived row; None if there is none."""
+    marks = [one.row["n"] for one in records if one.kind == "event" and _payload(one).get(PROOF)]
+    return marks[-1] if marks else None
+
+
+def _payload(record: Record) -> dict[str, Any]:
+    return from_json(record.row["payload"]) if record.row["payload"] else {}
 
 
 def _restore_row(conv: OpenConversation, record: Record, turns: dict[str, int]) -> None:
@@ -121,11 +141,19 @@ def _restore_row(conv: OpenConversation, record: Record, turns: dict[str, int]) 
             conv.tx.run(Q.open_stream, tid=tid, cid=conv.cid, lease_until=conv.tx.now, length=length)
     elif record.kind == "working_memory":
         read = working_memory.from_json(row["memory"]).through_seq
+        read = row.get("through_seq", read)
         _insert(conv.tx, "working_memory", {**row, "through_seq": read, "updated": conv.tx.now})
         conv.tx.run(Q.mark_memory, cid=conv.cid, has=1)
+        _restore_proof(conv, NOTES, record)
     elif record.kind == "fact":
         _insert(conv.tx, "facts", {name: row[name] for name in row if name not in FACT_LOCAL})
         conv.tx.run(Q.count_facts, cid=conv.cid, count=1)
+        _restore_proof(conv, fact_key(row["id"]), record)
+
+
+def _restore_proof(conv: OpenConversation, key: str, record: Record) -> None:
+    if record.row.get("salt") is not None:
+        conv.tx.run(Q.save_proof, cid=conv.cid, key=key, n=record.row["proof"], salt=record.row["salt"])
 
 
 def _insert(tx: Tx, table: str, row: dict[str, Any]) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.derived_rows import file_key
 from palaver.core.identity import canonical_json
 from palaver.engines.file_passages import FILE_PARTS, FilePassage, first_part
 from palaver.engines.rows import scope_params
 from palaver.engines.sqlite import jobs
 from palaver.engines.sqlite.open_conversation import open_conversation, require_cid
+from palaver.engines.sqlite.proof import Proofs
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_file
 from palaver.engines.sqlite.transaction import Tx
@@ -81,15 +83,18 @@ def put_file_text(tx: Tx, scope: Scope, conversation: str, text: FileText, piece
     index_file(conv, tid, first, [piece.stems for piece in pieces])
     if pieces:
         jobs.enqueue_embed_job(tx)
+    conv.changed(file_key(text.attachment))
+    conv.save()
     return True
 
 
 def file_text(tx: Tx, scope: Scope, conversation: str, id: str) -> FileText | None:
-    row = tx.one(Q.file_read, cid=require_cid(tx, scope, conversation), id=id)
+    cid = require_cid(tx, scope, conversation)
+    row = tx.one(Q.file_read, cid=cid, id=id)
     if row is None:
         raise AttachmentNotFound(id)
     aid, characters, problem = row
-    if characters is None:
+    if characters is None or not Proofs(tx, cid).fits(file_key(id)):  # then it is extracted from the file, as if unread
         return None
     return FileText(id, "".join(piece for (piece,) in tx.all(Q.file_passages, aid=aid)), problem)
 
@@ -105,6 +110,6 @@ def file_quotes(tx: Tx, scope: Scope, tids: Sequence[int], stems: Sequence[str])
     found = {}
     for tid, (_, part) in best.items():
         row = tx.one(Q.file_quote, tid=tid, part=part, now=tx.now, **scope_params(scope))
-        if row is not None:
-            found[tid] = FileQuote(*row)
+        if row is not None and Proofs(tx, row[-1]).fits(file_key(row[0])):
+            found[tid] = FileQuote(*row[:-1])
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.derived_rows import COVERED, PROOF, ROWS
 from palaver.core.identity import canonical_json, micros, moment
 from palaver.engines.rows import Row, event_from_row, scope_params
-from palaver.engines.sqlite.open_conversation import open_conversation
+from palaver.engines.sqlite import proof
+from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import ConversationNotFound, InvalidInput
@@ -56,13 +58,48 @@ def archive_log(tx: Tx, scope: Scope, tip: Tip, requests_before: int) -> Archive
     if tx.one(Q.event_with_hash, cid=conv.cid, n=tip.n, hash=hash) is None:
         raise InvalidInput("through", "is not the number of the event with this hash")
     counts = tx.all(Q.count_to_archive, cid=conv.cid, n=tip.n, before=requests_before)[0]
-    tx.run(Q.archive_events, cid=conv.cid, n=tip.n)
+    requests = [id for (id,) in tx.all(Q.requests_before, cid=conv.cid, before=requests_before)]
     tx.run(Q.archive_quotes, cid=conv.cid, before=requests_before)
     tx.run(Q.archive_requests, cid=conv.cid, before=requests_before)
+    if gone := proof.prove(tx, conv.cid, conv.next_n, proof.keys_of_requests(requests)):
+        conv.log("prove", conv.updated, payload={ROWS: gone})
+    covered = _carry_proofs(conv, tip.n)
+    tx.run(Q.archive_events, cid=conv.cid, n=tip.n)
     conv.updated += 1
-    conv.log("archive", conv.updated, payload={"through": tip.n, "hash": tip.hash})
+    if covered:
+        tx.run(Q.save_proof, cid=conv.cid, key=COVERED, n=conv.next_n, salt=b"")
+    conv.log("archive", conv.updated, payload={"through": tip.n, "hash": tip.hash, **covered})
     conv.save()
     return ArchivedRows(*counts)
+
+
+def _carry_proofs(conv: OpenConversation, through: int) -> dict[str, int]:
+    """Log again what the events to be archived say of rows that exist. Returns whether the log knows every row."""
+    tx = conv.tx
+    for rows in list(proof.restate(tx, conv.cid, through)):
+        for key in rows:
+            tx.run(Q.move_proof, cid=conv.cid, key=key, n=conv.next_n)
+        conv.log("prove", conv.updated, payload={ROWS: rows})
+    return {PROOF: 1} if proof.is_covered(tx, conv.cid) else {}
+
+
+def prove_rows(tx: Tx, scope: Scope, conversation: str, limit: int) -> bool:
+    """Bring rows from before proofs into the log, up to a number. True when there are more."""
+    conv = open_conversation(tx, scope, conversation)
+    if proof.is_covered(tx, conv.cid):
+        return False
+    keys = [key for (key,) in tx.all(Q.unproven_keys, cid=conv.cid, limit=limit)]
+    rows = proof.prove(tx, conv.cid, conv.next_n, keys)
+    covered = {} if len(keys) == limit else {PROOF: 1}
+    if covered:
+        tx.run(Q.save_proof, cid=conv.cid, key=COVERED, n=conv.next_n, salt=b"")
+    conv.log("prove", conv.updated, payload={ROWS: rows, **covered})
+    conv.save()
+    return not covered
+
+
+def mismatched_rows(tx: Tx, scope: Scope, conversation: str) -> list[str]:
+    return proof.mismatched(tx, require_cid(tx, scope, conversation))
 
 
 def tenants(tx: Tx) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.derived_rows import NOTES, fact_key, summary_key
 from palaver.core.identity import micros, moment
 from palaver.engines.derived_rows import notes_of_people, read_memory, read_rows
 from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
@@ -11,6 +12,7 @@ from palaver.engines.sqlite import jobs, memory_invalidation
 from palaver.engines.sqlite.derived_rows import BROKEN_PAGES, read_derived
 from palaver.engines.sqlite.details import info
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, OpenConversation, open_conversation, require_cid
+from palaver.engines.sqlite.proof import Proofs
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.summary_gaps import find_gaps
 from palaver.engines.sqlite.transaction import SqlValue, Tx
@@ -31,9 +33,10 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
     known = info(tx, cid)
     tail = _tail(tx, cid, conversation, limits, _first_limited(known, limits, position))
     start = tail[0].position if tail else 0
-    summaries, bad_summaries = _summaries(tx, Q.shown_summaries, cid=cid, start=start)
-    memory, bad_memory = stored_memory(tx, cid)
-    facts, bad_facts = _facts(tx, Q.recent_facts, cid=cid, limit=limits.facts)
+    proofs = Proofs(tx, cid)
+    summaries, bad_summaries = _summaries(tx, proofs, Q.shown_summaries, cid=cid, start=start)
+    memory, bad_memory = stored_memory(tx, cid, proofs)
+    facts, bad_facts = _facts(tx, proofs, Q.recent_facts, cid=cid, limit=limits.facts)
     return ContextSnapshot(
         info=known,
         tail=tuple(tail),
@@ -44,6 +47,7 @@ def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget
         revision=revision,
         summarized_position=position,
         summarized_turns=summarized,
+        refused=tuple(proofs.refused),
         damage=(*bad_summaries, *bad_memory, *bad_facts, *_find_missing(tx, cid)),
     )
 
@@ -58,25 +62,35 @@ def _find_missing(tx: Tx, cid: int) -> list[Damage]:
     return [Damage(table=table, problem=LOST, count=count) for table, count in counts.items() if count > 0]
 
 
-def _summaries(tx: Tx, sql: str, **values: SqlValue) -> tuple[tuple[Summary, ...], list[Damage]]:
-    """Read summaries. Damaged ones are left out and reported."""
+def _summaries(tx: Tx, proofs: Proofs, sql: str, **values: SqlValue) -> tuple[tuple[Summary, ...], list[Damage]]:
+    """Read summaries. Damaged ones are left out and reported, and so are those that the log contradicts."""
     found = read_derived(tx, "summaries", sql, **values)
     summaries, damage = read_rows("summaries", found.rows, read_summary)
-    return summaries, [*found.damage, *damage]
+    fitting = tuple(one for one in summaries if proofs.fits(summary_key(one.level, one.from_seq)))
+    return fitting, [*found.damage, *damage]
 
 
-def _facts(tx: Tx, sql: str, **values: SqlValue) -> tuple[tuple[Fact, ...], list[Damage]]:
+def _facts(tx: Tx, proofs: Proofs, sql: str, **values: SqlValue) -> tuple[tuple[Fact, ...], list[Damage]]:
     found = read_derived(tx, "facts", sql, **values)
     facts, damage = read_rows("facts", (row[:FACT_COLUMNS] for row in found.rows), read_fact)
-    return facts, [*found.damage, *damage]
+    return tuple(one for one in facts if proofs.fits(fact_key(one.id))), [*found.damage, *damage]
 
 
-def stored_memory(tx: Tx, cid: int) -> tuple[str | None, list[Damage]]:
-    """Read the working memory. One that is damaged is reported, and is not there for the reader."""
+def _stale_summaries(tx: Tx, cid: int) -> tuple[Summary, ...]:
+    """Read the places of summaries that are to be written again. Their text is gone, so nothing has to be proved."""
+    return read_rows("summaries", read_derived(tx, "summaries", Q.stale_summaries, cid=cid).rows, read_summary)[0]
+
+
+def stored_memory(tx: Tx, cid: int, proofs: Proofs | None = None) -> tuple[str | None, list[Damage]]:
+    """Read the working memory. One that is damaged is reported, and is not there for the reader.
+
+    With `proofs`, one that the log contradicts is not there either: the next that is written replaces it.
+    """
     found = read_derived(tx, "working_memory", Q.working_memory, cid=cid)
     if found.damage:
         return None, found.damage
-    return read_memory(found.rows[0][0] if found.rows else None, is_there=bool(found.rows))
+    stored, damage = read_memory(found.rows[0][0] if found.rows else None, is_there=bool(found.rows))
+    return (None if stored is not None and proofs is not None and not proofs.fits(NOTES) else stored), damage
 
 
 def _first_limited(known: ConversationInfo, limits: ReadBudget, summarized: int) -> int:
@@ -167,6 +181,7 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
     """Read the turns after the last summary, up to `tokens` and never past a pending turn."""
     cid = require_cid(tx, scope, conversation)
     revision, position, *_ = _head(tx, cid)
+    proofs = Proofs(tx, cid)
     turns: list[Turn] = []
     for row in tx.each(Q.span, **{"cid": cid, "from": position, "through": NO_LIMIT}):
         turn = TurnRow(*row)
@@ -179,9 +194,9 @@ def unsummarised(tx: Tx, scope: Scope, conversation: str, tokens: int) -> Unsumm
         revision=revision,
         position=position,
         turns=tuple(turns),
-        stale=_summaries(tx, Q.stale_summaries, cid=cid)[0],
-        working_memory=stored_memory(tx, cid)[0],
-        facts=_facts(tx, Q.facts, cid=cid, all=0)[0],
+        stale=_stale_summaries(tx, cid),
+        working_memory=stored_memory(tx, cid, proofs)[0],
+        facts=_facts(tx, proofs, Q.facts, cid=cid, all=0)[0],
     )
 
 
@@ -202,13 +217,13 @@ def speakers(
 def summaries(tx: Tx, scope: Scope, conversation: str, level: int | None) -> list[Summary]:
     cid = require_cid(tx, scope, conversation)
     if level is None:
-        return list(_summaries(tx, Q.all_summaries, cid=cid)[0])
-    return list(_summaries(tx, Q.level, cid=cid, level=level, **{"from": 0, "through": NO_LIMIT})[0])
+        return list(_summaries(tx, Proofs(tx, cid), Q.all_summaries, cid=cid)[0])
+    return list(_summaries(tx, Proofs(tx, cid), Q.level, cid=cid, level=level, **{"from": 0, "through": NO_LIMIT})[0])
 
 
 def uncovered(tx: Tx, scope: Scope, conversation: str, level: int) -> list[Summary]:
     cid = require_cid(tx, scope, conversation)
-    return list(_summaries(tx, Q.uncovered, cid=cid, level=level)[0])
+    return list(_summaries(tx, Proofs(tx, cid), Q.uncovered, cid=cid, level=level)[0])
 
 
 def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) -> bool:
@@ -224,6 +239,7 @@ def put_summary(tx: Tx, scope: Scope, conversation: str, draft: SummaryDraft) ->
         tx.run(Q.advance, cid=conv.cid, position=draft.through_seq, turns=draft.turns, tokens=draft.tokens)
     elif draft.level == 0:
         memory_invalidation.recount_summarized(conv)
+    conv.changed(summary_key(draft.level, draft.from_seq))
     payload = {"level": draft.level, "from": draft.from_seq, "through": draft.through_seq, "model": draft.model}
     conv.log("summarize", conv.updated, payload=payload)
     conv.save()
@@ -235,6 +251,8 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
     conv = open_conversation(tx, scope, conversation)
     tx.run(Q.drop_summary, cid=conv.cid, level=summary.level, from_seq=summary.from_seq)
     memory_invalidation.recount_summarized(conv)
+    conv.changed(summary_key(summary.level, summary.from_seq))
+    conv.save()
 
 
 # ---- working memory and facts --------------------------------------------------------------------------------------
@@ -243,7 +261,7 @@ def drop_summary(tx: Tx, scope: Scope, conversation: str, summary: Summary) -> N
 def put_working_memory(tx: Tx, scope: Scope, conversation: str, draft: MemoryDraft) -> bool:
     """Replace the working memory. False when it, or the turns that were read, changed since."""
     conv = open_conversation(tx, scope, conversation)
-    stored, damage = stored_memory(tx, conv.cid)
+    stored, damage = stored_memory(tx, conv.cid, Proofs(tx, conv.cid))
     if stored != draft.before or not _is_unchanged(tx, conv.cid, draft.revision):
         return False
     if damage:
@@ -259,6 +277,7 @@ def _save_memory(conv: OpenConversation, memory: str, through_seq: int) -> None:
     updated = conv.tick()
     conv.tx.run(Q.save_working_memory, cid=conv.cid, memory=memory, through_seq=through_seq, updated=updated)
     conv.tx.run(Q.mark_memory, cid=conv.cid, has=1)
+    conv.changed(NOTES)
     conv.log("remember", conv.updated)
     conv.save()
 
@@ -278,12 +297,15 @@ def _is_unchanged(tx: Tx, cid: int, revision: int | None) -> bool:
 
 def facts(tx: Tx, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
     cid = require_cid(tx, scope, conversation)
-    return list(_facts(tx, Q.facts, cid=cid, all=int(include_invalidated))[0])
+    return list(_facts(tx, Proofs(tx, cid), Q.facts, cid=cid, all=int(include_invalidated))[0])
 
 
 def facts_where(tx: Tx, scope: Scope, where: RecallScope) -> list[Fact]:
     params = {**scope_params(scope), "now": tx.now, "conversation": where.conversation, "owner": where.owner}
-    return list(_facts(tx, Q.facts_where, **params)[0])
+    found = read_derived(tx, "facts", Q.facts_where, **params)
+    proofs = {cid: Proofs(tx, cid) for cid in {row[-1] for row in found.rows}}
+    facts = [(read_rows("facts", [row[:FACT_COLUMNS]], read_fact)[0], proofs[row[-1]]) for row in found.rows]
+    return [fact for read, known in facts for fact in read if known.fits(fact_key(fact.id))]
 
 
 def fact_vectors(tx: Tx, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:
@@ -303,10 +325,12 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
     new = [fact for fact in draft.new if _add_fact(conv, fact, at)]
     ids = {fact.id for fact in new}
     replaced = [(old, by) for old, by in draft.replaced if by in ids]
+    fitting = conv.fits(*(fact_key(old) for old, _ in replaced))
     for old, by in replaced:
         tx.run(Q.invalidate_fact, cid=conv.cid, id=old, at=at, by=by)
     if new:
         tx.run(Q.count_facts, cid=conv.cid, count=len(new))
+        conv.changed(*map(fact_key, ids), *fitting)
         jobs.enqueue_embed_job(tx)
         conv.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
         conv.save()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from palaver.core.derived_rows import NOTES, fact_key, summary_key
 from palaver.core.identity import canonical_json
 from palaver.engines.derived_rows import read_memory
 from palaver.engines.rows import TurnRow
@@ -19,7 +20,8 @@ def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
     """Invalidate what memory says of a turn that left the active view, or was replaced in it."""
     tx, cid = conv.tx, conv.cid
     tx.run(Q.bump, cid=cid)
-    if tx.all(Q.spoil, cid=cid, position=turn.position):
+    if spoiled := tx.all(Q.spoil, cid=cid, position=turn.position):
+        conv.changed(*(summary_key(level, start) for level, start in spoiled))
         tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     _drop_notes(conv, turn.id)
     _revalidate_after(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
@@ -35,7 +37,10 @@ def _revalidate_after(conv: OpenConversation, deleted: list[str]) -> None:
 def revalidate_facts(conv: OpenConversation, deleted: list[str]) -> None:
     """Make facts valid again that were replaced by facts which are deleted now."""
     if deleted:
-        conv.tx.run(Q.revive_facts, cid=conv.cid, gone=canonical_json(deleted))
+        gone = canonical_json(deleted)
+        replaced = conv.fits(*(fact_key(id) for (id,) in conv.tx.all(Q.replaced_facts, cid=conv.cid, gone=gone)))
+        conv.tx.run(Q.revive_facts, cid=conv.cid, gone=gone)
+        conv.changed(*map(fact_key, deleted), *replaced)
 
 
 def recount_summarized(conv: OpenConversation) -> None:
@@ -48,7 +53,8 @@ def drop_summaries_from(conv: OpenConversation, position: int) -> None:
     """Delete the summaries of everything from a position on, which left the view or belongs to another branch now."""
     tx, cid = conv.tx, conv.cid
     tx.run(Q.bump, cid=cid)
-    tx.run(Q.drop_summaries_beyond, cid=cid, position=position)
+    dropped = tx.all(Q.drop_summaries_beyond, cid=cid, position=position)
+    conv.changed(*(summary_key(level, start) for level, start in dropped))
     tx.run(Q.reset_summarized, cid=cid)
 
 
@@ -89,9 +95,11 @@ def drop_all(conv: OpenConversation) -> None:
         Q.drop_vectors,
         Q.drop_jobs,
         Q.drop_set_aside,
+        Q.drop_proofs,
         Q.restart_memory,
     ):
         conv.tx.run(statement, cid=conv.cid)
+    conv.changed_rows.clear()
 
 
 def _drop_notes(conv: OpenConversation, turn: str) -> None:
@@ -107,11 +115,13 @@ def _readable_notes(conv: OpenConversation) -> str | None:
     stored, damage = read_memory(found.rows[0][0] if found.rows else None, is_there=bool(found.rows))
     if found.damage or damage:
         conv.tx.run(Q.drop_working_memory, cid=conv.cid)
+        conv.changed(NOTES)
         conv.tx.run(Q.add_job, cid=conv.cid, kind="repair", argument=None, now=conv.tx.now)
     return stored
 
 
 def _save(conv: OpenConversation, memory: WorkingMemory) -> None:
+    fitting = conv.fits(NOTES)
     conv.tx.run(
         Q.save_working_memory,
         cid=conv.cid,
@@ -119,3 +129,4 @@ def _save(conv: OpenConversation, memory: WorkingMemory) -> None:
         through_seq=memory.through_seq,
         updated=conv.tx.now,
     )
+    conv.changed(*fitting)

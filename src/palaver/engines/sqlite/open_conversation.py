@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from operator import attrgetter
 
 from palaver.core.branches import Node
+from palaver.core.derived_rows import ROWS
 from palaver.core.identity import canonical_json, event_hash, from_json, key_hash, stamp, stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, decode_content, preview, words
 from palaver.engines.erasing import RESETTING
 from palaver.engines.rows import Row, TurnRow, scope_params
+from palaver.engines.sqlite import proof
 from palaver.engines.sqlite.queries import NEW_TURN_COLUMNS, Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.wakeup import JOBS
@@ -57,6 +59,7 @@ class OpenConversation:
             self.preview,
             self.ttl,
         ) = row
+        self.changed_rows: set[str] = set()  # keys of derived rows that the next event is to prove
         tx.touched.add(self.id)
 
     # ---- clock and log
@@ -85,13 +88,33 @@ class OpenConversation:
             actor = by
         elif by and actor != by:
             payload = {**(payload or {}), "by": by}
+        if self.changed_rows:
+            payload = {**(payload or {}), **self._prove()}
         text = canonical_json(payload) if payload else None
         self.tip_hash = event_hash(self.tip_hash, self.next_n, kind, turn, actor, at, text, content_hash)
         self.tx.put(LOG, self.cid, self.next_n, kind, turn, actor, at, text, content_hash, self.tip_hash)
         self.next_n += 1
 
+    def changed(self, *keys: str) -> None:
+        """Note that derived rows were written or deleted: the next event, or `save`, has their hashes."""
+        self.changed_rows.update(keys)
+
+    def fits(self, *keys: str) -> list[str]:
+        """Return those of some derived rows that are what the log says: only they are proved again after a change."""
+        proofs = proof.Proofs(self.tx, self.cid)
+        return [key for key in keys if proofs.fits(key)]
+
+    def _prove(self) -> dict[str, object]:
+        rows = proof.prove(self.tx, self.cid, self.next_n, self.changed_rows)
+        self.changed_rows.clear()
+        if rows and not proof.is_covered(self.tx, self.cid):
+            self.tx.run(Q.add_job, cid=self.cid, kind="prove", argument=None, now=self.tx.now)
+        return {ROWS: rows} if rows else {}
+
     def save(self) -> None:
         """Store the changed fields. Called once, at the end of every write."""
+        if self.changed_rows and (payload := self._prove()):
+            self.log("prove", self.updated, payload=payload)
         self.tx.put(
             SAVE,
             self.next_seq,

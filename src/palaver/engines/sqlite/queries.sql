@@ -558,7 +558,7 @@ SELECT p.tid, p.part, p.terms FROM json_each(:tids) j CROSS JOIN passages p ON p
 WHERE p.part >= :first ORDER BY p.tid, p.part
 
 -- file_quote: read one passage and its file
-SELECT a.id, a.filename, f.text FROM file_passages f JOIN attachments a ON a.aid = f.aid
+SELECT a.id, a.filename, f.text, a.cid FROM file_passages f JOIN attachments a ON a.aid = f.aid
 JOIN conversations c ON c.cid = a.cid WHERE f.tid = :tid AND f.part = :part AND {visible}
 
 -- bind_attachment: attach a file to a turn, unless it is attached already
@@ -583,10 +583,12 @@ SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
 
 -- working_memory_records: read the working memory as stored
-SELECT memory FROM working_memory WHERE cid = :cid
+SELECT w.memory, w.through_seq, p.salt, p.n AS proof FROM working_memory w
+LEFT JOIN proofs p ON p.cid = w.cid AND p.key = 'notes' WHERE w.cid = :cid
 
 -- fact_records: read the facts as stored
-SELECT {fact_columns} FROM facts f WHERE f.cid = :cid ORDER BY f.fid
+SELECT {fact_columns}, p.salt, p.n AS proof FROM facts f
+LEFT JOIN proofs p ON p.cid = f.cid AND p.key = 'fact/' || f.id WHERE f.cid = :cid ORDER BY f.fid
 
 -- known: read whether a conversation id exists in this tenant, and how far its log goes
 SELECT next_n, tip_hash, gone IS NOT NULL OR coalesce(expires_at <= 1, 0) FROM conversations
@@ -695,10 +697,10 @@ WITH RECURSIVE levels (level) AS (
 UPDATE summaries SET stale = 1, text = '', token_count = 0 WHERE through_seq > :position AND sid IN (
   SELECT (SELECT s.sid FROM summaries s WHERE s.cid = :cid AND s.level = l.level AND s.from_seq <= :position
     ORDER BY s.from_seq DESC LIMIT 1) FROM levels l WHERE l.level IS NOT NULL)
-RETURNING sid
+RETURNING level, from_seq
 
 -- drop_summaries_beyond: delete summaries of turns that left the view
-DELETE FROM summaries WHERE cid = :cid AND through_seq > :position
+DELETE FROM summaries WHERE cid = :cid AND through_seq > :position RETURNING level, from_seq
 
 -- reset_summarized: set the summarised position from the summaries that are left
 UPDATE conversations
@@ -747,7 +749,7 @@ SELECT * FROM (
 ORDER BY fid
 
 -- facts_where: read the valid facts of the conversations that a recall searches
-SELECT {fact_columns} FROM facts f JOIN conversations c ON c.cid = f.cid WHERE {where} AND f.invalidated_at IS NULL
+SELECT {fact_columns}, f.cid FROM facts f JOIN conversations c ON c.cid = f.cid WHERE {where} AND f.invalidated_at IS NULL
 ORDER BY f.fid
 
 -- facts_to_embed: find valid facts without a vector of this embedder
@@ -783,6 +785,9 @@ DELETE FROM facts WHERE cid = :cid AND source_turn = :turn RETURNING id
 DELETE FROM facts WHERE cid = :cid AND source_turn IN (
   SELECT t.id FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position AND t.status != 'forgotten')
 RETURNING id
+
+-- replaced_facts: find the facts that deleted ones had replaced
+SELECT id FROM facts WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 
 -- revive_facts: make facts valid again whose replacement is deleted
 UPDATE facts SET invalidated_at = NULL, invalidated_by = NULL
@@ -1366,3 +1371,100 @@ UPDATE key_events SET actor = :actor, payload = :payload WHERE tenant = :tenant 
 
 -- drop_key: delete a key of an erased user
 DELETE FROM api_keys WHERE tenant = :tenant AND hash = :hash
+
+-- proof: read the salt of a row's hash and the event that has the hash
+SELECT p.salt, p.n, e.payload FROM proofs p LEFT JOIN events e ON e.cid = p.cid AND e.n = p.n
+WHERE p.cid = :cid AND p.key = :key
+
+-- is_covered: check whether the log knows every derived row: a new conversation says so in its first event
+SELECT 1 FROM proofs WHERE cid = :cid AND key = ''
+UNION ALL SELECT 1 FROM events WHERE cid = :cid AND n = 1 AND json_extract(payload, '$.proof') = 1
+
+-- save_proof: store the salt of a row's hash and the number of its event
+INSERT INTO proofs (cid, key, n, salt) VALUES (:cid, :key, :n, :salt)
+ON CONFLICT (cid, key) DO UPDATE SET n = excluded.n, salt = excluded.salt
+
+-- move_proof: store that a later event has the hash of a row, too
+UPDATE proofs SET n = :n WHERE cid = :cid AND key = :key
+
+-- drop_proof: delete the salt of a row that is deleted
+DELETE FROM proofs WHERE cid = :cid AND key = :key RETURNING key
+
+-- proof_keys: name the derived rows that the log knows
+SELECT key FROM proofs WHERE cid = :cid AND key != ''
+
+-- drop_proofs: delete the salts of all derived rows of a conversation
+DELETE FROM proofs WHERE cid = :cid AND key != ''
+
+-- drop_all_proofs: delete them with the conversation
+DELETE FROM proofs WHERE cid = :cid
+
+-- summary_values: read the columns of a summary that its hash covers
+SELECT id, level, from_seq, through_seq, turns, tokens, text, token_count, model, stale, created FROM summaries
+WHERE cid = :cid AND level = :level AND from_seq = :from_seq
+
+-- notes_values: read the columns of the working memory that its hash covers
+SELECT memory, through_seq FROM working_memory WHERE cid = :cid
+
+-- fact_values: read the columns of a fact that its hash covers
+SELECT id, subject, predicate, object, source_turn, CAST(confidence * 9007199254740992 AS INTEGER), valid_from,
+  invalidated_at, invalidated_by, by, created
+FROM facts WHERE cid = :cid AND id = :id
+
+-- file_values: read what the hash of a file's text covers
+SELECT a.characters, a.problem,
+  (SELECT group_concat(part || ':' || length(text), ',') FROM (SELECT part, text FROM file_passages f
+    WHERE f.aid = a.aid AND f.tid = a.tid ORDER BY part)) AS pieces,
+  (SELECT coalesce(group_concat(text, ''), '') FROM (SELECT text FROM file_passages f
+    WHERE f.aid = a.aid AND f.tid = a.tid ORDER BY part)) AS text
+FROM attachments a WHERE a.cid = :cid AND a.id = :id AND a.characters IS NOT NULL
+
+-- request_values: read the columns of a request that its hash covers
+SELECT id, turn, purpose, at, model, adapter, next_seq, explanation, response FROM requests WHERE cid = :cid AND id = :id
+
+-- body_values: read the body of a request
+SELECT body FROM requests WHERE cid = :cid AND id = :id AND body IS NOT NULL
+
+-- derived_keys: name every derived row of a conversation
+SELECT 'notes' AS key FROM working_memory WHERE cid = :cid
+UNION ALL SELECT 'summary/' || level || '/' || from_seq FROM summaries WHERE cid = :cid
+UNION ALL SELECT 'fact/' || id FROM facts WHERE cid = :cid
+UNION ALL SELECT 'file/' || id FROM attachments WHERE cid = :cid AND characters IS NOT NULL
+UNION ALL SELECT 'request/' || id FROM requests WHERE cid = :cid
+UNION ALL SELECT 'body/' || id FROM requests WHERE cid = :cid AND body IS NOT NULL
+
+-- unproven_keys: name derived rows that the log does not know
+SELECT key FROM ({derived_keys}) WHERE key NOT IN (SELECT key FROM proofs WHERE cid = :cid) LIMIT :limit
+
+-- proofs_before: read what the log says of derived rows in events that are archived
+SELECT p.key, p.salt, json_extract(e.payload, '$.rows') FROM proofs p JOIN events e ON e.cid = p.cid AND e.n = p.n
+WHERE p.cid = :cid AND p.n <= :n AND p.key != '' ORDER BY p.key
+
+-- requests_before: find the requests that an archive takes
+SELECT id FROM requests WHERE cid = :cid AND at < :before
+
+-- files_of_turn: find the files of a turn whose text was extracted
+SELECT id FROM attachments WHERE cid = :cid AND tid = :tid AND characters IS NOT NULL
+
+-- summary_records: read the summaries as stored, each with the salt of its hash
+SELECT s.id, s.level, s.from_seq, s.through_seq, s.turns, s.tokens, s.text, s.token_count, s.model, s.stale, s.created,
+  p.salt, p.n AS proof
+FROM summaries s LEFT JOIN proofs p ON p.cid = s.cid AND p.key = 'summary/' || s.level || '/' || s.from_seq
+WHERE s.cid = :cid ORDER BY s.level, s.from_seq
+
+-- file_records: read the text of files as stored
+SELECT a.id, a.characters, a.problem, p.salt, p.n AS proof,
+  (SELECT group_concat(part || ':' || length(text), ',') FROM (SELECT part, text FROM file_passages f
+    WHERE f.aid = a.aid AND f.tid = a.tid ORDER BY part)) AS pieces,
+  (SELECT coalesce(group_concat(text, ''), '') FROM (SELECT text FROM file_passages f
+    WHERE f.aid = a.aid AND f.tid = a.tid ORDER BY part)) AS text
+FROM attachments a LEFT JOIN proofs p ON p.cid = a.cid AND p.key = 'file/' || a.id
+WHERE a.cid = :cid AND (a.characters IS NOT NULL OR EXISTS (SELECT 1 FROM file_passages f WHERE f.aid = a.aid))
+ORDER BY a.aid
+
+-- request_records: read the requests as stored, each with the salts of its hashes
+SELECT r.id, r.turn, r.purpose, r.at, r.model, r.adapter, r.next_seq, r.explanation, r.response, r.body, p.salt,
+  p.n AS proof, b.salt AS body_salt, b.n AS body_proof
+FROM requests r LEFT JOIN proofs p ON p.cid = r.cid AND p.key = 'request/' || r.id
+LEFT JOIN proofs b ON b.cid = r.cid AND b.key = 'body/' || r.id
+WHERE r.cid = :cid ORDER BY r.rid

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from palaver.core.identity import new_id
 from palaver.engines.derived_rows import is_vector, read_rows
-from palaver.engines.sqlite import jobs, memory_invalidation, table_repair, text_index
+from palaver.engines.sqlite import jobs, memory_invalidation, proof, table_repair, text_index
 from palaver.engines.sqlite.derived_rows import BROKEN_PAGES, read_derived
 from palaver.engines.sqlite.memory import read_fact, read_summary, repair_memory, stored_memory
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
@@ -148,6 +148,7 @@ def repair(tx: Tx, scope: Scope, conversation: str) -> list[Damage]:
     if not found:
         return []
     tables = {damage.table for damage in found}
+    before = proof.contradicting(tx, conv.cid)
     if "summaries" in tables:
         _repair_summaries(conv)
     if "working_memory" in tables:
@@ -157,6 +158,8 @@ def repair(tx: Tx, scope: Scope, conversation: str) -> list[Damage]:
     if "embeddings" in tables:
         _repair_vectors(conv)
     tx.run(Q.bump, cid=conv.cid)
+    conv.changed(*proof.repaired(tx, conv.cid, before))
+    conv.save()
     return [_placed(one, scope.tenant, conversation) for one in found]
 
 

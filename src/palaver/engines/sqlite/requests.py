@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from palaver.core.derived_rows import request_keys
 from palaver.core.identity import micros, moment, stamped_seq
 from palaver.engines.rows import Row, from_json_or_none, to_json_or_none
-from palaver.engines.sqlite.open_conversation import require_cid, require_row
+from palaver.engines.sqlite import proof
+from palaver.engines.sqlite.open_conversation import open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Request, Scope
@@ -17,8 +19,12 @@ DELETIONS = ("forget", "reset", "retire")  # kinds of events
 
 def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int | None) -> None:
     """Store a request, or add the response to the stored one. A body that quotes deleted turns is not stored."""
-    cid, _, _, next_seq, *_ = require_row(tx, scope, conversation)
+    conv = open_conversation(tx, scope, conversation)
+    cid, next_seq = conv.cid, conv.next_seq
     body = None if _quotes_deleted(tx, scope, cid, request) else to_json_or_none(request.body)
+    record, sent = request_keys(request.id)
+    is_stored = proof.values_of(tx, cid, record) is not None
+    is_changed = is_stored and not conv.fits(record)
     rows = tx.all(
         Q.add_request,
         cid=cid,
@@ -33,12 +39,16 @@ def put(tx: Tx, scope: Scope, conversation: str, request: Request, bodies: int |
         explanation=to_json_or_none(request.explanation),
         response=to_json_or_none(request.response),
     )
-    if body is None:
-        return
-    for _, turn in request.quoted:
-        tx.run(Q.add_request_quote, turn=turn, rid=rows[0][0])
-    if bodies is not None:
-        tx.run(Q.drop_old_bodies, cid=cid, bodies=bodies)
+    if not is_changed:
+        conv.changed(record)
+    if body is not None:
+        if not is_stored:
+            conv.changed(sent)
+        for _, turn in request.quoted:
+            tx.run(Q.add_request_quote, turn=turn, rid=rows[0][0])
+        if bodies is not None:
+            tx.run(Q.drop_old_bodies, cid=cid, bodies=bodies)
+    conv.save()
 
 
 def _quotes_deleted(tx: Tx, scope: Scope, cid: int, request: Request) -> bool:

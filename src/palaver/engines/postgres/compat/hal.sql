@@ -359,6 +359,9 @@ BEGIN
         'token_count', guess(told.summary_text), 'model', 'hal', 'revision', c.revision + 1)
       FROM palaver.turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1 AND t.position < last));
   END IF;
+  IF last <= 0 OR told.summary_text = '' THEN
+    PERFORM palaver.save(c);  -- logs that the summaries are gone; `put_summary` logs it otherwise
+  END IF;
   PERFORM quiet(''), set_config('role', role, true);
   RETURN NULL;
 END $$;
@@ -409,7 +412,8 @@ BEGIN
   END IF;
   me := palaver.enter(who(), 'write');
   c := palaver.open_thread(me, (SELECT o.id FROM palaver.conversations o WHERE o.tenant = me.tenant AND o.cid = number));
-  before := (SELECT w.memory FROM palaver.working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+  before := (SELECT w.memory FROM palaver.working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid
+    AND palaver.fits(c.tenant, c.cid, 'notes'));
   IF TG_OP <> 'DELETE' THEN
     told := NEW;
     last := least(told.through_sequence, c.tip_position);
@@ -512,6 +516,10 @@ FOR EACH ROW EXECUTE FUNCTION palaver_compat.follow();
 CREATE OR REPLACE FUNCTION palaver_compat.forgotten() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 BEGIN
+  IF palaver.fits(NEW.tenant, NEW.cid, 'notes') OR strpos(coalesce(current_setting('palaver.touched', true), ''),
+      NEW.cid || ' notes') > 0 THEN
+    PERFORM palaver.touch(NEW.cid, ARRAY['notes']);
+  END IF;
   UPDATE palaver.working_memory w SET through_seq = -1, memory = canonical(w.memory::jsonb || '{"summary": "", "through_seq": -1}'
     || (SELECT coalesce(jsonb_object_agg(list.name, (SELECT coalesce(jsonb_agg(note.value ORDER BY note.n), '[]')
         FROM jsonb_array_elements(list.notes) WITH ORDINALITY AS note (value, n) WHERE note.value ->> 'by' <> 'hal')), '{}')

@@ -75,7 +75,7 @@ BEGIN
     genesis(c.id), c.salt, details_hash(c), c.created, c.updated, c.updated / 60000000)
   RETURNING * INTO c;
   PERFORM index_title(c, words, size);
-  c := log(me, c, 'create', content_hash => c.content_hash);
+  c := log(me, c, 'create', payload => '{"proof": 1}', content_hash => c.content_hash);
   PERFORM save(c);
   RETURN c;
 END $$;

@@ -282,11 +282,16 @@ CREATE OR REPLACE FUNCTION palaver.log(me palaver.asker, c palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   told text;
+  proved jsonb;
 BEGIN
   IF actor IS NULL THEN
     actor := coalesce(me."user", '');
   ELSIF me."user" IS NOT NULL AND actor <> me."user" THEN
     payload := coalesce(payload, '{}') || jsonb_build_object('by', me."user");
+  END IF;
+  IF coalesce(current_setting('palaver.touched', true), '') <> '' THEN
+    proved := prove_touched(c);
+    payload := CASE WHEN proved IS NULL THEN payload ELSE coalesce(payload, '{}') || proved END;
   END IF;
   told := payload::text;
   c.tip_hash := event_hash(c.tip_hash, c.next_n, kind, turn, actor, c.updated, told, content_hash);
@@ -299,7 +304,14 @@ END $$;
 -- save: write the conversation's row, once, at the end of every write
 CREATE OR REPLACE FUNCTION palaver.save(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE rows jsonb;
 BEGIN
+  IF coalesce(current_setting('palaver.touched', true), '') <> '' THEN
+    rows := prove_touched(c);
+    IF rows IS NOT NULL THEN
+      c := log(whoami(), c, 'prove', payload => rows);
+    END IF;
+  END IF;
   UPDATE conversations o SET next_seq = c.next_seq, next_n = c.next_n, tip_hash = c.tip_hash,
     tip_position = c.tip_position, tip_slot = c.tip_slot, updated = c.updated, minute = c.updated / 60000000,
     turn_count = c.turn_count, token_count = c.token_count, preview = c.preview, expires_at = c.updated + c.ttl

@@ -25,6 +25,8 @@
 CREATE OR REPLACE FUNCTION palaver.doom(tenant text, cid bigint, tid bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
+  PERFORM touch(doom.cid, ARRAY(SELECT 'file/' || a.id FROM attachments a WHERE a.tenant = doom.tenant
+    AND a.cid = doom.cid AND (doom.tid IS NULL OR a.tid = doom.tid) AND a.characters IS NOT NULL));
   WITH gone AS (
     DELETE FROM attachments a WHERE a.tenant = doom.tenant AND a.cid = doom.cid
       AND (doom.tid IS NULL OR a.tid = doom.tid) RETURNING a.path
@@ -248,6 +250,7 @@ BEGIN
   DELETE FROM streams o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM answer_places o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  DELETE FROM proofs o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   PERFORM unquote(c.cid);
   c.updated := tick(me, c);
   c := log(me, c, kind);

@@ -176,6 +176,8 @@ BEGIN
     PERFORM forget_one(me, c, t);
     turns := turns || t.id;
   END LOOP;
+  PERFORM drop_body_proofs(me.tenant, ARRAY(SELECT r.rid FROM requests r WHERE r.tenant = me.tenant AND r.cid = c.cid
+    AND r.body IS NOT NULL AND strpos(r.body, person) > 0));
   UPDATE requests r SET body = NULL WHERE r.tenant = me.tenant AND r.cid = c.cid AND r.body IS NOT NULL
     AND strpos(r.body, person) > 0;
   files := erase_files(me, conversation, person, before, most);

@@ -59,6 +59,16 @@ BEGIN
     FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid ORDER BY f.fid;
 END $$;
 
+-- restore_proof: store the salt of an exported row's hash and the number of its event; files of earlier versions have none
+CREATE OR REPLACE FUNCTION palaver.restore_proof(tenant text, cid bigint, key text, exported jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  IF exported ->> 'salt' IS NOT NULL THEN
+    INSERT INTO proofs (tenant, cid, key, n, salt) VALUES (restore_proof.tenant, restore_proof.cid, restore_proof.key,
+      (exported ->> 'proof')::bigint, (exported ->> 'salt')::bytea);
+  END IF;
+END $$;
+
 -- restore: store an exported conversation unchanged; nothing when the same one is stored already. `records` are
 -- [kind, row]; the rows of turns have their `words`
 CREATE OR REPLACE FUNCTION palaver_api.restore(who jsonb, records jsonb, words text DEFAULT NULL, size integer DEFAULT 0)
@@ -73,6 +83,7 @@ DECLARE
   t palaver.turns;
   a palaver.attachments;
   f palaver.facts;
+  covered_by bigint;
 BEGIN
   PERFORM enter(who, 'admin');  -- both rights
   SELECT * INTO known FROM conversations o WHERE o.tenant = me.tenant AND o.id = c.id;
@@ -104,7 +115,13 @@ BEGIN
       (SELECT jsonb_agg(r -> 1) FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'event')) LOOP
     INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
     VALUES (c.tenant, c.cid, e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash);
+    IF e.payload::jsonb ->> 'proof' = '1' THEN
+      covered_by := e.n;
+    END IF;
   END LOOP;
+  IF covered_by IS NOT NULL THEN
+    INSERT INTO proofs (tenant, cid, key, n, salt) VALUES (c.tenant, c.cid, '', covered_by, '');
+  END IF;
   FOR one IN SELECT r -> 1 AS row FROM jsonb_array_elements(records) AS r WHERE r ->> 0 = 'turn' LOOP
     t := jsonb_populate_record(NULL::palaver.turns, one.row);
     t.tenant := c.tenant;
@@ -132,10 +149,12 @@ BEGIN
   IF a.id IS NOT NULL THEN
     PERFORM put_job(c.tenant, c.cid, 'files', NULL, me.now);
   END IF;
-  FOR one IN SELECT r -> 1 ->> 'memory' AS memory FROM jsonb_array_elements(records) AS r
+  FOR one IN SELECT r -> 1 ->> 'memory' AS memory, r -> 1 AS row FROM jsonb_array_elements(records) AS r
       WHERE r ->> 0 = 'working_memory' LOOP
     INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
-    VALUES (c.tenant, c.cid, one.memory, coalesce((one.memory::jsonb ->> 'through_seq')::bigint, -1), me.now);
+    VALUES (c.tenant, c.cid, one.memory, coalesce((one.row ->> 'through_seq')::bigint,
+      (one.memory::jsonb ->> 'through_seq')::bigint, -1), me.now);
+    PERFORM restore_proof(c.tenant, c.cid, 'notes', one.row);
   END LOOP;
   FOR one IN SELECT r.value -> 1 AS row FROM jsonb_array_elements(records) WITH ORDINALITY AS r (value, n)
       WHERE r.value ->> 0 = 'fact' ORDER BY r.n LOOP
@@ -144,6 +163,7 @@ BEGIN
       invalidated_by, by, created)
     VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
       f.invalidated_at, f.invalidated_by, f."by", f.created);  -- a word of PL/pgSQL, hence the quotes
+    PERFORM restore_proof(c.tenant, c.cid, 'fact/' || f.id, one.row);
   END LOOP;
   IF f.id IS NOT NULL THEN
     PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
@@ -174,4 +194,24 @@ BEGIN
     (SELECT jsonb_agg(jsonb_build_object('memory', w.memory))
       FROM palaver_api.working_memory_records(who, conversation) AS w (memory)),
     (SELECT jsonb_agg(f) FROM palaver_api.fact_records(who, conversation) f);
+END $$;
+
+-- whole_with_derived: the same with the derived rows, each as [kind, place, row as JSON] (`derived_records`)
+CREATE OR REPLACE FUNCTION palaver_api.whole_with_derived(who jsonb, conversation text)
+RETURNS TABLE (conversation_row jsonb, event_rows jsonb, turn_rows jsonb, attachment_rows jsonb, derived_rows jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  me asker := enter(who, 'read');
+  kind text;
+  found jsonb;
+BEGIN
+  SELECT w.conversation_row, w.event_rows, w.turn_rows, w.attachment_rows
+  INTO conversation_row, event_rows, turn_rows, attachment_rows FROM palaver_api.whole(who, conversation) AS w;
+  derived_rows := '[]';
+  FOREACH kind IN ARRAY ARRAY['working_memory', 'fact', 'summary', 'file_text', 'request'] LOOP
+    SELECT jsonb_agg(jsonb_build_array(kind, d.place, d.stored) ORDER BY d.place) INTO found
+    FROM palaver_api.derived_records(who, conversation, kind, -1, 2147483647) AS d;
+    derived_rows := derived_rows || coalesce(found, '[]');
+  END LOOP;
+  RETURN NEXT;
 END $$;

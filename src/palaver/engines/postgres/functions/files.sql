@@ -155,9 +155,10 @@ BEGIN
   IF FOUND THEN
     PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
   END IF;
+  PERFORM touch(c.cid, ARRAY['file/' || a.id]), save(c);
 END $$;
 
--- file_text: the extracted text of a file; `length` is NULL while it is not extracted
+-- file_text: the extracted text of a file; `length` is NULL while it is not extracted, or when it is not what the log says
 CREATE OR REPLACE FUNCTION palaver_api.file_text(who jsonb, conversation text, file text)
 RETURNS TABLE (length bigint, trouble text, words text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -165,7 +166,8 @@ DECLARE
   me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
-  RETURN QUERY SELECT a.characters, a.problem, (SELECT string_agg(f.text, '' ORDER BY f.part) FROM file_passages f
+  RETURN QUERY SELECT CASE WHEN fits(c.tenant, c.cid, 'file/' || file) THEN a.characters END, a.problem,
+    (SELECT string_agg(f.text, '' ORDER BY f.part) FROM file_passages f
     WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = file)
   FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.id = file;
   IF NOT FOUND THEN
@@ -181,7 +183,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
 #variable_conflict use_column
 DECLARE me asker := enter(who, 'read');
 BEGIN
-  RETURN QUERY SELECT DISTINCT ON (f.tid) f.tid, a.id, a.filename, f.text FROM file_passages f
+  RETURN QUERY SELECT b.tid, b.id, b.filename, b.text FROM (SELECT DISTINCT ON (f.tid) f.tid, a.id, a.filename, f.text, f.cid FROM file_passages f
   JOIN passages p ON p.tenant = me.tenant AND p.cid = f.cid AND p.tid = f.tid AND p.part = f.part
   JOIN attachments a ON a.tenant = me.tenant AND a.cid = f.cid AND a.id = f.id
   JOIN conversations c ON c.tenant = me.tenant AND c.cid = f.cid AND c.gone IS NULL
@@ -189,5 +191,5 @@ BEGIN
   CROSS JOIN LATERAL (SELECT count(*) AS held FROM unnest(tsvector_to_array(p.terms)) AS w (stem)
     WHERE w.stem = ANY (stems)) AS n
   WHERE f.tenant = me.tenant AND f.tid = ANY (tids) AND n.held > 0
-  ORDER BY f.tid, n.held DESC, f.part;
+  ORDER BY f.tid, n.held DESC, f.part) AS b WHERE fits(me.tenant, b.cid, 'file/' || b.id);
 END $$;

@@ -6,7 +6,7 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA palaver, palaver_api TO palaver_app;
 GRANT EXECUTE ON FUNCTION palaver.whoami(), palaver.asking_role(), palaver.setting(text), palaver.claims(),
   palaver.claim(text), palaver.claimed_tenant(), palaver.anonymous() TO palaver_index, palaver_eraser;
 GRANT EXECUTE ON FUNCTION palaver.seen(bigint[]) TO palaver_index;
-GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text) TO palaver_eraser;
+GRANT EXECUTE ON FUNCTION palaver.stamped_seq(text), palaver.drop_body_proofs(text, bigint[]) TO palaver_eraser;
 GRANT EXECUTE ON FUNCTION palaver.some_passages(text, bigint[], integer), palaver.queries_for(text[]),
   palaver.shares_of(tsquery[], tsvector[]), palaver.words_to_read(tsquery[], double precision[], bigint, bigint),
   palaver.mask_of(tsquery[]) TO palaver_index;

@@ -51,20 +51,35 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations;
+  gone text[];
+  rows jsonb;
 BEGIN
   PERFORM enter(who, 'admin');  -- both rights
   c := open_thread(me, conversation);
   IF NOT EXISTS (SELECT 1 FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n = through AND e.hash = tip) THEN
     PERFORM fail('PV031', 'through', 'is not the number of the event with this hash');
   END IF;
-  DELETE FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n <= through;
-  GET DIAGNOSTICS archived_events = ROW_COUNT;
+  gone := ARRAY(SELECT k || r.id FROM requests r, unnest(ARRAY['request/', 'body/']) AS k
+    WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.at < requests_before);
   DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid AND q.rid IN (
     SELECT r.rid FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.at < requests_before);
   DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.at < requests_before;
   GET DIAGNOSTICS archived_requests = ROW_COUNT;
+  rows := prove(c.tenant, c.cid, c.next_n, gone);
+  IF rows <> '{}' THEN
+    c := log(me, c, 'prove', payload => jsonb_build_object('rows', rows));
+  END IF;
+  c := carry_proofs(me, c, through);
+  rows := jsonb_build_object('through', through, 'hash', encode(tip, 'hex'));
+  IF covered(c.tenant, c.cid) THEN
+    rows := rows || '{"proof": 1}';
+    INSERT INTO proofs (tenant, cid, key, n, salt) VALUES (c.tenant, c.cid, '', c.next_n, '')
+    ON CONFLICT ON CONSTRAINT proofs_pkey DO UPDATE SET n = excluded.n;
+  END IF;
+  DELETE FROM events e WHERE e.tenant = c.tenant AND e.cid = c.cid AND e.n <= through;
+  GET DIAGNOSTICS archived_events = ROW_COUNT;
   c.updated := c.updated + 1;
-  c := log(me, c, 'archive', payload => jsonb_build_object('through', through, 'hash', encode(tip, 'hex')));
+  c := log(me, c, 'archive', payload => rows);
   PERFORM save(c);
   RETURN NEXT;
 END $$;

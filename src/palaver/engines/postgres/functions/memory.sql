@@ -91,17 +91,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT f.* FROM found f WHERE f.stale = 0 ORDER BY f.from_seq, f.through_seq DESC
 $$;
 
--- reading: everything that a context is made from, in one snapshot
-CREATE OR REPLACE FUNCTION palaver_api.reading(who jsonb, conversation text, budget bigint, in_characters boolean,
-  most_facts integer, viewer text DEFAULT NULL, summarised bigint DEFAULT NULL)
+-- context_reading: everything that a context is made from, in one snapshot. `refused` are the keys of rows that are left
+-- out because the log says something else of them
+CREATE OR REPLACE FUNCTION palaver_api.context_reading(who jsonb, conversation text, budget bigint, in_characters boolean,
+  most_facts integer, viewer text, summarised bigint)
 RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
-  summarized_position bigint, summarized_turns bigint)
+  summarized_position bigint, summarized_turns bigint, refused text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
   start bigint;
+  wrong text[];
 BEGIN
   info := info_json(c);
   SELECT json_agg(turn_json(t) ORDER BY t.position), coalesce(min(t.position), 0),
@@ -113,11 +115,21 @@ BEGIN
   ELSE
     current := NULL;
   END IF;
-  summaries := (SELECT json_agg(summary_json(s)) FROM shown_summaries(c, start) AS s);
-  working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
-  facts := (SELECT json_agg(fact_json(ROW(f.*)::palaver.facts) ORDER BY f.fid) FROM (
-    SELECT * FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.invalidated_at IS NULL
-    ORDER BY o.fid DESC LIMIT most_facts) AS f);
+  SELECT json_agg(s.row) FILTER (WHERE s.fits), array_agg(s.key) FILTER (WHERE NOT s.fits) INTO summaries, refused FROM (
+    SELECT summary_json(ROW(o.*)::palaver.summaries) AS row, k.key, fits(c.tenant, c.cid, k.key) AS fits
+    FROM shown_summaries(c, start) AS o, LATERAL (SELECT 'summary/' || o.level || '/' || o.from_seq AS key) AS k) AS s;
+  SELECT w.memory INTO working_memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
+  IF FOUND AND NOT fits(c.tenant, c.cid, 'notes') THEN
+    working_memory := NULL;
+    refused := array_append(refused, 'notes');
+  END IF;
+  SELECT json_agg(f.row ORDER BY f.fid) FILTER (WHERE f.fits), array_agg(f.key) FILTER (WHERE NOT f.fits)
+  INTO facts, wrong FROM (
+    SELECT o.fid, fact_json(ROW(o.*)::palaver.facts) AS row, 'fact/' || o.id AS key,
+      fits(c.tenant, c.cid, 'fact/' || o.id) AS fits
+    FROM (SELECT * FROM facts n WHERE n.tenant = c.tenant AND n.cid = c.cid AND n.invalidated_at IS NULL
+      ORDER BY n.fid DESC LIMIT most_facts) AS o) AS f;
+  refused := coalesce(refused, '{}') || coalesce(wrong, '{}');
   revision := c.revision;
   summarized_position := c.summarized_position;
   summarized_turns := c.summarized_turns;
@@ -151,9 +163,10 @@ BEGIN
   turns := to_json(found);
   stale := (SELECT json_agg(summary_json(ROW(s.*)::palaver.summaries) ORDER BY s.level, s.from_seq) FROM summaries s
     WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 1);
-  working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+  working_memory := (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid
+    AND fits(c.tenant, c.cid, 'notes'));
   facts := (SELECT json_agg(fact_json(ROW(f.*)::palaver.facts) ORDER BY f.fid) FROM facts f
-    WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_at IS NULL);
+    WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_at IS NULL AND fits(c.tenant, c.cid, 'fact/' || f.id));
   RETURN NEXT;
 END $$;
 
@@ -197,7 +210,8 @@ DECLARE
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.stale = 0
-    AND (summaries.level IS NULL OR s.level = summaries.level) ORDER BY s.from_seq, s.level;
+    AND (summaries.level IS NULL OR s.level = summaries.level)
+    AND fits(c.tenant, c.cid, 'summary/' || s.level || '/' || s.from_seq) ORDER BY s.from_seq, s.level;
 END $$;
 
 -- uncovered: the summaries of a level that no summary of the next level covers
@@ -211,6 +225,7 @@ BEGIN
   RETURN QUERY SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = uncovered.level
     AND s.stale = 0 AND s.from_seq >= (SELECT coalesce(max(w.through_seq), 0) FROM summaries w
       WHERE w.tenant = c.tenant AND w.cid = c.cid AND w.level = uncovered.level + 1)
+    AND fits(c.tenant, c.cid, 'summary/' || s.level || '/' || s.from_seq)
   ORDER BY s.from_seq;
 END $$;
 
@@ -247,6 +262,7 @@ BEGIN
   ELSIF s.level = 0 THEN
     PERFORM recount(c);
   END IF;
+  PERFORM touch(c.cid, ARRAY['summary/' || s.level || '/' || s.from_seq]);
   c := log(me, c, 'summarize', payload => jsonb_build_object(
     'level', s.level, 'from', s.from_seq, 'through', s.through_seq, 'model', s.model));
   PERFORM save(c);
@@ -263,7 +279,7 @@ DECLARE
 BEGIN
   DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = drop_summary.level
     AND s.from_seq = drop_summary.from_seq;
-  PERFORM recount(c);
+  PERFORM recount(c), touch(c.cid, ARRAY['summary/' || drop_summary.level || '/' || drop_summary.from_seq]), save(c);
 END $$;
 
 -- ---- working memory and facts ---------------------------------------------------------------------------------------
@@ -283,7 +299,7 @@ BEGIN
       'strict $.** ? (@.type() == "object")') AS n WHERE n ? 'text'));
   END IF;
   stored := c.revision = coalesce(put_working_memory.revision, c.revision) AND before IS NOT DISTINCT FROM (
-    SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid);
+    SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid AND fits(c.tenant, c.cid, 'notes'));
   IF stored THEN
     c.updated := tick(me, c);
     INSERT INTO working_memory (tenant, cid, memory, through_seq, updated)
@@ -291,6 +307,7 @@ BEGIN
     ON CONFLICT ON CONSTRAINT working_memory_pkey DO UPDATE SET memory = excluded.memory,
       through_seq = excluded.through_seq, updated = excluded.updated;
     UPDATE conversations o SET has_memory = 1 WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.has_memory = 0;
+    PERFORM touch(c.cid, ARRAY['notes']);
     c := log(me, c, 'remember');
     PERFORM save(c);
   END IF;
@@ -305,7 +322,7 @@ DECLARE
   c palaver.conversations := find(me, conversation);
 BEGIN
   RETURN QUERY SELECT * FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
-    AND (include_invalidated OR f.invalidated_at IS NULL) ORDER BY f.fid;
+    AND (include_invalidated OR f.invalidated_at IS NULL) AND fits(c.tenant, c.cid, 'fact/' || f.id) ORDER BY f.fid;
 END $$;
 
 -- facts_where: the valid facts of the conversations that a recall looks at
@@ -316,7 +333,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT f.* FROM looked_at(me, conversation, owner) AS c
-  JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid WHERE f.invalidated_at IS NULL ORDER BY f.fid;
+  JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid
+  WHERE f.invalidated_at IS NULL AND fits(me.tenant, f.cid, 'fact/' || f.id) ORDER BY f.fid;
 END $$;
 
 -- put_facts: add facts that are not stored yet, mark those that they replace, and return the ids of the new ones.
@@ -330,6 +348,7 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   f palaver.facts;
   marked bigint;
+  kept text[];  -- the facts that are replaced and are what the log says
 BEGIN
   stored := c.revision = coalesce(put_facts.revision, c.revision);
   added := '{}';
@@ -347,6 +366,8 @@ BEGIN
         c.updated);
       added := array_append(added, f.id);
     END LOOP;
+    kept := ARRAY(SELECT 'fact/' || (r.value ->> 0) FROM jsonb_array_elements(replaced) AS r (value)
+      WHERE r.value ->> 1 = ANY (added) AND fits(c.tenant, c.cid, 'fact/' || (r.value ->> 0)));
     WITH pairs AS (
       SELECT r.value ->> 0 AS old, r.value ->> 1 AS "by" FROM jsonb_array_elements(replaced) AS r (value)
       WHERE r.value ->> 1 = ANY (added)
@@ -356,7 +377,8 @@ BEGIN
     SELECT count(*) INTO marked FROM pairs;
     IF cardinality(added) > 0 THEN
       PERFORM count_facts(c, cardinality(added));
-      PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
+      PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now),
+        touch(c.cid, kept || ARRAY(SELECT 'fact/' || a FROM unnest(added) AS a));
       c := log(me, c, 'extract_facts', payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
       PERFORM save(c);
     END IF;

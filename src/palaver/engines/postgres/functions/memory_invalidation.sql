@@ -29,9 +29,13 @@ END $$;
 -- revive: make facts valid again that were replaced by facts which are deleted now
 CREATE OR REPLACE FUNCTION palaver.revive(c palaver.conversations, gone text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE
+  revived text[] := ARRAY(SELECT 'fact/' || f.id FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
+    AND f.invalidated_by = ANY (gone) AND fits(c.tenant, c.cid, 'fact/' || f.id));
 BEGIN
   UPDATE facts f SET invalidated_at = NULL, invalidated_by = NULL
   WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_by = ANY (gone);
+  PERFORM touch(c.cid, revived || ARRAY(SELECT 'fact/' || g FROM unnest(gone) AS g));
 END $$;
 
 -- count_facts: count the facts that a conversation should have
@@ -65,22 +69,29 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
   DELETE FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid AND NOT is_memory(w.memory);
   IF FOUND THEN
-    PERFORM put_job(c.tenant, c.cid, 'repair', NULL, me.now);
+    PERFORM touch(c.cid, ARRAY['notes']), put_job(c.tenant, c.cid, 'repair', NULL, me.now);
   END IF;
 END $$;
 
 -- changed: invalidate what was derived from a turn that left its place in the active view
 CREATE OR REPLACE FUNCTION palaver.changed(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
-DECLARE gone text[];
+DECLARE
+  gone text[];
+  spoiled text[];
 BEGIN
   PERFORM bump(c);
-  UPDATE summaries s SET stale = 1, text = '', token_count = 0
-  WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.from_seq <= t.position AND s.through_seq > t.position;
-  IF FOUND THEN
-    PERFORM put_job(c.tenant, c.cid, 'compact', NULL, me.now);
+  WITH stale AS (
+    UPDATE summaries s SET stale = 1, text = '', token_count = 0
+    WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.from_seq <= t.position AND s.through_seq > t.position
+    RETURNING s.level, s.from_seq)
+  SELECT array_agg('summary/' || s.level || '/' || s.from_seq) INTO spoiled FROM stale s;
+  IF spoiled IS NOT NULL THEN
+    PERFORM touch(c.cid, spoiled), put_job(c.tenant, c.cid, 'compact', NULL, me.now);
   END IF;
   PERFORM drop_damaged_memory(me, c);
+  PERFORM touch(c.cid, ARRAY['notes']) FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid
+    AND strpos(w.memory, t.id) > 0 AND fits(c.tenant, c.cid, 'notes');
   UPDATE working_memory w SET memory = without_turns(w.memory::jsonb, ARRAY[t.id])::text, updated = me.now
   WHERE w.tenant = c.tenant AND w.cid = c.cid AND strpos(w.memory, t.id) > 0;
   WITH dropped AS (
@@ -106,9 +117,14 @@ END $$;
 -- cut: delete the summaries from a position on, when those turns left the view or another branch replaced them
 CREATE OR REPLACE FUNCTION palaver.cut(c palaver.conversations, "from" bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+DECLARE gone text[];
 BEGIN
   PERFORM bump(c);
-  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.through_seq > cut."from";
+  WITH dropped AS (
+    DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.through_seq > cut."from"
+    RETURNING s.level, s.from_seq)
+  SELECT array_agg('summary/' || d.level || '/' || d.from_seq) INTO gone FROM dropped d;
+  PERFORM touch(c.cid, gone);
   UPDATE conversations o SET summarized_position = (SELECT coalesce(max(s.through_seq), 0) FROM summaries s
     WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = 0)
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
@@ -139,6 +155,9 @@ BEGIN
     AND t.id = n.id AND (t.active = 1 OR t.status = 'forgotten'));
   IF gone IS NOT NULL THEN
     noted := without_turns(noted::jsonb, gone)::text;
+  END IF;
+  IF fits(c.tenant, c.cid, 'notes') THEN
+    PERFORM touch(c.cid, ARRAY['notes']);
   END IF;
   UPDATE working_memory w SET through_seq = least(w.through_seq, prune."from" - 1), updated = me.now,
     memory = jsonb_set(noted::jsonb, '{through_seq}', to_jsonb(least(w.through_seq, prune."from" - 1)))::text
@@ -184,6 +203,7 @@ BEGIN
   DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
   DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid;
   DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid;
+  DELETE FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.key <> '';
   UPDATE conversations o SET revision = o.revision + 1, summarized_position = 0, summarized_turns = 0,
     summarized_tokens = 0, to_embed = false, fact_count = 0, has_memory = 0
   WHERE o.tenant = c.tenant AND o.cid = c.cid;

@@ -47,3 +47,14 @@ CREATE OR REPLACE FUNCTION palaver.check_redacted(content text, is_parts smallin
   sources text) RETURNS void LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT check_redacted(content, is_parts, tool_calls, tool_results, sources, NULL, NULL, NULL)
 $$;
+
+-- reading: `context_reading` without the column that it does not know
+CREATE OR REPLACE FUNCTION palaver_api.reading(who jsonb, conversation text, budget bigint, in_characters boolean,
+  most_facts integer, viewer text DEFAULT NULL, summarised bigint DEFAULT NULL)
+RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
+  summarized_position bigint, summarized_turns bigint)
+LANGUAGE sql SET search_path = pg_catalog, palaver, pg_temp AS $$
+  SELECT r.info, r.tail, r.current, r.summaries, r.working_memory, r.facts, r.revision, r.summarized_position,
+    r.summarized_turns
+  FROM palaver_api.context_reading(who, conversation, budget, in_characters, most_facts, viewer, summarised) AS r
+$$;

@@ -53,16 +53,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   ) AS found (name, missing) WHERE found.missing > 0
 $$;
 
--- read_context: everything that a context is made from, as `reading` returns it, and what is missing of it
+-- read_context: everything that a context is made from, as `context_reading` returns it, and what is missing of it
 CREATE OR REPLACE FUNCTION palaver_api.read_context(who jsonb, conversation text, budget bigint, in_characters boolean,
   most_facts integer, viewer text DEFAULT NULL, summarised bigint DEFAULT NULL)
 RETURNS TABLE (info text, tail text, current text, summaries text, working_memory text, facts text, revision bigint,
-  summarized_position bigint, summarized_turns bigint, missing text)
+  summarized_position bigint, summarized_turns bigint, refused text[], missing text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT r.*, missing_memory(find(me, conversation))
-  FROM palaver_api.reading(who, conversation, budget, in_characters, most_facts, viewer, summarised) AS r;
+  FROM palaver_api.context_reading(who, conversation, budget, in_characters, most_facts, viewer, summarised) AS r;
 END $$;
 
 -- missing_passages: how many passages are missing from the text index, of the conversations that a recall looks at
@@ -97,7 +97,8 @@ BEGIN
   IF before = (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid) THEN
     INSERT INTO set_aside (tenant, cid, source, at, data) VALUES (c.tenant, c.cid, 'working_memory', me.now, before);
   END IF;
-  RETURN QUERY SELECT w.stored FROM palaver_api.put_working_memory(who, conversation, repair_memory.memory, -1, before) AS w;
+  RETURN QUERY SELECT w.stored FROM palaver_api.put_working_memory(who, conversation, repair_memory.memory, -1,
+    CASE WHEN fits(c.tenant, c.cid, 'notes') THEN before END) AS w;
 END $$;
 
 -- repair_facts: put damaged facts aside, and count those that are left
@@ -114,6 +115,10 @@ BEGIN
     WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.id = damaged;
     PERFORM palaver_api.drop_fact(who, conversation, damaged);
   END LOOP;
+  c := open_thread(me, conversation);
+  PERFORM touch(c.cid, ARRAY(SELECT p.key FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid
+    AND starts_with(p.key, 'fact/') AND NOT EXISTS (SELECT 1 FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
+      AND p.key = 'fact/' || f.id))), save(c);
   UPDATE conversations o SET fact_count = (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;
@@ -131,6 +136,12 @@ DECLARE
   step bigint := 25;  -- turns of one summary, as in memory/compaction.py
 BEGIN
   PERFORM bump(c);
+  PERFORM touch(c.cid, ARRAY(SELECT 'summary/' || s.level || '/' || s.from_seq FROM summaries s WHERE s.tenant = c.tenant
+    AND s.cid = c.cid AND (s.from_seq < 0 OR s.through_seq <= s.from_seq
+      OR bad @> jsonb_build_array(jsonb_build_array(s.level, s.from_seq)))
+    UNION SELECT p.key FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid AND starts_with(p.key, 'summary/')
+      AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid
+        AND p.key = 'summary/' || s.level || '/' || s.from_seq)));
   DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND (s.from_seq < 0 OR s.through_seq <= s.from_seq);
   UPDATE summaries s SET stale = 1, text = '', token_count = 0, turns = greatest(s.turns, 0), model = ''
   WHERE s.tenant = c.tenant AND s.cid = c.cid AND bad @> jsonb_build_array(jsonb_build_array(s.level, s.from_seq));
@@ -147,10 +158,11 @@ BEGIN
         gen_random_uuid()::text, count(*), coalesce(sum(t.token_count), 0), '', 0, '', 1, me.now
       FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 1 AND t.status = 'complete'
         AND t.position >= at AND t.position < CASE WHEN gap.level = 0 THEN least(at + step, gap.behind) ELSE gap.behind END;
+      PERFORM touch(c.cid, ARRAY['summary/' || gap.level || '/' || at]);
       at := CASE WHEN gap.level = 0 THEN at + step ELSE gap.behind END;
     END LOOP;
   END LOOP;
-  PERFORM recount(c);
+  PERFORM recount(c), save(c);
 END $$;
 
 -- repair_vectors: let embedders go through a conversation again; vectors that are there stay

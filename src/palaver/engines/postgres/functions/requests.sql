@@ -34,14 +34,19 @@ DECLARE
   c palaver.conversations := open_thread(me, conversation);
   r palaver.requests := jsonb_populate_record(NULL::palaver.requests, request);
   quoted jsonb := coalesce(request -> 'quoted', '[]');
+  fitting boolean;
 BEGIN
   PERFORM check_time('at', r.at), check_text('id', r.id, 512), check_text('turn', r.turn, 512),
     check_text('purpose', r.purpose, 512), check_text('model', r.model, 512), check_text('adapter', r.adapter, 512),
     check_json('body', r.body, 'object', 100000000), check_json('explanation', r.explanation, 'object', 100000000),
     check_json('response', r.response, 'object', 100000000);
+  fitting := fits(c.tenant, c.cid, 'request/' || r.id);
   UPDATE requests o SET turn = coalesce(r.turn, o.turn), response = r.response
   WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = r.id;
   IF FOUND THEN
+    IF fitting THEN
+      PERFORM touch(c.cid, ARRAY['request/' || r.id]), save(c);
+    END IF;
     RETURN;
   END IF;
   IF r.body IS NOT NULL AND was_cut(c, r.at, quoted) THEN
@@ -51,6 +56,7 @@ BEGIN
   INSERT INTO requests (tenant, rid, cid, id, turn, purpose, at, model, adapter, next_seq, body, explanation, response)
   VALUES (c.tenant, r.rid, c.cid, r.id, r.turn, r.purpose, r.at, r.model, r.adapter, c.next_seq, r.body,
     r.explanation, r.response);
+  PERFORM touch(c.cid, ARRAY['request/' || r.id, 'body/' || r.id]), save(c);
   IF r.body IS NULL THEN
     RETURN;
   END IF;
@@ -60,6 +66,8 @@ BEGIN
   IF bodies IS NOT NULL THEN
     SELECT k.rid INTO r.rid FROM requests k WHERE k.tenant = c.tenant AND k.cid = c.cid AND k.body IS NOT NULL
     ORDER BY k.rid DESC LIMIT 1 OFFSET bodies;
+    PERFORM drop_body_proofs(c.tenant, ARRAY(SELECT o.rid FROM requests o
+      WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.body IS NOT NULL AND o.rid <= r.rid));
     UPDATE requests o SET body = NULL
     WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.body IS NOT NULL AND o.rid <= r.rid;
   END IF;
@@ -103,6 +111,14 @@ END $$;
 
 -- ---- deleting -------------------------------------------------------------------------------------------------------
 
+-- drop_body_proofs: delete the salts of the hashes of bodies that are deleted
+CREATE OR REPLACE FUNCTION palaver.drop_body_proofs(tenant text, rids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+BEGIN
+  DELETE FROM proofs p USING requests r WHERE p.tenant = drop_body_proofs.tenant AND r.tenant = drop_body_proofs.tenant
+    AND r.rid = ANY (rids) AND p.cid = r.cid AND p.key = 'body/' || r.id;
+END $$;
+
 -- unquote: delete the bodies that quote forgotten turns of a conversation: these turns, or any. Runs as the role
 -- that may do only this, because the bodies may belong to conversations that the caller cannot see. It is safe to
 -- call by anyone: it works in the caller's tenant, returns nothing, and spares every body whose turns still exist
@@ -121,6 +137,7 @@ BEGIN
   ) SELECT array_agg(DISTINCT d.rid) INTO emptied FROM dropped d;
   IF emptied IS NOT NULL THEN  -- locked in order, so that transactions cannot deadlock
     PERFORM 1 FROM requests r WHERE r.tenant = here AND r.rid = ANY (emptied) ORDER BY r.rid FOR NO KEY UPDATE;
+    PERFORM drop_body_proofs(here, emptied);
     UPDATE requests r SET body = NULL WHERE r.tenant = here AND r.rid = ANY (emptied);
   END IF;
 END $$;
@@ -133,6 +150,8 @@ REVOKE CREATE ON SCHEMA palaver FROM palaver_eraser;
 CREATE OR REPLACE FUNCTION palaver.drop_bodies(c palaver.conversations, seq bigint, gone text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
+  PERFORM drop_body_proofs(c.tenant, ARRAY(SELECT r.rid FROM requests r
+    WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.next_seq > drop_bodies.seq AND r.body IS NOT NULL));
   UPDATE requests r SET body = NULL
   WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.next_seq > drop_bodies.seq AND r.body IS NOT NULL;
   PERFORM unquote(c.cid, gone);

@@ -30,3 +30,20 @@ UPDATE palaver.embedded e SET vectors = v.vectors FROM (
     ON n.tenant = o.tenant AND n.cid = o.cid AND n.model = o.model AND n.vectors = 0
   GROUP BY o.tenant, o.cid, o.model LIMIT 2000) AS v
 WHERE e.tenant = v.tenant AND e.cid = v.cid AND e.model = v.model AND e.vectors = 0;
+
+-- step: restrict_proofs
+SELECT palaver.restrict_writes('proofs');
+
+-- Rows from before are proved from now on: a job of each conversation brings them into its log, some at a time. (A login
+-- that row level security hides them from adds no job; the next change of such a row does.)
+
+-- step: prove_older_rows
+INSERT INTO palaver.jobs (tenant, cid, kind, run_at, created)
+SELECT o.tenant, o.cid, 'prove', 0, 0 FROM palaver.conversations o
+WHERE o.gone IS NULL
+  AND (EXISTS (SELECT 1 FROM palaver.summaries s WHERE s.tenant = o.tenant AND s.cid = o.cid)
+    OR EXISTS (SELECT 1 FROM palaver.working_memory w WHERE w.tenant = o.tenant AND w.cid = o.cid)
+    OR EXISTS (SELECT 1 FROM palaver.facts f WHERE f.tenant = o.tenant AND f.cid = o.cid)
+    OR EXISTS (SELECT 1 FROM palaver.file_passages p WHERE p.tenant = o.tenant AND p.cid = o.cid)
+    OR EXISTS (SELECT 1 FROM palaver.requests r WHERE r.tenant = o.tenant AND r.cid = o.cid))
+ON CONFLICT DO NOTHING;

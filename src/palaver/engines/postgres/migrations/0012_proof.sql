@@ -80,3 +80,43 @@ BEGIN
     PERFORM create_distributed_table('palaver.set_aside', 'tenant', colocate_with => 'palaver.conversations');
   END IF;
 END $$;
+
+-- ---- proof of derived rows -------------------------------------------------------------------------------------------
+-- For each summary, working memory, fact, file's text, request and request's body: the salt of its hash, and the number of
+-- the event that has the hash (functions/proof.sql). The salt is deleted with the row. The key '' says that from event `n`
+-- on the log knows every such row of the conversation.
+CREATE TABLE palaver.proofs (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  key text NOT NULL,
+  n bigint NOT NULL,
+  salt bytea NOT NULL,
+  PRIMARY KEY (tenant, cid, key),
+  FOREIGN KEY (tenant, cid) REFERENCES palaver.conversations
+);
+ALTER TABLE palaver.proofs ENABLE ROW LEVEL SECURITY;
+ALTER TABLE palaver.proofs FORCE ROW LEVEL SECURITY;
+REVOKE ALL ON palaver.proofs FROM PUBLIC;
+
+-- The same policies and rights as those of `streams`, whatever they are in this database.
+DO $$
+DECLARE p record;
+BEGIN
+  FOR p IN SELECT o.polname, pg_get_expr(o.polqual, o.polrelid) AS may_see, pg_get_expr(o.polwithcheck, o.polrelid) AS may_write
+    FROM pg_policy o WHERE o.polrelid = 'palaver.streams'::regclass AND o.polname IN ('palaver_app', 'authenticated') LOOP
+    EXECUTE format('CREATE POLICY %I ON palaver.proofs TO %I USING (%s) WITH CHECK (%s)',
+      p.polname, p.polname, p.may_see, p.may_write);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver.proofs TO %I', p.polname);
+  END LOOP;
+  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+    REVOKE ALL ON palaver.proofs FROM anon;
+  END IF;
+  IF to_regproc('palaver.is_distributed') IS NOT NULL AND palaver.is_distributed() THEN
+    PERFORM create_distributed_table('palaver.proofs', 'tenant', colocate_with => 'palaver.conversations');
+  END IF;
+END $$;
+
+-- The role that deletes bodies which quote forgotten turns also deletes the salts of their hashes, and no other.
+CREATE POLICY palaver_eraser ON palaver.proofs TO palaver_eraser USING (starts_with(key, 'body/')) WITH CHECK (false);
+GRANT SELECT (tenant, cid, key), DELETE ON palaver.proofs TO palaver_eraser;
+GRANT SELECT (cid, id) ON palaver.requests TO palaver_eraser;

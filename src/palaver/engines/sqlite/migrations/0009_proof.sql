@@ -52,3 +52,27 @@ CREATE TABLE set_aside (
   data BLOB NOT NULL
 ) STRICT;
 CREATE INDEX set_aside_of ON set_aside (cid);
+
+-- ---- proof of derived rows -------------------------------------------------------------------------------------------
+-- For each summary, working memory, fact, file's text, request and request's body: the salt of its hash, and the number of
+-- the event that has the hash (core/derived_rows.py). The salt is deleted with the row.
+CREATE TABLE proofs (
+  cid INTEGER NOT NULL REFERENCES conversations,
+  key TEXT NOT NULL,                         -- '': from event `n` on the log knows every such row of the conversation
+  n INTEGER NOT NULL,
+  salt BLOB NOT NULL,
+  PRIMARY KEY (cid, key)
+) STRICT, WITHOUT ROWID;
+
+-- A body is deleted by many statements, also of other conversations.
+CREATE TRIGGER body_goes AFTER UPDATE OF body ON requests WHEN NEW.body IS NULL AND OLD.body IS NOT NULL BEGIN
+  DELETE FROM proofs WHERE cid = NEW.cid AND key = 'body/' || NEW.id;
+END;
+CREATE TRIGGER request_goes AFTER DELETE ON requests WHEN OLD.body IS NOT NULL BEGIN
+  DELETE FROM proofs WHERE cid = OLD.cid AND key = 'body/' || OLD.id;
+END;
+
+-- Rows from before are proved from now on, some at a time (memory/worker/jobs/prove.py).
+INSERT INTO jobs (cid, kind, run_at, created)
+SELECT cid, 'prove', 0, 0 FROM (SELECT cid FROM summaries UNION SELECT cid FROM working_memory UNION SELECT cid FROM facts
+  UNION SELECT cid FROM requests UNION SELECT cid FROM attachments WHERE characters IS NOT NULL);

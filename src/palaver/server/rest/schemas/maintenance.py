@@ -47,6 +47,10 @@ class Verified(ResponseBody):
     attachments: int | None = None
     tip: str | None = None
     archived: int | None = Field(None, description="How many events are in an archive: they were not checked.")
+    derived: int | None = Field(
+        None, description="Summaries, notes, facts, texts of files and requests that fit the log."
+    )
+    unproven: int | None = Field(None, description="Those from before the log knew them; a job brings them in.")
     seals: int | None = Field(None, description="How many seals were checked, if the server has the key.")
     row: str | None = Field(None, description="The first bad row, if `ok` is false.")
     problem: str | None = None
