@@ -58,7 +58,7 @@ from palaver.ports.queries import ConversationNames, ErasedName, Erasure, Record
 
 PAGE = 100  # conversations that are searched for names in one call
 EVER = 2**62  # later than every row
-MAX_PASSES = 10  # a person who goes on writing is erased up to the last pass
+MAX_PASSES = 4  # a person who goes on writing is erased up to the last pass
 ERASED_WORD = "[erased]"
 
 
@@ -182,15 +182,7 @@ class Eraser:
                 changed = True
             else:
                 changed = await self._leave(scope, one, name)
-        return await self._erase_names(scope, one.id, name) or changed
-
-    async def _erase_names(self, scope: Scope, id: str, name: ErasedName) -> bool:
-        """Replace the name in a log. Ends with a batch that is not full: others may go on writing for ever."""
-        changed, more = False, True
-        while more:
-            count, more = await self.components.engine.erase_names(scope, id, name)
-            changed |= count > 0
-        return changed
+        return await self.components.engine.erase_names(scope, one.id, name) > 0 or changed
 
     async def _delete(self, scope: Scope, id: str, name: ErasedName) -> None:
         engine = self.components.engine
@@ -203,10 +195,11 @@ class Eraser:
         """Erase a person from a conversation of others."""
         engine = self.components.engine
         talk = Conversation(self.components, scope, await engine.conversation(scope, one.id))
-        changed, more = False, True
-        while more:
+        changed, more, turns = False, True, 0
+        while more and turns <= talk.info.next_seq:  # the next pass finds those that are appended now
             erased = await engine.erase_turns(scope, one.id, name)
             changed, more = changed or bool(erased.turns or erased.files), erased.more
+            turns += len(erased.turns)
         if changed:
             self.components.generation.provider_threads.drop(scope.tenant, one.id)
             await delete_pending_blobs(engine, self.components.blobs)

@@ -213,9 +213,9 @@ class ErasureStore(Protocol):
         batches."""
         ...
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
-        """Replace the user's name in the log and in what is left of forgotten turns. Works in batches, and returns how
-        many rows were changed, and whether the batch was full."""
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+        """Replace the user's name in the log and in what is left of forgotten turns, in several short transactions.
+        Returns how many rows were changed."""
         ...
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:

@@ -56,11 +56,13 @@ class PostgresErasure(EnginePart):
         full = TURN_BATCH in (len(row["turns"]), len(row["files"]))
         return ErasedTurns(tuple(row["turns"]), tuple(row["files"]), full)
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
-        args = _arguments(name, EVENT_BATCH)
-        (row,) = await self.write("erase_names", scope, conversation=conversation, **args)
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+        changed, after, args = 0, 0, _arguments(name, EVENT_BATCH)
+        while after is not None:
+            (row,) = await self.write("erase_names", scope, conversation=conversation, after=after, **args)
+            changed, after = changed + row["changed"], row["last"]
         self.hub.committed(conversation)
-        return int(row["erase_names"]), int(row["erase_names"]) >= EVENT_BATCH
+        return changed
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
         (row,) = await self.write("erase_keys", scope, **_arguments(name, EVENT_BATCH))

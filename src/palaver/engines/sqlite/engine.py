@@ -426,10 +426,23 @@ class SQLiteEngine:
         await self._erase(await self.writer.submit(large_deletions.begin, scope, conversation, "forget"))
 
     async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
-        return await self.writer.submit(erasure.erase_turns, scope, conversation, name)
+        found = await self.readers.run(erasure.find_turns, scope, conversation, name)
+        erased = await self.eraser.slice(erasure.erase_turns, scope, conversation, name, found)
+        if not erased.more:
+            bodies = await self.readers.run(erasure.find_bodies, scope, conversation, name)
+            await self.writer.submit(erasure.drop_bodies, bodies)
+        return erased
 
-    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
-        return await self.writer.submit(erasure.erase_names, scope, conversation, name)
+    async def erase_names(self, scope: Scope, conversation: str, name: ErasedName) -> int:
+        changed, after = 0, 0
+        while events := await self.readers.run(erasure.find_events, scope, conversation, name, after):
+            while events:
+                done = await self.eraser.slice(erasure.erase_events, scope, conversation, name, events)
+                changed, after, events = changed + done, events[done - 1], events[done:]
+        while stubs := await self.readers.run(erasure.find_stubs, scope, conversation, name):
+            changed += await self.eraser.slice(erasure.erase_stubs, scope, conversation, name, stubs)
+        await self.writer.submit(erasure.rename_owner, scope, conversation, name)
+        return changed
 
     async def erase_keys(self, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
         return await self.writer.submit(erasure.erase_keys, scope, name)

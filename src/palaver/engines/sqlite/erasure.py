@@ -1,21 +1,21 @@
 """Erasing a person: who was erased, and their turns and names in one conversation after the other.
 
-Each function is one transaction of bounded size; the caller repeats it until nothing is left. Old bytes are scrubbed
-when the erasure is finished (`put_erasure`), or when the file is next opened. audit/erasure.py says what replaces a
-name in the log.
+Readers find what is to be changed; each change is one short transaction, and the engine repeats it until nothing is
+left. Old bytes are scrubbed when the erasure is finished (`put_erasure`), or when the file is next opened.
+audit/erasure.py says what replaces a name in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from palaver.audit.erasure import tombstone_digest, without_name
 from palaver.core.identity import canonical_json, from_json, genesis
 from palaver.core.turn_draft import stub_hash
 from palaver.engines.rows import Row, TurnRow, scope_from_json, scope_params
-from palaver.engines.sqlite.deletion import forget_turn, request_scrub
+from palaver.engines.sqlite.deletion import SliceTimer, forget_turn, request_scrub
 from palaver.engines.sqlite.keys import log_key
-from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
+from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.errors import ConversationNotFound
@@ -23,9 +23,10 @@ from palaver.model import Scope
 from palaver.ports.engine import KEY_ID
 from palaver.ports.queries import ConversationNames, ErasedName, ErasedTurns, Erasure
 
-# How much one transaction changes, so that other writers can go in between.
-TURN_BATCH = 20
-EVENT_BATCH = 500
+# How much is found at once; one transaction changes as much of it as fits into a slice.
+FIND = 500
+FILE_BATCH = 20
+KEY_EVENT_BATCH = 100
 
 Values = dict[str, SqlValue]
 
@@ -79,29 +80,53 @@ def conversation_names(tx: Tx, scope: Scope, after: str, limit: int) -> list[Con
 # ---- turns and files -----------------------------------------------------------------------------------------------
 
 
-def erase_turns(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
-    """Forget some turns that the user said or that have a file of the user, and the user's files that no turn has."""
-    cid = open_conversation(tx, scope, conversation).cid
-    named: Values = {"cid": cid, "user": name.user, "before": name.before}
-    rows = [TurnRow(*row) for row in tx.all(Q.turns_to_erase, limit=TURN_BATCH, **named)]
-    for row in rows:
+def find_turns(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> list[str]:
+    """Find turns that the user said or that have a file of the user."""
+    named: Values = {"cid": require_cid(tx, scope, conversation), "user": name.user, "before": name.before}
+    return [TurnRow(*row).id for row in tx.all(Q.turns_to_erase, limit=FIND, **named)]
+
+
+def find_bodies(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> list[int]:
+    """Find requests whose body contains the user's name: a prompt names those who take part."""
+    cid = require_cid(tx, scope, conversation)
+    return [row[0] for row in tx.all(Q.bodies_naming, cid=cid, user=name.user)]
+
+
+def erase_turns(tx: Tx, scope: Scope, conversation: str, name: ErasedName, found: Sequence[str]) -> ErasedTurns:
+    """Forget turns that were found, until the time of a slice is over, and some files of the user that no turn has."""
+    conv, timer, erased = open_conversation(tx, scope, conversation), SliceTimer(), list[str]()
+    for id in found:
+        if erased and timer.is_over():
+            break
+        row = conv.turn(id)
         # The pseudonym first: forgetting logs the hash of a stub, which holds the speaker.
         if row.actor == name.user:
             tx.run(Q.rename_speaker, tid=row.tid, actor=name.pseudonym)
-        forget_turn(tx, scope, conversation, row.id)
-    files = _drop_files(tx, scope, conversation, named)
-    tx.run(Q.drop_bodies_naming, cid=cid, user=name.user)
-    tx.run(Q.drop_set_aside, cid=cid)
+        forget_turn(tx, scope, conversation, id)
+        erased.append(id)
+    files = _drop_files(tx, scope, conversation, {"cid": conv.cid, "user": name.user, "before": name.before})
+    tx.run(Q.drop_set_aside, cid=conv.cid)
+    note_erased(tx, scope, name.digest, "turns", [f"{conversation}/{id}" for id in erased])
+    note_erased(tx, scope, name.digest, "files", [f"{conversation}/{id}" for id in files])
+    _scrub_later(tx)
+    more = len(erased) < len(found) or len(found) == FIND or len(files) == FILE_BATCH
+    return ErasedTurns(tuple(erased), files, more)
+
+
+def drop_bodies(tx: Tx, rids: Sequence[int]) -> None:
+    for rid in rids:
+        tx.run(Q.drop_body, rid=rid)
+    _scrub_later(tx)
+
+
+def _scrub_later(tx: Tx) -> None:
+    """Note that old bytes are left. They are removed once, when the erasure is finished."""
     tx.run(Q.mark_unscrubbed)
-    tx.scrub = False  # once, when the erasure is finished
-    erased = ErasedTurns(tuple(row.id for row in rows), files, TURN_BATCH in (len(rows), len(files)))
-    note_erased(tx, scope, name.digest, "turns", [f"{conversation}/{id}" for id in erased.turns])
-    note_erased(tx, scope, name.digest, "files", [f"{conversation}/{id}" for id in erased.files])
-    return erased
+    tx.scrub = False
 
 
 def _drop_files(tx: Tx, scope: Scope, conversation: str, named: Values) -> tuple[str, ...]:
-    rows = tx.all(Q.files_to_erase, limit=TURN_BATCH, **named)
+    rows = tx.all(Q.files_to_erase, limit=FILE_BATCH, **named)
     conv = open_conversation(tx, scope, conversation)
     for aid, id, path in rows:
         tx.run(Q.doom_blob, path=path)
@@ -115,37 +140,75 @@ def _drop_files(tx: Tx, scope: Scope, conversation: str, named: Values) -> tuple
 # ---- names ---------------------------------------------------------------------------------------------------------
 
 
-def erase_names(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> tuple[int, bool]:
-    """Replace the user's name in some events, in stubs of forgotten turns, and as the owner of what was deleted."""
+def find_events(tx: Tx, scope: Scope, conversation: str, name: ErasedName, after: int) -> list[int]:
+    """Find the numbers of events after another that name the user."""
+    values: Values = {"user": name.user, "before": name.before, "after": after, "limit": FIND}
+    return [row[0] for row in tx.all(Q.events_naming, cid=_open(tx, scope, conversation).cid, **values)]
+
+
+def find_stubs(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> list[str]:
+    """Find forgotten turns whose stubs name the user."""
+    values: Values = {"user": name.user, "before": name.before, "limit": FIND}
+    rows = tx.all(Q.stubs_naming, cid=_open(tx, scope, conversation).cid, **values)
+    return [TurnRow(*row).id for row in rows]
+
+
+def erase_events(tx: Tx, scope: Scope, conversation: str, name: ErasedName, found: Sequence[int]) -> int:
+    """Replace the name in events that were found, until the time of a slice is over. Returns in how many it was."""
+    conv, timer = _open(tx, scope, conversation), SliceTimer()
+    events: list[tuple[int, str]] = []
+    for n in found:
+        if events and timer.is_over():
+            break
+        events.append((n, _erase_from_event(conv, name, n).hex()))
+    _log(conv, name, {"events": events})
+    return len(events)
+
+
+def erase_stubs(tx: Tx, scope: Scope, conversation: str, name: ErasedName, found: Sequence[str]) -> int:
+    """Replace the speaker of forgotten turns that were found, until the time of a slice is over."""
+    conv, timer = _open(tx, scope, conversation), SliceTimer()
+    stubs: list[tuple[str, str, str]] = []
+    for id in found:
+        if stubs and timer.is_over():
+            break
+        stubs.append((id, *_erase_from_stub(conv, name, id)))
+    _log(conv, name, {"stubs": stubs})
+    return len(stubs)
+
+
+def rename_owner(tx: Tx, scope: Scope, conversation: str, name: ErasedName) -> None:
+    """Put the pseudonym into the row of a deleted conversation that the user owned."""
+    conv = _open(tx, scope, conversation)
+    if conv.owner == name.user:
+        tx.run(Q.rename_owner_of_deleted, cid=conv.cid, owner=name.pseudonym)
+
+
+def _open(tx: Tx, scope: Scope, conversation: str) -> OpenConversation:
+    """Open a conversation, deleted or not."""
     found = tx.one(Q.find_even_deleted, id=conversation, **scope_params(scope))
     if found is None:
         raise ConversationNotFound(conversation)
-    conv = OpenConversation(tx, scope, found)
-    events, stubs = _erase_from_events(conv, name), _erase_from_stubs(conv, name)
-    if conv.owner == name.user:
-        tx.run(Q.rename_owner_of_deleted, cid=conv.cid, owner=name.pseudonym)
-    if events or stubs:
-        conv.updated += 1  # erasing does not make a conversation a recent one
-        conv.log("erase", conv.updated, payload={"name": name.pseudonym, "events": events, "stubs": stubs})
-        conv.save()
-        note_erased(tx, scope, name.digest, "logs", [conversation])
-        tx.run(Q.mark_unscrubbed)
-    return len(events) + len(stubs), EVENT_BATCH in (len(events), len(stubs))
+    return OpenConversation(tx, scope, found)
 
 
-def _erase_from_events(conv: OpenConversation, name: ErasedName) -> list[tuple[int, str]]:
-    """Replace the name in events. Returns their numbers, and the digests that prove what is left of them."""
-    values: Values = {"user": name.user, "before": name.before, "limit": EVENT_BATCH}
-    erased = []
-    for n, kind, turn, actor, at, payload, content_hash, hash, previous in conv.tx.all(
-        Q.events_naming, cid=conv.cid, **values
-    ):
-        actor, payload = without_name(actor, payload, name.user, name.pseudonym)
-        previous = previous or (genesis(conv.id) if n == 1 else _archived_hash(conv, n - 1))
-        proof = tombstone_digest(previous, n, kind, turn, actor, at, payload, content_hash, hash)
-        conv.tx.run(Q.replace_names, cid=conv.cid, n=n, actor=actor, payload=payload)
-        erased.append((n, proof.hex()))
-    return erased
+def _log(conv: OpenConversation, name: ErasedName, erased: Mapping[str, object]) -> None:
+    conv.updated += 1  # erasing does not make a conversation a recent one
+    conv.log("erase", conv.updated, payload={"name": name.pseudonym, **erased})
+    conv.save()
+    note_erased(conv.tx, conv.scope, name.digest, "logs", [conv.id])
+    _scrub_later(conv.tx)
+
+
+def _erase_from_event(conv: OpenConversation, name: ErasedName, n: int) -> bytes:
+    """Replace the name in an event. Returns the digest that proves what is left of it."""
+    row = conv.tx.one(Q.event_to_erase, cid=conv.cid, n=n)
+    assert row is not None
+    kind, turn, actor, at, payload, content_hash, hash, previous = row
+    actor, payload = without_name(actor, payload, name.user, name.pseudonym)
+    conv.tx.run(Q.replace_names, cid=conv.cid, n=n, actor=actor, payload=payload)
+    previous = previous or (genesis(conv.id) if n == 1 else _archived_hash(conv, n - 1))
+    return tombstone_digest(previous, n, kind, turn, actor, at, payload, content_hash, hash)
 
 
 def _archived_hash(conv: OpenConversation, n: int) -> bytes:
@@ -154,18 +217,13 @@ def _archived_hash(conv: OpenConversation, n: int) -> bytes:
     return bytes.fromhex(row[0]) if row else b""
 
 
-def _erase_from_stubs(conv: OpenConversation, name: ErasedName) -> list[tuple[str, str, str]]:
-    """Replace the speaker of forgotten turns. Returns their ids, and the hashes of their stubs before and after."""
-    values: Values = {"user": name.user, "before": name.before, "limit": EVENT_BATCH}
-    erased = []
-    for row in (TurnRow(*one) for one in conv.tx.all(Q.stubs_naming, cid=conv.cid, **values)):
-        hashes = [
-            stub_hash(row.id, row.role, actor, row.created, row.idempotency_key, row.content_hash).hex()
-            for actor in (row.actor, name.pseudonym)
-        ]
-        conv.tx.run(Q.rename_speaker, tid=row.tid, actor=name.pseudonym)
-        erased.append((row.id, *hashes))
-    return [(id, before, after) for id, before, after in erased]
+def _erase_from_stub(conv: OpenConversation, name: ErasedName, id: str) -> tuple[str, str]:
+    """Replace the speaker of a forgotten turn. Returns the hashes of its stub before and after."""
+    row = conv.turn(id)
+    conv.tx.run(Q.rename_speaker, tid=row.tid, actor=name.pseudonym)
+    fields = row.created, row.idempotency_key, row.content_hash
+    before, after = (stub_hash(row.id, row.role, actor, *fields).hex() for actor in (row.actor, name.pseudonym))
+    return before, after
 
 
 # ---- keys ----------------------------------------------------------------------------------------------------------
@@ -179,7 +237,7 @@ def erase_keys(tx: Tx, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
     erased = _erase_from_key_log(tx, scope, name, ids)
     if erased:
         log_key(tx, scope, "erase", "", {"name": name.pseudonym, "events": erased})
-    if len(erased) < EVENT_BATCH:  # else the keys are needed to find the other events
+    if len(erased) < KEY_EVENT_BATCH:  # else the keys are needed to find the other events
         for hash in keys:
             tx.run(Q.drop_key, tenant=scope.tenant, hash=hash)
     else:
@@ -192,7 +250,7 @@ def erase_keys(tx: Tx, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
 def _erase_from_key_log(tx: Tx, scope: Scope, name: ErasedName, ids: list[str]) -> list[tuple[int, str]]:
     values: Values = {"user": name.user, "name": name.pseudonym, "before": name.before, "ids": canonical_json(ids)}
     erased = []
-    rows = tx.all(Q.key_events_naming, tenant=scope.tenant, limit=EVENT_BATCH, **values)
+    rows = tx.all(Q.key_events_naming, tenant=scope.tenant, limit=KEY_EVENT_BATCH, **values)
     for n, kind, key, actor, at, payload, hash, previous in rows:
         if key in ids and payload is not None:  # the name of the key, or the address that it was used from
             payload = canonical_json({"name": name.pseudonym})

@@ -1328,20 +1328,26 @@ ORDER BY t.seq LIMIT :limit
 -- rename_speaker: put a pseudonym into a turn that is being forgotten, or is already
 UPDATE turns SET actor = :actor WHERE tid = :tid
 
--- drop_bodies_naming: delete the bodies of requests that name a user: a prompt names those who take part
-UPDATE requests SET body = NULL WHERE cid = :cid AND body IS NOT NULL AND instr(body, :user) > 0
+-- bodies_naming: find requests whose bodies name a user: a prompt names those who take part
+SELECT rid FROM requests WHERE cid = :cid AND body IS NOT NULL AND instr(body, :user) > 0
+
+-- drop_body: delete one of these bodies
+UPDATE requests SET body = NULL WHERE rid = :rid
 
 -- files_to_erase: find a user's files that no turn has
 SELECT a.aid, a.id, a.path FROM attachments a
 WHERE a.cid = :cid AND a.owner = :user AND a.tid IS NULL AND a.created < :before LIMIT :limit
 
--- events_naming: find events that name a user, each with the hash of the event before it
-SELECT e.n, e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash,
-  (SELECT p.hash FROM events p WHERE p.cid = e.cid AND p.n = e.n - 1)
-FROM events e
-WHERE e.cid = :cid AND e.at < :before AND (e.actor = :user
+-- events_naming: find events after a number that name a user
+SELECT e.n FROM events e
+WHERE e.cid = :cid AND e.n > :after AND e.at < :before AND (e.actor = :user
   OR (e.payload LIKE '%"by"%' AND json_valid(e.payload) AND json_extract(e.payload, '$.by') = :user))
 ORDER BY e.n LIMIT :limit
+
+-- event_to_erase: read one of them, with the hash of the event before it
+SELECT e.kind, e.turn, e.actor, e.at, e.payload, e.content_hash, e.hash,
+  (SELECT p.hash FROM events p WHERE p.cid = e.cid AND p.n = e.n - 1)
+FROM events e WHERE e.cid = :cid AND e.n = :n
 
 -- archived_hash: the hash of the last event that an archive took, from the event that says so
 SELECT json_extract(e.payload, '$.hash') FROM events e

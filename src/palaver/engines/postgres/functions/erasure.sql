@@ -211,15 +211,15 @@ BEGIN
   RETURN coalesce(found_hash, ''::bytea);
 END $$;
 
--- erase_events: replace a name in events, and return their numbers with the digests that prove what is left of them
+-- erase_events: replace a name in events after a number, and return their numbers with the digests that prove what is left of them
 CREATE OR REPLACE FUNCTION palaver.erase_events(c palaver.conversations, person text, pseudonym text, before bigint,
-  most integer) RETURNS jsonb
+  after bigint, most integer) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   e palaver.events;
   erased jsonb := '[]';
 BEGIN
-  FOR e IN SELECT * FROM events o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.at < before
+  FOR e IN SELECT * FROM events o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.n > after AND o.at < before
       AND (o.actor = person OR (o.payload LIKE '%"by"%' AND o.payload::jsonb ->> 'by' = person)) ORDER BY o.n LIMIT most LOOP
     IF e.actor = person THEN
       e.actor := pseudonym;
@@ -254,10 +254,10 @@ BEGIN
   RETURN erased;
 END $$;
 
--- erase_names: replace a name in some events and stubs of a conversation, deleted or not, and as the owner of what was
--- deleted. Returns how many rows were changed
+-- erase_names: replace a name in some events after a number and in some stubs of a conversation, deleted or not, and as
+-- the owner of what was deleted. Returns how many rows were changed, and the number to go on after; NULL: all is done
 CREATE OR REPLACE FUNCTION palaver_api.erase_names(who jsonb, conversation text, person text, pseudonym text, digest text,
-  before bigint, most integer) RETURNS bigint
+  before bigint, after bigint, most integer) RETURNS TABLE (changed bigint, last bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
@@ -274,18 +274,24 @@ BEGIN
   IF me.sight <> 'tenant' THEN
     PERFORM set_config('palaver.cid', c.cid::text, true);
   END IF;
-  names := erase_events(c, person, pseudonym, before, most);
-  stubs := erase_stubs(c, person, pseudonym, before, most);
+  most := greatest(most, 1);
+  names := erase_events(c, person, pseudonym, before, after, most);
+  last := CASE WHEN jsonb_array_length(names) = most THEN (names -> -1 ->> 0)::bigint END;
+  stubs := CASE WHEN last IS NULL THEN erase_stubs(c, person, pseudonym, before, most) ELSE '[]' END;
+  IF jsonb_array_length(stubs) = most THEN
+    last := c.next_n;  -- no event is left, but stubs are
+  END IF;
   IF c.gone IS NOT NULL AND c.owner = person THEN
     UPDATE conversations o SET owner = pseudonym WHERE o.tenant = c.tenant AND o.cid = c.cid;
   END IF;
-  IF jsonb_array_length(names) + jsonb_array_length(stubs) > 0 THEN
+  changed := jsonb_array_length(names) + jsonb_array_length(stubs);
+  IF changed > 0 THEN
     c.updated := c.updated + 1;  -- erasing does not make a conversation a recent one
     c := log(me, c, 'erase', payload => jsonb_build_object('name', pseudonym, 'events', names, 'stubs', stubs));
     PERFORM save(c);
     PERFORM note_items(c.tenant, digest, 'logs', ARRAY[conversation]);
   END IF;
-  RETURN jsonb_array_length(names) + jsonb_array_length(stubs);
+  RETURN NEXT;
 END $$;
 
 -- ---- keys -----------------------------------------------------------------------------------------------------------
