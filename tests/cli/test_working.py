@@ -125,10 +125,10 @@ def vectors() -> dict[object, object]:
 
 @pytest.mark.costly
 @needs_local
-def test_reindex_gives_everything_its_vector_and_does_nothing_twice(ok, lines, talk):
-    assert lines("reindex") == [{"embedder": "recall-minilm-l6-int8-v1", "passages": 60}]
+def test_reindex_gives_everything_its_vector_and_doubles_none(ok, lines, talk):
+    assert lines("reindex") == [{"embedder": "recall-minilm-l6-int8-v1", "passages": 60, "conversations": 1}]
     assert vectors() == {"recall-minilm-l6-int8-v1": 60}
-    assert "Nothing was left to do" in ok("reindex")
+    assert "Made the text index of" in ok("reindex")
     assert vectors() == {"recall-minilm-l6-int8-v1": 60}
 
 

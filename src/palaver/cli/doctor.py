@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from palaver.cli.app import Call, command
-from palaver.cli.database import hide_password, sqlite_path
-from palaver.cli.output import emit, size, table
-from palaver.errors import FilesNotConfigured, PalaverError
-
-if TYPE_CHECKING:
-    pass
+from palaver.cli.database import existing, hide_password, sqlite_path
 from palaver.cli.migrate import read_pragma, read_schema
+from palaver.cli.output import emit, size, table
+from palaver.conversations.internals import engine_of, worker_of
+from palaver.errors import FilesNotConfigured, PalaverError
+from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
+from palaver.memory.worker.loop import Worker
+from palaver.ports.damage import Damage, describe, merge
 
 PANEL = "Maintenance"
 SERVER_SECONDS = 10
@@ -41,18 +42,23 @@ SQLITE_FEATURES = ("FTS5", "RTREE", "SESSION", "DBSTAT_VTAB", "COLUMN_METADATA")
 
 
 @command("doctor", PANEL)
-async def doctor(call: Call) -> None:
+async def doctor(
+    call: Call,
+    repair: Annotated[bool, typer.Option("--repair", help="Make damaged derived data again from the turns.")] = False,
+) -> None:
     """Say what is installed, where the database is and whether it is sound, and which extras are missing.
 
-    Changes nothing. The exit code is 1 when the database has a problem.
+    It also checks the text index, vectors, summaries, notes and facts, which can be made again from the turns. Changes
+    nothing without --repair. The exit code is 1 when the database has a problem.
 
-    Example:
+    Examples:
 
       palaver doctor --db chat.db
+      palaver doctor --db chat.db --repair
     """
     report = {
         "versions": _versions(),
-        "database": await _database(call.url),
+        "database": await _derived(call, await _database(call.url), repair),
         "files": _files(call.url),
         "sqlite": _features(),
         "embedder": _local_embedder(),
@@ -126,6 +132,41 @@ async def _database(url: str) -> dict[str, Any]:
     return found
 
 
+async def _derived(call: Call, database: dict[str, Any], repair: bool) -> dict[str, Any]:
+    """Check the derived data of a database that this version can open, and repair it if that is wanted."""
+    sound = not database["problem"] or database.get("derived_only", False)
+    if not sound or database.get("schema") != database.get("schema_known") or "schema" not in database:
+        return database
+    try:
+        async with existing(call) as store:
+            engine = engine_of(store)
+            found = await engine.find_damage(thorough=True)
+            repaired = found if repair else []
+            if repair:
+                await _repair(worker_of(store), found)
+                found = await engine.find_damage(thorough=True)
+            kept = await engine.rows_kept_aside()
+    except PalaverError as problem:
+        return {**database, "problem": database["problem"] or str(problem)}
+    advice = f"derived data is damaged ({describe(merge(found))}): run `palaver doctor --repair`" if found else None
+    return {
+        **database,
+        "problem": advice,
+        "damage": [str(one) for one in found],
+        "repaired": [str(one) for one in repaired],
+        "kept_aside": [f"{one.table}: {one.count} of conversation {one.conversation}" for one in kept],
+    }
+
+
+async def _repair(worker: Worker, found: Sequence[Damage]) -> None:
+    """Repair the tables and the index, then each conversation, and write again what is missing."""
+    await repair_database(worker)
+    for tenant, conversation in dict.fromkeys((one.tenant, one.conversation) for one in found):
+        if conversation is not None:
+            await repair_conversation(worker, tenant, conversation)
+    await worker.drain()
+
+
 def _files(url: str) -> dict[str, str | None]:
     """Where attachments are stored, or what has to be set so that they can be."""
     from palaver.conversations.opening import default_folder
@@ -171,17 +212,19 @@ def _file(path: Path) -> dict[str, Any]:
 def _inside(path: Path) -> dict[str, Any]:
     from palaver.engines.migrate import migrations
     from palaver.engines.sqlite.connection import APPLICATION_ID
+    from palaver.engines.sqlite.table_repair import are_sources_whole
 
     known = migrations("palaver.engines.sqlite.migrations")[-1].number
     schema, check = read_schema(path), str(read_pragma(path, "quick_check"))
-    problem = None
+    problem, derived = None, False
     if read_pragma(path, "application_id") != APPLICATION_ID:
         problem = "it is an SQLite file, but Palaver did not make it"
     elif check != "ok":
-        problem = "it is damaged: restore a backup"
+        problem, derived = "it is damaged: restore a backup", are_sources_whole(path)
     elif schema > known:
         problem = f"it has schema {schema}, and this version knows up to {known}: upgrade Palaver"
-    return {"schema": schema, "schema_known": known, "check": check == "ok", "problem": problem}
+    checked = {"check": check == "ok", "derived_only": derived, "problem": problem}
+    return {"schema": schema, "schema_known": known, **checked}
 
 
 def _show(report: Mapping[str, Any]) -> None:
@@ -197,6 +240,8 @@ def _show(report: Mapping[str, Any]) -> None:
     if database.get("cluster"):
         rows.append(("cluster", database["cluster"]))
     rows.append(("problem", database["problem"] or "none"))
+    rows += [("repaired", one) for one in database.get("repaired", ())]
+    rows += [("kept aside", one) for one in database.get("kept_aside", ())]
     rows.append(("files", report["files"]["problem"] or report["files"]["location"]))
     rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]
     rows.append(("local embedder", _embedder_advice(report["embedder"])))

@@ -1,4 +1,4 @@
-"""`palaver reindex`: make the vectors again, with another embedder."""
+"""`palaver reindex`: make the text index and the vectors again, with this or another embedder."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def reindex(
         str, typer.Option(help="Embedder: local, minilm, openai:MODEL, or none, which removes all vectors.")
     ] = "local",
 ) -> None:
-    """Give everything that was said its vector by this embedder, and then drop the vectors of any other.
+    """Make the text index again from the turns, and give everything its vector by this embedder. Drop other vectors.
 
-    It goes on where it stopped, and recall goes by words until it is done. The choice is not stored: applications say
+    Vectors that are there stay. Recall goes by words until it is done. The choice is not stored: applications say
     it when they open the database, and use the local embedder where it is installed.
 
     Examples:
@@ -39,18 +39,17 @@ async def reindex(
       palaver reindex --embedder none
     """
     async with existing(call, embedder=embedder) as store:
-        await engine_of(store).index_all()
+        indexed = await engine_of(store).rebuild_index()
         name = embedder_name(store)
         count = await engine_of(store).embedding_backlog(name)
         with _countdown("Embedding", count, engine_of(store), name) as look:
             await run_watched(worker_of(store).embed(), look)
         await engine_of(store).drop_other_vectors(name)
     if call.as_json:
-        emit({"embedder": name, "passages": count})
-    elif count:
-        say(f"Went through {counted(count, 'passage')}; the embedder is {name}.")
-    else:
-        say(f"Nothing was left to do; the embedder is {name}.")
+        emit({"embedder": name, "passages": count, "conversations": indexed})
+        return
+    say(f"Made the text index of {counted(indexed, 'conversation')} again.")
+    say(f"Went through {counted(count, 'passage')}; the embedder is {name}.")
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from tempfile import mkdtemp
 from urllib.parse import quote, unquote, urlsplit
 
 import palaver
@@ -31,6 +30,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import engine_of, eraser_of
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
+from palaver.engines.sqlite.leftovers import private_folder
 from palaver.errors import AttachmentNotFound, EngineUnavailable, InvalidInput, PalaverError, VerificationFailed
 from palaver.model import Scope
 from palaver.ports.queries import Erasure
@@ -123,14 +123,10 @@ def _new_folder(target: Path) -> Iterator[Path]:
     """Yield a private folder that is renamed to `target` when the block succeeds, and deleted when it fails."""
     if target.exists():
         raise InvalidInput("target", f"{target} is there already: name a new folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with private_folder(target) as part:
         yield part
         _sync(part)
         part.rename(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_manifest(part: Path, database: Path, engine: str, schema: int | None, missing: list[str]) -> Backup:
@@ -247,9 +243,7 @@ async def restore_file(
     there = [one for one in (target, files, *_journals(target)) if one.exists()]
     if there and not force:
         raise InvalidInput("db", f"{there[0]} is there already: --force moves it aside")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with private_folder(target) as part:
         await asyncio.to_thread(_copy_backup, backup, part)
         conversations, turns, problems = await _verify_all(part, key, advance)
         erased = await _erase_again(part, await asyncio.to_thread(_erased_since, target, erasures))
@@ -259,8 +253,6 @@ async def restore_file(
         aside = await asyncio.to_thread(_install, part, target, files)
         messages = [str(one) for one in problems]
         return Restored(conversations=conversations, turns=turns, aside=aside, problems=messages, erased=erased)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _copy_backup(backup: Path, part: Path) -> None:

@@ -493,6 +493,10 @@ class RepairStore(Protocol):
         """
         ...
 
+    async def rebuild_index(self) -> int:
+        """Make the text index again from the turns. Returns how many conversations it covers."""
+        ...
+
     async def repair_database(self) -> list[Damage]:
         """Repair what belongs to no single conversation: damaged tables, and the text index. Returns what was found."""
         ...

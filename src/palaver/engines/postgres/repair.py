@@ -24,6 +24,8 @@ PAGE = 1_000  # conversations per call
 
 class PostgresRepair(PostgresMemory):
     async def find_damage(self, tenant: str | None = None, *, thorough: bool = False) -> list[Damage]:
+        if not self.may_work:
+            return []  # a caller with a token: the application's worker looks
         found = []
         for one in await self.all_tenants() if tenant is None else [tenant]:
             scope = application_scope(one)
@@ -66,8 +68,15 @@ class PostgresRepair(PostgresMemory):
             await self.write("repair_vectors", scope, conversation=conversation)
         return [*missing, *(damage for damage, _ in unreadable)]
 
+    async def rebuild_index(self) -> int:
+        scope = self.home_scope()
+        found = await self._conversations(scope)
+        for conversation in found:
+            await self._index_again(scope, conversation)
+        return len(found)
+
     async def repair_database(self) -> list[Damage]:
-        return []  # pages and indexes are the server's own business: see docs/troubleshooting.md
+        return []  # pages and indexes are the server's own business: see docs/operations.md
 
     async def rows_kept_aside(self, tenant: str | None = None) -> list[Damage]:
         found = []

@@ -28,6 +28,7 @@ from palaver.engines.sqlite import (
     jobs,
     keys,
     large_deletions,
+    leftovers,
     log,
     memory,
     recall,
@@ -35,6 +36,7 @@ from palaver.engines.sqlite import (
     requests,
     stats,
     streams,
+    table_repair,
     text_index,
     turns,
     unindexed,
@@ -155,12 +157,13 @@ class SQLiteEngine:
             clock,
             setup=text_index.rebuild_if_outdated,
             chores=text_index.index_batch,
-            repair=repair.repair_file,
+            repair=self._repair_tables,
             committed=self.hub.wake,
             tuning=tuning,
         )
         self.eraser = large_deletions.Eraser(self.writer, self.readers)
         self.readers.open_brief()
+        leftovers.remove(address.path)
 
     async def close(self) -> None:
         await self.hub.close()
@@ -692,8 +695,8 @@ class SQLiteEngine:
     # ---- damage of derived data
 
     async def find_damage(self, tenant: str | None = None, *, thorough: bool = False) -> list[Damage]:
-        if thorough:  # FTS5 checks its index in a transaction that may write
-            return await self.writer.submit(repair.find_thoroughly)
+        if thorough:
+            return await self.readers.run(repair.find_thoroughly)
         found = await self.readers.run(repair.find_everywhere)
         self._suspects_index |= any(one.table in text_index.TABLES for one in found)
         return found
@@ -701,8 +704,18 @@ class SQLiteEngine:
     async def repair(self, scope: Scope, conversation: str) -> list[Damage]:
         return await self.writer.submit(repair.repair, scope, conversation)
 
+    async def rebuild_index(self) -> int:
+        await self.writer.submit(text_index.rebuild_damaged)
+        await self.index_all()
+        return len(await self.readers.run(repair.all_conversations))
+
     async def repair_database(self) -> list[Damage]:
-        return await self.writer.submit(repair.repair_file)
+        broken = await asyncio.to_thread(self._repair_tables)
+        return [*broken, *await self.writer.submit(repair.repair_index)]
+
+    def _repair_tables(self) -> list[Damage]:
+        with translate_errors(self.address.path):
+            return table_repair.repair_tables(self.address)
 
     async def rows_kept_aside(self, tenant: str | None = None) -> list[Damage]:
         return await self.readers.run(repair.set_aside)

@@ -44,9 +44,14 @@ def find_thoroughly(tx: Tx) -> list[Damage]:
     if broken:  # rows of such a table are not known before it is repaired
         return broken
     found = find_in_index(tx)
-    for cid, tenant, id in tx.all(Q.all_conversations):
+    for cid, tenant, id in all_conversations(tx):
         found += [_placed(one, tenant, id) for one in find(tx, cid)]
     return found
+
+
+def all_conversations(tx: Tx) -> list[tuple[int, str, str]]:
+    """List the conversations of all tenants: number, tenant and id."""
+    return [(cid, tenant, id) for cid, tenant, id in tx.all(Q.all_conversations)]
 
 
 def find(tx: Tx, cid: int) -> list[Damage]:
@@ -206,21 +211,11 @@ def _repair_vectors(conv: OpenConversation) -> None:
     jobs.enqueue_embed_job(conv.tx)
 
 
-def repair_file(tx: Tx) -> list[Damage]:
-    """Create damaged tables again with the rows that can be read, and empty a damaged text index. Returns the damage.
-
-    The text index is filled again in batches. Rows that are missing now are found by `find_everywhere`.
-    """
-    broken = table_repair.find_broken(tx.db)
-    for damage in broken:
-        if damage.table not in text_index.TABLES:
-            table_repair.rebuild_table(tx, damage.table)
-    found = [*broken, *(find_in_index(tx) if not any(one.table in text_index.TABLES for one in broken) else ())]
-    if any(one.table in (*text_index.TABLES, "file_passages") for one in found):
+def repair_index(tx: Tx) -> list[Damage]:
+    """Empty a text index that does not fit the turns, to be filled again in batches. Returns the damage."""
+    found = find_in_index(tx)
+    if found:
         text_index.rebuild_damaged(tx)
-    if any(one.table in ("marks", "embeddings") for one in broken):
-        tx.run(Q.restart_embedders)
-        jobs.enqueue_embed_job(tx)
     tx.run(Q.mark_index_sound)
     return found
 

@@ -7,10 +7,13 @@ the schema instead, and the pages that nobody refers to any more are removed by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import apsw
 
 from palaver.engines.rows import Row
+from palaver.engines.sqlite.connection import SQLiteAddress, connect
 from palaver.engines.sqlite.derived_rows import BROKEN_PAGES
 from palaver.engines.sqlite.transaction import Tx
 from palaver.ports.damage import UNREADABLE, Damage
@@ -41,24 +44,53 @@ def _is_whole(db: apsw.Connection, name: str) -> bool:
         return False
 
 
-def rebuild_table(tx: Tx, name: str) -> int:
-    """Create a table again with the rows that can be read. Returns how many those are."""
-    rows = list(_salvage(tx.db, name))
+def repair_tables(address: SQLiteAddress) -> list[Damage]:
+    """Create damaged tables again with the rows that can be read. Returns which there were. Blocks.
+
+    Works on a connection of its own, which has read nothing of the damaged tables: SQLite changes no schema after that.
+    """
+    with closing(connect(address, readonly=True)) as reading, closing(connect(address, readonly=False)) as db:
+        broken = find_broken(reading)
+        if broken:
+            db.execute("BEGIN IMMEDIATE")
+            _repair(Tx(db, 0), reading, {damage.table for damage in broken})
+            db.execute("COMMIT")
+            db.execute("VACUUM")  # nothing refers to the old pages any more, and they may hold text
+    return broken
+
+
+def _repair(tx: Tx, reading: apsw.Connection, broken: set[str]) -> None:
+    for name in sorted(broken - {"passages", INDEX}):
+        _rebuild_table(tx, name, list(_salvage(reading, name)))
+    if broken & {"passages", INDEX}:  # the index is filled again from the turns: see `repair.repair_index`
+        empty_index(tx)
+        _create_again(tx, "tbl_name = 'passages'")
+    if broken & {"marks", "embeddings"}:
+        tx.db.execute("UPDATE meta SET value = 0 WHERE name LIKE 'embedded_pid/%'")
+
+
+def are_sources_whole(path: Path) -> bool:
+    """Return whether every table that derived data is made from is whole, and only derived ones are damaged."""
+    db = connect(SQLiteAddress(path), readonly=True)
+    try:
+        rows = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0").fetchall()
+        others = [str(name) for (name,) in rows if name not in (*DERIVED, *SHADOWS)]
+        return all(_is_whole(db, name) for name in others if not name.startswith("sqlite_"))
+    except apsw.Error:
+        return False
+    finally:
+        db.close()
+
+
+def _rebuild_table(tx: Tx, name: str, rows: Sequence[Row]) -> None:
+    """Create a table again with the rows that could be read."""
     _create_again(tx, f"tbl_name = '{name}'")
     values = ", ".join("CAST(? AS TEXT)" if kind == "TEXT" else "?" for _, kind in _columns(tx.db, name))
-    kept = 0
     for row in rows:
         try:
             tx.db.execute(f"INSERT OR IGNORE INTO {name} VALUES ({values})", row)
-            kept += 1
         except apsw.ConstraintError:
             pass  # it names a row that does not exist: it was damaged as well
-    return kept
-
-
-def empty_table(tx: Tx, name: str) -> None:
-    """Create a table again, without any rows."""
-    _create_again(tx, f"tbl_name = '{name}'")
 
 
 def empty_index(tx: Tx) -> None:
@@ -79,7 +111,6 @@ def _create_again(tx: Tx, matching: str, only: str | None = None) -> None:
         db.execute("PRAGMA writable_schema = RESET")  # and the schema is read again
     for sql in statements:
         db.execute(sql)
-    tx.vacuum = True
 
 
 def _salvage(db: apsw.Connection, name: str) -> Iterator[Row]:

@@ -268,12 +268,8 @@ def rebuild_if_outdated(tx: Tx) -> None:
 
 def rebuild_damaged(tx: Tx) -> None:
     """Empty an index that is damaged, whatever is left of it. Until it is full again, searches do not wait for it."""
-    if table_repair.find_broken(tx.db, TABLES):
-        table_repair.empty_index(tx)
-        table_repair.empty_table(tx, "passages")
-    else:
-        tx.run(Q.empty_index)
-        tx.run(Q.empty_passages)
+    tx.run(Q.empty_index)
+    tx.run(Q.empty_passages)
     _start_again(tx)
     tx.run(Q.mark_rebuilding)
 

@@ -20,15 +20,14 @@ class Tx:
     """An open transaction. Every read and every write is a function of one of these.
 
     `now` is its time in microseconds. A write collects in `touched` the names whose subscribers the commit wakes, sets
-    `scrub` when old bytes must be removed after the commit, `vacuum` when pages of damaged tables must be, and collects
-    in `removed_terms` the terms that it removed from the text index.
+    `scrub` when old bytes must be removed after the commit, and collects in `removed_terms` the terms that it removed
+    from the text index.
     """
 
     db: apsw.Connection
     now: int
     touched: set[str] = field(default_factory=set)
     scrub: bool = False
-    vacuum: bool = False
     removed_terms: set[str] = field(default_factory=set)
 
     def one(self, sql: str, **values: SqlValue) -> Row | None:

@@ -93,7 +93,7 @@ class Writer(ForkGuard):
         *,
         setup: Work[None],
         chores: Work[int],
-        repair: Work[list[Damage]],
+        repair: Callable[[], list[Damage]],
         committed: Callable[[set[str]], None],
         tuning: WriterTuning = DEFAULT_TUNING,
     ) -> None:
@@ -372,8 +372,6 @@ class Writer(ForkGuard):
 
     def _follow_up(self, tx: Tx) -> None:
         """Do what a transaction asked for after its commit."""
-        if tx.vacuum:
-            self._vacuum()
         if tx.scrub:
             self.scrubber.request()
         self.committed(tx.touched)
@@ -382,29 +380,16 @@ class Writer(ForkGuard):
         """Repair damaged tables of derived data. False when there is none: turns or the log are damaged, then."""
         if time.monotonic() - self._not_healed < HEAL_SECONDS:
             return False
+        self.db.release_memory()
         try:
-            with translate_errors(self.address.path):
-                tx = self._begin()
-                found = self.repair(tx)
-                self._commit()
+            found = self.repair()
         except Exception:  # the caller gets the error of its own write
-            self._roll_back()
             found = []
         if not found:
             self._not_healed = time.monotonic()
             return False
         log.warning("derived data was damaged and is made again (%s)", describe(found))
-        self._follow_up(tx)
         return True
-
-    def _vacuum(self) -> None:
-        """Remove the pages of tables that were created again: nothing refers to them, and they may hold old text."""
-        try:
-            self.db.execute("VACUUM")
-        except apsw.Error as problem:
-            log.warning(
-                "no VACUUM after a repair (%s): run one when nothing else uses the file", type(problem).__name__
-            )
 
     # ---- a transaction
 

@@ -8,6 +8,7 @@ aside with the type of its error after the last try.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from palaver.memory.worker.extraction import Extraction
 from palaver.memory.worker.jobs import JOBS, Handler
 from palaver.memory.worker.jobs.compact import Compactor
 from palaver.memory.worker.jobs.embed import embed, replace_superseded
+from palaver.memory.worker.jobs.repair import enqueue_repairs
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
 from palaver.model import Fact, Scope
@@ -27,6 +29,7 @@ from palaver.ports.jobs import Job
 LEASE = 120_000_000  # microseconds
 FIRST_DELAY, LAST_DELAY = 1_000_000, 60_000_000  # microseconds: 1, 2, 4, 8 … seconds
 FILES = "files"  # the kind of the jobs that read files
+CHECK_SECONDS = 3_600.0
 IDLE_SECONDS = 1.0  # between two looks at the queue when nothing wakes the worker
 
 
@@ -39,6 +42,7 @@ class Worker(JobServices):
     """
 
     jobs: Mapping[str, Handler] = field(default_factory=lambda: JOBS)
+    check_seconds: float = CHECK_SECONDS  # between two looks for derived rows that are missing
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -48,7 +52,7 @@ class Worker(JobServices):
     async def run(self) -> None:
         """Run jobs until cancelled: at once when the queue signals one, and every second in any case."""
         self.in_background = True
-        checked = False
+        checked, look_at = False, 0.0
         async with self.engine.watch("*jobs*") as signal:
             while True:
                 try:
@@ -57,6 +61,9 @@ class Worker(JobServices):
                         await self._report_files()
                         checked = True
                     await self._run_due()
+                    if time.monotonic() >= look_at:
+                        look_at = time.monotonic() + self.check_seconds
+                        await enqueue_repairs(self)
                 except EngineError:
                     pass  # busy or full now; there is a next time
                 try:

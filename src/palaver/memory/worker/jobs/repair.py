@@ -27,7 +27,8 @@ async def repair_database(services: JobServices) -> list[Damage]:
     if found:
         log.warning("derived data was damaged and is made again (%s)", describe(found))
     await services.engine.index_all()
-    await services.engine.enqueue_repair(await services.engine.find_damage())
+    missing = [damage for damage in await services.engine.find_damage() if damage.conversation is not None]
+    await services.engine.enqueue_repair(missing)
     return found
 
 

@@ -1,0 +1,40 @@
+"""palaver doctor --repair and palaver reindex: damage of derived data is found and mended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import raw
+
+
+def damaged(sql: str) -> None:
+    db = raw()
+    db.execute(sql)
+    assert db.changes()
+    db.close()
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM passages", "DELETE FROM text_index_data"])
+def test_doctor_finds_and_mends_a_damaged_index(cli, ok, sql):
+    ok("append", "notes", "user", "The zebra is here.")
+    ok("search", "zebra")
+    damaged(sql)
+    found = cli("doctor", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["database"]["damage"]
+    assert "doctor --repair" in cli("doctor").stdout
+    mended = json.loads(ok("doctor", "--repair", "--json"))["database"]
+    assert (mended["problem"], mended["damage"]) == (None, [])
+    assert mended["repaired"]
+    assert "zebra" in ok("search", "zebra")
+
+
+def test_reindex_makes_the_text_index_again_and_says_so(ok):
+    ok("append", "notes", "user", "The zebra is here.")
+    ok("search", "zebra")
+    damaged("DELETE FROM passages")
+    assert "text index of 1 conversation again" in ok("reindex")
+    assert "zebra" in ok("search", "zebra")
+    ok("doctor")
