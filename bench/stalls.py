@@ -8,6 +8,7 @@ while another one posts the text; the figure is the 99th percentile, next to tha
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -199,12 +200,12 @@ async def _one(operation: Operation, text: str) -> float:
 async def measure_server() -> None:
     with TemporaryDirectory() as folder, palaver_server(Path(folder)) as (port, _):
         settings: dict[str, Any] = {"key": "a", "settings": {"redact": True}}
-        await once(port, "POST", "/api/conversations", settings)
+        talk = json.loads(await once(port, "POST", "/api/conversations", settings))["id"]
         _, idle = await _health(port, asyncio.sleep(3))
         print(f"| idle server | {idle:.1f} |")
         for name, text in TEXTS.items():
             body = {"role": "user", "content": text}
-            took, found = await _health(port, _post(port, "/api/conversations/a/turns", body))
+            took, found = await _health(port, _post(port, f"/api/conversations/{talk}/turns", body))
             print(f"| append redacted, {name} | {found:.1f} | ({took:.1f} s)", flush=True)
         turns = [{"role": "user", "content": TEXTS["digits"]}]
         took, found = await _health(port, _post(port, "/v1/chat/completions", {"model": "offline", "messages": turns}))
