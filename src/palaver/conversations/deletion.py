@@ -12,6 +12,7 @@
 |                                                    | it; a job writes it again |                |                    |
 | notes of working memory                            | those taken from it       | all            | all                |
 | facts                                              | those taken from it       | all            | all                |
+| damaged rows of memory that a repair put aside     | all of the conversation   | all            | all                |
 | requests to models                                 | bodies sent after it, or  | all, and       | all, and bodies    |
 |                                                    | that quote it elsewhere   | bodies quoting | quoting it         |
 | a title that a model made, and the preview         | yes                       | yes            | yes                |
@@ -19,7 +20,8 @@
 | key, title, participants, metadata, settings       | no                        | no             | yes                |
 | the provider's thread that would be continued      | yes                       | yes            | yes                |
 
-`forget_fact` removes one fact and its vector; a fact that it had replaced is valid again.
+`forget_fact` removes one fact and its vector; a fact that it had replaced is valid again. `erase_user` removes as
+`forget()` does where the user owns the conversation, and elsewhere as `forget(turn)` does for each turn of the user.
 
 The log stays, without content: one event per deletion, so that the hash chain still verifies, and a tombstone
 after a whole conversation. Reading what was deleted raises `TurnGone` or `ConversationGone`.
